@@ -1,0 +1,67 @@
+"""The Metropolis accept step, once, for all kernels.
+
+Accepts with probability min(1, exp(log_ratio)). A log ratio that is NaN is never
+accepted, whatever the uniform drawn.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+
+
+class MetropolisInfo(NamedTuple):
+    """What happened in one Metropolis step.
+
+    Attributes
+    ----------
+    acceptance_rate
+        min(1, exp(log_ratio)), 0 where the log ratio is NaN.
+    is_accepted
+        Whether the proposal became the new state.
+    """
+
+    acceptance_rate: Float[Array, ""]
+    is_accepted: Bool[Array, ""]
+
+
+def metropolis(
+    rng_key: PRNGKeyArray,
+    log_ratio: Float[Array, ""],
+    state: PyTree,
+    proposal: PyTree,
+    make_info: Callable[[Array, Array], Any] = MetropolisInfo,
+) -> tuple[PyTree, Any]:
+    """Accept `proposal` with probability min(1, exp(log_ratio)), else keep `state`.
+
+    Parameters
+    ----------
+    rng_key
+        Key of the one uniform that is drawn.
+    log_ratio
+        Log of the Metropolis-Hastings ratio, a scalar. NaN rejects.
+    state, proposal
+        PyTrees of the same structure; whole states, so that caches move with positions.
+    make_info
+        Called with (acceptance_rate, is_accepted); the kernel's Info class.
+
+    Returns
+    -------
+    The new state and the info.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> new, info = metropolis(jax.random.key(0), jnp.array(jnp.nan), jnp.zeros(2), jnp.ones(2))
+    >>> new.tolist(), bool(info.is_accepted), float(info.acceptance_rate)
+    ([0.0, 0.0], False, 0.0)
+    """
+    probability = jnp.where(jnp.isnan(log_ratio), 0.0, jnp.exp(jnp.minimum(log_ratio, 0.0)))
+    # uniform is in [0, 1): a probability of 0 never accepts and a probability of 1 always does.
+    uniform = jax.random.uniform(rng_key, dtype=probability.dtype)
+    is_accepted = uniform < probability
+    new_state = jax.tree.map(lambda new, old: jnp.where(is_accepted, new, old), proposal, state)
+    return new_state, make_info(probability, is_accepted)

@@ -1,0 +1,51 @@
+"""Every test of our own code runs with shapes checked, strict dtypes, and no key used twice."""
+
+import contextlib
+import os
+
+from jaxtyping import install_import_hook
+
+# Before the first import of jaxbnn: annotations become checks (DESIGN: in the tests only).
+install_import_hook("jaxbnn", "beartype.beartype")
+
+import jax  # noqa: E402
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def strict_jax(request):
+    """Strict dtype and rank promotion and key-reuse checks, except around third-party code."""
+    if request.node.get_closest_marker("third_party"):
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(jax.numpy_dtype_promotion("strict"))
+        stack.enter_context(jax.numpy_rank_promotion("raise"))
+        stack.enter_context(jax.debug_key_reuse(True))
+        yield
+
+
+@pytest.fixture
+def x64():
+    """Run the test in float64."""
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture
+def rng():
+    """A NumPy generator with a fixed seed, for reference computations."""
+    return np.random.default_rng(20240)
+
+
+def pytest_configure(config):
+    """Share compiled programs between the workers of this run, and with no other run."""
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ and not hasattr(config, "workerinput"):
+        cache = config.rootpath / ".jax_cache" / str(os.getpid())
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(cache)
+        config.add_cleanup(lambda: __import__("shutil").rmtree(cache, ignore_errors=True))
+    cache_dir = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    if cache_dir:
+        jax.config.update("jax_compilation_cache_dir", cache_dir)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
