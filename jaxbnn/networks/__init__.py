@@ -1,0 +1,33 @@
+from jaxbnn.networks.activations import activation_function
+from jaxbnn.networks.forward import apply, features, init
+from jaxbnn.networks.layers import Activation, AvgPool, Conv, Dense, Flatten, Layer, Residual
+from jaxbnn.networks.network import (
+    Network,
+    layer_shapes,
+    mlp,
+    num_parameters,
+    output_shape,
+    parameter_shapes,
+)
+from jaxbnn.networks.summary import network_summary
+
+__all__ = [
+    "Activation",
+    "AvgPool",
+    "Conv",
+    "Dense",
+    "Flatten",
+    "Layer",
+    "Network",
+    "Residual",
+    "activation_function",
+    "apply",
+    "features",
+    "init",
+    "layer_shapes",
+    "mlp",
+    "network_summary",
+    "num_parameters",
+    "output_shape",
+    "parameter_shapes",
+]

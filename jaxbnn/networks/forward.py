@@ -1,0 +1,210 @@
+"""The forward reading of a network: parameters at random, outputs, features.
+
+    standard:  z = x @ w + b
+    ntk:       z = weight_scale / sqrt(d_in) * x @ w + bias_scale * b
+
+with d_in the fan-in (height * width * c_in of a filter), not counting the bias. The ntk form is
+(1) of Pezzetti, Favaro, Peluchetti with erratum B1.
+"""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.typing import DTypeLike
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Shaped
+
+from jaxbnn.networks.activations import activation_function
+from jaxbnn.networks.layers import Activation, AvgPool, Conv, Dense, Flatten, Layer, Residual
+from jaxbnn.networks.network import Network, parameter_shapes
+from jaxbnn.networks.shapes import fan_in
+
+
+def init(rng_key: PRNGKeyArray, network: Network, dtype: DTypeLike = float) -> PyTree:
+    """Draw parameters: a place to start, not a draw from a prior.
+
+    standard: w ~ N(0, 1 / d_in), b = 0. ntk: w and b ~ N(0, 1).
+
+    Parameters
+    ----------
+    rng_key
+        Key of the draw.
+    network
+        The network.
+    dtype
+        Of the parameters; by default JAX's default float.
+
+    Returns
+    -------
+    A tuple with one entry per layer; see `Network`.
+
+    Examples
+    --------
+    >>> from jaxbnn.networks import mlp
+    >>> params = init(jax.random.key(0), mlp((4, 3, 2)))
+    >>> jax.tree.map(jnp.shape, params[0])
+    {'b': (3,), 'w': (4, 3)}
+    """
+    shapes = parameter_shapes(network, dtype)
+    leaves, structure = jax.tree.flatten(shapes)
+    keys = jax.tree.unflatten(structure, list(jax.random.split(rng_key, len(leaves))))
+
+    def draw(path, key, leaf):
+        if network.parametrisation == "ntk":
+            return jax.random.normal(key, leaf.shape, leaf.dtype)
+        if path[-1].key == "b":
+            return jnp.zeros(leaf.shape, leaf.dtype)
+        return jax.random.normal(key, leaf.shape, leaf.dtype) / math.sqrt(fan_in(leaf.shape))
+
+    return jax.tree_util.tree_map_with_path(draw, keys, shapes)
+
+
+def apply(
+    network: Network, params: PyTree, x: Shaped[Array | np.ndarray, "n *input"]
+) -> Float[Array, "n *output"]:
+    """Return the network's output for each datum.
+
+    Matrix products and convolutions run at the highest precision: the default is TF32 on recent
+    GPUs, too coarse for the differences of log densities that accept steps are made of.
+
+    Parameters
+    ----------
+    network
+        The network; static under `jax.jit`.
+    params
+        A tuple with one entry per layer; see `Network`.
+    x
+        Data of shape (n, *network.input_shape), floating point.
+
+    Raises
+    ------
+    ValueError
+        If x or params have shapes that do not fit the network.
+    TypeError
+        If x is not floating point.
+
+    Examples
+    --------
+    >>> from jaxbnn.networks import mlp
+    >>> network = mlp((4, 3, 2))
+    >>> apply(network, init(jax.random.key(0), network), jnp.ones((5, 4))).shape
+    (5, 2)
+    """
+    x = _check(network, params, x)
+    return _apply_layers(network, network.layers, params, x)
+
+
+def features(
+    network: Network, params: PyTree, x: Shaped[Array | np.ndarray, "n *input"]
+) -> Float[Array, "n *features"]:
+    """Return the input of the last Dense, the read-out, for each datum.
+
+    Parameters
+    ----------
+    network, params, x
+        As in `apply`. The read-out's own parameters are not used.
+
+    Raises
+    ------
+    ValueError
+        If the network does not end in a Dense, or as in `apply`.
+
+    Examples
+    --------
+    >>> from jaxbnn.networks import mlp
+    >>> network = mlp((4, 3, 2))
+    >>> features(network, init(jax.random.key(0), network), jnp.ones((5, 4))).shape
+    (5, 3)
+    """
+    if not isinstance(network.layers[-1], Dense):
+        raise ValueError(
+            "features are the input of a Dense read-out, but the network ends in "
+            f"{type(network.layers[-1]).__name__}; let a Dense be its last layer."
+        )
+    x = _check(network, params, x)
+    return _apply_layers(network, network.layers[:-1], params[:-1], x)
+
+
+def _apply_layers(network: Network, layers: tuple[Layer, ...], params: PyTree, x: Array) -> Array:
+    for layer, layer_params in zip(layers, params, strict=True):
+        x = _apply_layer(network, layer, layer_params, x)
+    return x
+
+
+def _apply_layer(network: Network, layer: Layer, params: PyTree, x: Array) -> Array:
+    match layer:
+        case Dense():
+            # dot contracts the last axis of x with the first of w, whatever the rank of x.
+            return _affine(network, layer, params, jnp.dot(x, params["w"], precision="highest"))
+        case Conv():
+            return _affine(network, layer, params, _convolve(layer, params["w"], x))
+        case AvgPool():
+            return _average(layer, x)
+        case Activation():
+            return activation_function(layer.function)(x)
+        case Flatten():
+            return x.reshape(x.shape[0], math.prod(x.shape[1:]))
+        case Residual():
+            return x + _apply_layers(network, layer.layers, params, x)
+    raise TypeError(f"{layer!r} has no forward reading.")
+
+
+def _affine(network: Network, layer: Dense | Conv, params: PyTree, product: Array) -> Array:
+    """Scale x @ w and add the bias, as the parametrisation has it."""
+    ntk = network.parametrisation == "ntk"
+    if ntk:
+        product = product * (layer.weight_scale / math.sqrt(fan_in(params["w"].shape)))
+    if not layer.bias:
+        return product
+    bias = layer.bias_scale * params["b"] if ntk else params["b"]
+    return product + jnp.expand_dims(bias, range(product.ndim - 1))
+
+
+def _convolve(layer: Conv, w: Array, x: Array) -> Array:
+    dtype = jnp.promote_types(x.dtype, w.dtype)
+    return lax.conv_general_dilated(
+        x.astype(dtype),
+        w.astype(dtype),
+        window_strides=layer.stride,
+        padding="VALID",
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        precision="highest",
+    )
+
+
+def _average(layer: AvgPool, x: Array) -> Array:
+    assert layer.stride is not None  # resolved at construction
+    total = lax.reduce_window(
+        x, x.dtype.type(0), lax.add, (1, *layer.window, 1), (1, *layer.stride, 1), "VALID"
+    )
+    return total / math.prod(layer.window)
+
+
+def _check(network: Network, params: PyTree, x: Array | np.ndarray) -> Array:
+    """Return x as an array, or say in one sentence what does not fit. Costs nothing once traced."""
+    x = jnp.asarray(x)
+    if x.shape[1:] != network.input_shape or x.ndim == 0:
+        expected = ", ".join(("n", *map(str, network.input_shape)))
+        single = "; write x[None] for one datum" if x.shape == network.input_shape else ""
+        raise ValueError(f"x must have shape ({expected}), but has {x.shape}{single}.")
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise TypeError(f"x must be floating point, but has dtype {x.dtype}; use x.astype(float).")
+    shapes = parameter_shapes(network)
+    structure: Any = jax.tree.structure(params)
+    if structure != jax.tree.structure(shapes):
+        raise ValueError(
+            "params do not fit the network: they must be a tuple with one entry per layer, "
+            f"{jax.tree.map(lambda leaf: leaf.shape, shapes)}, but have the structure "
+            f"{structure}."
+        )
+    flat = jax.tree_util.tree_leaves_with_path(params)
+    for (path, leaf), expected in zip(flat, jax.tree.leaves(shapes), strict=True):
+        if jnp.shape(leaf) != expected.shape:
+            raise ValueError(
+                f"params{jax.tree_util.keystr(path)} must have shape {expected.shape} in this "
+                f"network, but has {jnp.shape(leaf)}."
+            )
+    return x
