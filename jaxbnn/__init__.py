@@ -1,0 +1,3 @@
+"""Functional sampling of Bayesian neural-network posteriors in JAX."""
+
+from jaxbnn.sampling import *  # noqa: F403

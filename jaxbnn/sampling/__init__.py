@@ -1,0 +1,40 @@
+from jaxbnn.sampling.adaptation import Adaptation, dual_averaging, schedule, window_adaptation
+from jaxbnn.sampling.draws import Draws, Reduced, complete
+from jaxbnn.sampling.progress import Progress, format_progress
+from jaxbnn.sampling.reducers import (
+    Acceptance,
+    BatchMeans,
+    Covariance,
+    Moments,
+    Reducer,
+    acceptance,
+    batch_means,
+    covariance,
+    moments,
+    predictive_mean,
+)
+from jaxbnn.sampling.runner import collect_position, sample
+
+__all__ = [
+    "Acceptance",
+    "Adaptation",
+    "BatchMeans",
+    "Covariance",
+    "Draws",
+    "Moments",
+    "Progress",
+    "Reduced",
+    "Reducer",
+    "acceptance",
+    "batch_means",
+    "collect_position",
+    "complete",
+    "covariance",
+    "dual_averaging",
+    "format_progress",
+    "moments",
+    "predictive_mean",
+    "sample",
+    "schedule",
+    "window_adaptation",
+]

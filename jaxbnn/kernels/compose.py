@@ -1,0 +1,317 @@
+"""Combinators: kernels out of kernels, each leaving the common target invariant.
+
+When one kernel moves what another has cached something about, the cache is refreshed; a
+stale cache is the classic silent bias of composed samplers.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from blackjax.base import SamplingAlgorithm
+from blackjax.mcmc.dynamic_hmc import DynamicHMCState
+from blackjax.mcmc.ghmc import GHMCState
+from blackjax.mcmc.integrators import IntegratorState
+from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree
+
+# Folded into a step's key for the key of a refresh; small counters give keys of a split.
+_REFRESH_COUNTER = 2**32 - 1
+
+
+class CycleState(NamedTuple):
+    """Position and the components' own states; `states[i]` is current for component i only."""
+
+    position: PyTree
+    states: tuple
+
+
+class ComposedInfo(NamedTuple):
+    """What the components said.
+
+    Attributes
+    ----------
+    acceptance_rate
+        Mean over the components that report one; None if none does.
+    infos
+        `cycle`: a tuple, one Info a component. `repeat`: the Info stacked, leaves (n, ...).
+    """
+
+    acceptance_rate: Float[Array, ""] | None
+    infos: PyTree
+
+
+class MixInfo(NamedTuple):
+    """Which component was run and its acceptance rate (NaN where it reports none)."""
+
+    acceptance_rate: Float[Array, ""]
+    component: Int[Array, ""]
+
+
+class BlockState(NamedTuple):
+    """The whole position and the state of the kernel on the block."""
+
+    position: PyTree
+    block: Any
+
+
+def refresh(
+    kernel: SamplingAlgorithm, state: Any, position: PyTree, rng_key: PRNGKeyArray | None = None
+) -> Any:
+    """Return `state` moved to `position`, with everything cached about it computed anew.
+
+    It is `kernel.init(position, rng_key)` with the fields carried over from `state` that are
+    not functions of the position: those named in the State class's `auxiliary` tuple
+    (momentum, slice, counters), in nested states too. For BlackJAX's states that have such
+    fields, the names are kept here.
+
+    Parameters
+    ----------
+    kernel
+        The kernel that `state` belongs to.
+    state
+        Its state at another position.
+    position
+        Where it should be.
+    rng_key
+        For kernels whose `init` draws something.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, blackjax
+    >>> kernel = blackjax.mala(lambda x: -jnp.sum(x**2) / 2, 0.5)
+    >>> state = refresh(kernel, kernel.init(jnp.zeros(1)), jnp.ones(1))
+    >>> float(state.logdensity), state.logdensity_grad.tolist()
+    (-0.5, [-1.0])
+    """
+    return _carry_over(state, kernel.init(position, rng_key))
+
+
+def _auxiliary(state_type: type) -> tuple[str, ...]:
+    blackjax_states = {
+        GHMCState: ("momentum", "slice"),
+        IntegratorState: ("momentum",),  # the microcanonical samplers
+        DynamicHMCState: ("random_generator_arg",),
+    }
+    return blackjax_states.get(state_type, getattr(state_type, "auxiliary", ()))
+
+
+def _carry_over(old: Any, new: Any) -> Any:
+    if not isinstance(new, tuple):
+        return new
+    if not hasattr(new, "_fields"):
+        return tuple(_carry_over(o, n) for o, n in zip(old, new, strict=True))
+    auxiliary = _auxiliary(type(new))
+    fields = {}
+    for name in new._fields:
+        value = getattr(new, name)
+        if name in auxiliary:
+            fields[name] = getattr(old, name)
+        elif name != "position":
+            fields[name] = _carry_over(getattr(old, name), value)
+    return type(new)(**{**dict(zip(new._fields, new, strict=True)), **fields})
+
+
+def _mean_acceptance(infos: Sequence[Any]) -> Array | None:
+    rates = [getattr(info, "acceptance_rate", None) for info in infos]
+    present = [rate for rate in rates if rate is not None]
+    return jnp.mean(jnp.stack(present)) if present else None
+
+
+def _init_all(kernels: Sequence[SamplingAlgorithm]) -> Callable:
+    def init(position, rng_key=None):
+        keys = [None] * len(kernels) if rng_key is None else jax.random.split(rng_key, len(kernels))
+        states = tuple(k.init(position, key) for k, key in zip(kernels, keys, strict=True))
+        return CycleState(position, states)
+
+    return init
+
+
+def _move(kernel, state, position, rng_key):
+    """One step of a component from where the composition is now."""
+    refresh_key = jax.random.fold_in(rng_key, jnp.uint32(_REFRESH_COUNTER))
+    return kernel.step(rng_key, refresh(kernel, state, position, refresh_key))
+
+
+def cycle(*kernels: SamplingAlgorithm) -> SamplingAlgorithm:
+    """Apply kernels one after the other, in the order given; each step applies all.
+
+    Every component must leave the same target invariant. The step's key is split into one
+    a component. Info: `ComposedInfo`.
+
+    Raises
+    ------
+    ValueError
+        No kernel given.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, blackjax
+    >>> log_density = lambda x: -jnp.sum(x**2) / 2
+    >>> kernel = cycle(blackjax.mala(log_density, 0.5), blackjax.mala(log_density, 0.05))
+    >>> state, info = kernel.step(jax.random.key(0), kernel.init(jnp.zeros(3)))
+    >>> len(info.infos)
+    2
+    """
+    _check_some(kernels, "cycle")
+
+    def step(rng_key, state):
+        position, states, infos = state.position, [], []
+        keys = jax.random.split(rng_key, len(kernels))
+        for kernel, key, own_state in zip(kernels, keys, state.states, strict=True):
+            own_state, info = _move(kernel, own_state, position, key)
+            position = own_state.position
+            states.append(own_state)
+            infos.append(info)
+        return CycleState(position, tuple(states)), ComposedInfo(
+            _mean_acceptance(infos), tuple(infos)
+        )
+
+    return SamplingAlgorithm(_init_all(kernels), step)
+
+
+def repeat(kernel: SamplingAlgorithm, num_steps: int) -> SamplingAlgorithm:
+    """Apply a kernel `num_steps` times as one step; state as the kernel's own.
+
+    Info: `ComposedInfo` with the kernel's Info stacked and its mean acceptance rate.
+
+    Raises
+    ------
+    ValueError
+        num_steps < 1.
+    """
+    if num_steps < 1:
+        raise ValueError(f"num_steps must be at least 1, but is {num_steps}.")
+
+    def step(rng_key, state):
+        keys = jax.random.split(rng_key, num_steps)
+        state, infos = jax.lax.scan(lambda s, key: kernel.step(key, s), state, keys)
+        rates = getattr(infos, "acceptance_rate", None)
+        return state, ComposedInfo(None if rates is None else jnp.mean(rates), infos)
+
+    return SamplingAlgorithm(kernel.init, step)
+
+
+def mix(
+    kernels: Sequence[SamplingAlgorithm], weights: ArrayLike | None = None
+) -> SamplingAlgorithm:
+    """Apply one kernel drawn at random in each step (random scan).
+
+    Parameters
+    ----------
+    kernels
+        Each must leave the same target invariant.
+    weights
+        (kernels,) probabilities up to a factor; equal if None. Must not depend on the state.
+
+    Raises
+    ------
+    ValueError
+        No kernel; weights of another length, negative, or all zero.
+    """
+    kernels = tuple(kernels)
+    _check_some(kernels, "mix")
+    weights = np.ones(len(kernels)) if weights is None else np.asarray(weights)
+    if weights.shape != (len(kernels),) or (weights < 0).any() or not weights.sum() > 0:
+        raise ValueError(
+            f"mix needs {len(kernels)} weights that are not negative nor all zero, one a kernel, "
+            f"but got {weights.tolist()}."
+        )
+    thresholds = np.cumsum(weights / weights.sum())[:-1]
+
+    def step(rng_key, state):
+        key_choice, key_step = jax.random.split(rng_key)
+        uniform = jax.random.uniform(key_choice)
+        index = jnp.sum(uniform >= jnp.asarray(thresholds, uniform.dtype), dtype=jnp.int32)
+
+        def branch(i):
+            def run(operand):
+                key, state = operand
+                own_state, info = _move(kernels[i], state.states[i], state.position, key)
+                states = (*state.states[:i], own_state, *state.states[i + 1 :])
+                rate = getattr(info, "acceptance_rate", None)
+                rate = jnp.asarray(jnp.nan if rate is None else rate, jnp.result_type(float))
+                return CycleState(own_state.position, states), rate
+
+            return run
+
+        branches = [branch(i) for i in range(len(kernels))]
+        state, rate = jax.lax.switch(index, branches, (key_step, state))
+        return state, MixInfo(rate, index)
+
+    return SamplingAlgorithm(_init_all(kernels), step)
+
+
+def on_block(
+    kernel_of: Callable[[Callable[[PyTree], PyTree]], SamplingAlgorithm], block: str | int
+) -> SamplingAlgorithm:
+    """Move one block of the position by a kernel on its conditional, the rest held fixed.
+
+    Parameters
+    ----------
+    kernel_of
+        `kernel_of(whole) -> SamplingAlgorithm` on the block; `whole(block_position)` is the
+        position with the block put in and the rest as it is now. Called while tracing.
+    block
+        A key of a dict position, a field of a NamedTuple, or an index of a tuple or list.
+
+    Raises
+    ------
+    ValueError
+        The position has no such block.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, blackjax
+    >>> log_density = lambda p: -jnp.sum((p["a"] - p["b"]) ** 2 + p["b"] ** 2)
+    >>> def mala_on(name):
+    ...     kernel_of = lambda whole: blackjax.mala(lambda block: log_density(whole(block)), 0.3)
+    ...     return on_block(kernel_of, name)
+    >>> kernel = cycle(mala_on("a"), mala_on("b"))
+    >>> state = kernel.init({"a": jnp.zeros(2), "b": jnp.ones(2)})
+    >>> state, info = kernel.step(jax.random.key(0), state)
+    >>> sorted(state.position)
+    ['a', 'b']
+    """
+
+    def bind(position):
+        return kernel_of(lambda value: _put(position, block, value))
+
+    def init(position, rng_key=None):
+        return BlockState(position, bind(position).init(_get(position, block), rng_key))
+
+    def step(rng_key, state):
+        own_state, info = bind(state.position).step(rng_key, state.block)
+        return BlockState(_put(state.position, block, own_state.position), own_state), info
+
+    return SamplingAlgorithm(init, step)
+
+
+def _check_some(kernels: Sequence[SamplingAlgorithm], name: str) -> None:
+    if not kernels:
+        raise ValueError(f"{name} needs at least one kernel.")
+
+
+def _get(position: Any, block: Any) -> PyTree:
+    try:
+        if isinstance(position, tuple) and isinstance(block, str):
+            return getattr(position, block)
+        return position[block]
+    except (KeyError, IndexError, TypeError, AttributeError):
+        if isinstance(position, dict):
+            known = list(position)
+        else:
+            known = list(getattr(position, "_fields", range(len(jax.tree.leaves(position)))))
+        raise ValueError(f"the position has no block {block!r}; it has {known}.") from None
+
+
+def _put(position: Any, block: Any, value: PyTree) -> PyTree:
+    if isinstance(position, dict):
+        return {**position, block: value}
+    if isinstance(block, str):
+        return position._replace(**{block: value})
+    items = [value if i == block % len(position) else item for i, item in enumerate(position)]
+    if hasattr(position, "_fields"):
+        return type(position)(*items)
+    return type(position)(items)

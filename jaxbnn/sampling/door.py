@@ -1,0 +1,122 @@
+"""What `sample` is given, checked before anything runs: one sentence a mistake."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from jaxbnn.numerics import check_finite, check_positive
+
+
+def check_counts(num_samples: int, num_warmup: int, chunk_size: int | None) -> None:
+    """Refuse numbers of draws that make no run."""
+    if num_samples < 1:
+        raise ValueError(f"num_samples must be at least 1, but is {num_samples}.")
+    if num_warmup < 0:
+        raise ValueError(f"num_warmup must be 0 or more, but is {num_warmup}.")
+    if chunk_size is not None and chunk_size < 1:
+        raise ValueError(
+            f"chunk_size must be at least 1, but is {chunk_size}; leave it out to have it chosen."
+        )
+
+
+def record_steps(thinning: int | Sequence[int] | np.ndarray, num_samples: int) -> np.ndarray:
+    """Return after how many sampling steps each draw is kept, (num_samples,) integers."""
+    if isinstance(thinning, int | np.integer):
+        if thinning < 1:
+            raise ValueError(f"thinning must be at least 1, but is {thinning}; 1 keeps every draw.")
+        return int(thinning) * np.arange(1, num_samples + 1, dtype=np.int64)
+    steps = np.asarray(thinning)
+    if steps.ndim != 1 or not np.issubdtype(steps.dtype, np.integer):
+        raise ValueError(
+            "thinning must be a whole number or a one-dimensional schedule of whole numbers, but "
+            f"has shape {steps.shape} and dtype {steps.dtype}."
+        )
+    if len(steps) != num_samples:
+        raise ValueError(
+            f"the thinning schedule keeps {len(steps)} draws, but num_samples is {num_samples}; "
+            "make them equal."
+        )
+    if steps[0] < 1 or (np.diff(steps) < 1).any():
+        raise ValueError(
+            "a thinning schedule must increase strictly from 1 or more; np.unique removes repeats."
+        )
+    return steps.astype(np.int64)
+
+
+def check_positions(positions: PyTree) -> int:
+    """Return the number of chains, the common leading axis of all leaves."""
+    leaves = jax.tree_util.tree_leaves_with_path(positions)
+    if not leaves:
+        raise ValueError("positions holds no arrays; give the chains' starts stacked.")
+    lengths = {}
+    for path, leaf in leaves:
+        if np.ndim(leaf) == 0:
+            raise ValueError(
+                f"positions{jax.tree_util.keystr(path)} is a single number without a chain axis; "
+                "stack the chains' starts along a leading axis, one chain too."
+            )
+        lengths[jax.tree_util.keystr(path)] = np.shape(leaf)[0]
+    if len(set(lengths.values())) > 1:
+        (first, length), *others = lengths.items()
+        other = next(item for item in others if item[1] != length)
+        raise ValueError(
+            f"positions{first} has {length} chains along its leading axis, but "
+            f"positions{other[0]} has {other[1]}; every leaf must be stacked over the same chains."
+        )
+    num_chains = next(iter(lengths.values()))
+    if num_chains == 0:
+        raise ValueError("positions holds zero chains; give at least one start.")
+    for path, leaf in leaves:
+        values = np.asarray(leaf)
+        if np.issubdtype(values.dtype, np.inexact) and not np.isfinite(values).all():
+            chain = int(np.argwhere(~np.isfinite(values))[0][0])
+            raise ValueError(
+                f"positions{jax.tree_util.keystr(path)} of chain {chain} is not finite; start "
+                "every chain from finite numbers."
+            )
+    return num_chains
+
+
+def stack_parameters(parameters: PyTree, num_chains: int) -> PyTree:
+    """Give every leaf of `parameters` the chain axis; a single number serves all chains."""
+
+    def stack(path, leaf):
+        name = f"parameters{jax.tree_util.keystr(path)}"
+        leaf = jnp.asarray(leaf)
+        if leaf.ndim == 0:
+            leaf = jnp.broadcast_to(leaf, (num_chains,))
+        if leaf.shape[0] != num_chains:
+            raise ValueError(
+                f"{name} has a leading axis of length {leaf.shape[0]}, but there are {num_chains} "
+                "chains; give one value a chain (what all chains share goes into data)."
+            )
+        if "step_size" in name:
+            check_positive(name, leaf, "give every chain a positive step size")
+        check_finite(name, leaf, "give every chain finite parameters")
+        return leaf
+
+    return jax.tree_util.tree_map_with_path(stack, parameters)
+
+
+def check_start(states: Any) -> None:
+    """Refuse chains that start where a log density is not finite or anything is NaN."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(states):
+        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+            continue
+        names = [str(getattr(part, "name", getattr(part, "key", ""))) for part in path]
+        is_density = any(name.startswith(("log_", "logdensity")) for name in names)
+        is_gradient = any("grad" in name for name in names)
+        values = np.asarray(leaf)
+        bad = ~np.isfinite(values) if is_density and not is_gradient else np.isnan(values)
+        if not bad.any():
+            continue
+        index = tuple(int(i) for i in np.argwhere(bad)[0])
+        where = jax.tree_util.keystr(path).lstrip(".")
+        raise ValueError(
+            f"chain {index[0]} cannot start: {where} is {values[index]} at its initial position; "
+            "start it where the log density is finite."
+        )

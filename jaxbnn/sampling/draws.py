@@ -1,0 +1,115 @@
+"""What a run returns, and what can be made of kept draws afterwards."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray, PyTree
+
+from jaxbnn.sampling.keys import chain_keys, step_key
+
+
+class Reduced(NamedTuple):
+    """The results of one streaming reducer.
+
+    Attributes
+    ----------
+    per_chain
+        Its result for each chain, leaves (chain, ...).
+    pooled
+        Its result for all chains merged.
+    """
+
+    per_chain: PyTree
+    pooled: PyTree
+
+
+class Draws(NamedTuple):
+    """The draws of a run; leaves are NumPy arrays with axes (chain, draw, ...).
+
+    Attributes
+    ----------
+    positions
+        What `collect` chose to keep of each draw (None where nothing is kept).
+    infos
+        The kernel's Info at each draw; fields that are not one number a step are None.
+    reduced
+        One `Reduced` a reducer, under the reducer's name.
+    final_state
+        The kernel's states after the last step, leaves (chain, ...); positions to go on
+        from are `final_state.position`.
+    parameters
+        The kernel's parameters as used for the kept draws, after adaptation.
+    steps
+        (draw,): the number of sampling steps after which each draw was taken.
+    acceptance_rate
+        (chain,): mean over all sampling steps, kept or not; NaN for a kernel that has none.
+    interrupted
+        Whether the run was stopped by Ctrl-C; what was drawn before it is kept.
+    """
+
+    positions: PyTree
+    infos: PyTree
+    reduced: dict[str, Reduced]
+    final_state: Any
+    parameters: PyTree
+    steps: np.ndarray
+    acceptance_rate: np.ndarray
+    interrupted: bool
+
+
+def complete(
+    key: PRNGKeyArray,
+    draws: Draws,
+    function: Callable[[PRNGKeyArray, PyTree], PyTree],
+    *,
+    batch_size: int = 256,
+) -> PyTree:
+    """Draw what was left out of kept draws: `function(rng_key, position)` for each of them.
+
+    The key of a draw is folded from (key, chain, step), so that the completion of a draw
+    does not depend on which other draws were kept.
+
+    Parameters
+    ----------
+    key
+        A key that the run itself did not use.
+    draws
+        The result of `sample`.
+    function
+        Maps a key and one collected position to a PyTree of arrays.
+    batch_size
+        Draws completed at once; bounds the memory.
+
+    Returns
+    -------
+    The completions, leaves (chain, draw, ...).
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, blackjax, jaxbnn
+    >>> kernel = blackjax.mala(lambda x: -jnp.sum(x**2) / 2, 0.5)
+    >>> draws = jaxbnn.sample(jax.random.key(0), kernel, jnp.zeros((2, 3)), 4, progress=False)
+    >>> noisy = complete(jax.random.key(1), draws, lambda k, x: x + jax.random.normal(k, (3,)))
+    >>> noisy.shape
+    (2, 4, 3)
+    """
+    num_chains, num_draws = jax.tree.leaves(draws.positions)[0].shape[:2]
+    steps = jnp.asarray(draws.steps, jnp.uint32)
+
+    @jax.jit
+    def run(keys, positions):
+        def one_chain(chain_key, chain_positions):
+            def one_draw(argument):
+                step, position = argument
+                return function(step_key(chain_key, step), position)
+
+            return jax.lax.map(
+                one_draw, (steps, chain_positions), batch_size=min(batch_size, num_draws)
+            )
+
+        return jax.lax.map(lambda argument: one_chain(*argument), (keys, positions))
+
+    return run(chain_keys(key, num_chains), draws.positions)

@@ -1,0 +1,118 @@
+"""The compiled programs of a run, each traced once for a kernel and a set of shapes.
+
+The number of steps to run and the counters are arguments, so that chunks of any length run
+the same program. Programs are kept beside their kernel for later calls and die with it:
+they hold it by weak reference.
+"""
+
+import functools
+import inspect
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxbnn.sampling.keys import INIT_COUNTER, REFRESH_COUNTER, step_key
+from jaxbnn.sampling.loops import Options, adapt_chains, burn_in_chain, sample_chain
+
+# Sets of options remembered a kernel; beyond that the oldest compiles anew.
+_MOST_REMEMBERED = 16
+
+_remembered: "weakref.WeakKeyDictionary[Callable, dict]" = weakref.WeakKeyDictionary()
+
+
+class Programs(NamedTuple):
+    """Jitted functions on all chains; see `_build` for their arguments."""
+
+    init: Callable
+    init_adaptation: Callable
+    adapt: Callable
+    final_parameters: Callable
+    refresh: Callable
+    burn_in: Callable
+    init_reducers: Callable
+    sampling: Callable
+    finalise: Callable
+
+
+def programs_for(kernel: Any, options: Options) -> Programs:
+    """Return the programs of `kernel`, a SamplingAlgorithm or a make_kernel function."""
+    parts = (kernel.init, kernel.step) if hasattr(kernel, "step") else (kernel,)
+    try:
+        if any(inspect.ismethod(part) for part in parts):
+            raise TypeError("a bound method is made anew at each access and dies at once")
+        alive = tuple(weakref.ref(part) for part in parts)
+        remembered = _remembered.setdefault(parts[-1], {})
+    except TypeError:  # nothing to hang the programs on: compiled for each call
+        return _build(lambda: kernel, options)
+
+    type_of_kernel = type(kernel)
+
+    def get_kernel():
+        # Called while tracing only, when the caller of `sample` holds the kernel.
+        return type_of_kernel(*(part() for part in alive)) if len(alive) == 2 else alive[0]()
+
+    if (alive, options) not in remembered:
+        while len(remembered) >= _MOST_REMEMBERED:
+            remembered.pop(next(iter(remembered)))
+        remembered[alive, options] = _build(get_kernel, options)
+    return remembered[alive, options]
+
+
+def _build(get_kernel: Callable[[], Any], options: Options) -> Programs:
+    adapt, reduce = options.adapt, options.reduce
+
+    def make(parameters, data):
+        kernel = get_kernel()
+        return kernel if hasattr(kernel, "step") else kernel(parameters, data)
+
+    def init(chain_key, position, parameters, data):
+        rng_key = step_key(chain_key, jnp.uint32(INIT_COUNTER))
+        return jax.tree.map(jnp.asarray, make(parameters, data).init(position, rng_key))
+
+    def init_adaptation(parameters):
+        start = adapt.init if adapt.is_pooled else jax.vmap(adapt.init)
+        return jax.tree.map(jnp.asarray, start(parameters))
+
+    def final_parameters(adaptation):
+        return (adapt.final if adapt.is_pooled else jax.vmap(adapt.final))(adaptation)
+
+    def refresh(chain_key, state, parameters, data):
+        rng_key = step_key(chain_key, jnp.uint32(REFRESH_COUNTER))
+        return adapt.refresh(make(parameters, data), state, state.position, rng_key)
+
+    def burn_in(chain_key, state, parameters, data, start, count):
+        return burn_in_chain(options, make(parameters, data), chain_key, state, start, count)
+
+    def sampling(chain_key, state, reducers, parameters, data, *counters):
+        kernel = make(parameters, data)
+        return sample_chain(options, kernel, chain_key, state, reducers, *counters)
+
+    def init_reducers(example):
+        return tuple(jax.vmap(reducer.init)(x) for reducer, x in zip(reduce, example, strict=True))
+
+    def finalise(reducers):
+        """Results (per chain, of all chains merged), one pair a reducer."""
+        results = []
+        for reducer, r in zip(reduce, reducers, strict=True):
+            first, rest = jax.tree.map(lambda x: x[0], r), jax.tree.map(lambda x: x[1:], r)
+            merged, _ = jax.lax.scan(functools.partial(fold, reducer), first, rest)
+            results.append((jax.vmap(reducer.finalise)(r), reducer.finalise(merged)))
+        return results
+
+    def fold(reducer, merged, r):
+        return reducer.merge(merged, r), None
+
+    return Programs(
+        init=jax.jit(jax.vmap(init, (0, 0, 0, None))),
+        init_adaptation=jax.jit(init_adaptation),
+        adapt=jax.jit(lambda *args: adapt_chains(options, make, *args)),
+        final_parameters=jax.jit(final_parameters),
+        refresh=jax.jit(jax.vmap(refresh, (0, 0, 0, None))),
+        burn_in=jax.jit(jax.vmap(burn_in, (0, 0, 0, None, None, None))),
+        init_reducers=jax.jit(init_reducers),
+        sampling=jax.jit(jax.vmap(sampling, (0, 0, 0, 0, None, None, None, None, None))),
+        finalise=jax.jit(finalise),
+    )

@@ -1,0 +1,94 @@
+"""Progress, told on the host between chunks, so that it costs nothing inside a program."""
+
+import sys
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Progress(NamedTuple):
+    """How far a run has come.
+
+    Attributes
+    ----------
+    phase
+        "warm-up" or "sampling".
+    done, total
+        Steps of this phase, per chain.
+    steps_per_second
+        Steps a second of all chains together, compilation left out where it can be.
+    seconds_left
+        Estimated remaining time of this phase.
+    acceptance_rate
+        Mean over chains and steps of this phase so far; None for a kernel that has none.
+    """
+
+    phase: str
+    done: int
+    total: int
+    steps_per_second: float
+    seconds_left: float
+    acceptance_rate: float | None
+
+
+Reporter = Callable[[Progress], None]
+
+
+def format_progress(progress: Progress) -> str:
+    """Return one line of text for `progress`."""
+    share = 100 * progress.done / max(progress.total, 1)
+    minutes, seconds = divmod(round(progress.seconds_left), 60)
+    line = (
+        f"{progress.phase:>8} {share:3.0f}% | {progress.done:,}/{progress.total:,} steps"
+        f" | {progress.steps_per_second:,.0f} steps/s | {minutes}:{seconds:02d} left"
+    )
+    if progress.acceptance_rate is not None:
+        line += f" | acceptance {progress.acceptance_rate:.3f}"
+    return line
+
+
+def text_reporter() -> Reporter:
+    """Write to standard error: one line redrawn on a terminal, else a line a phase."""
+
+    def report(progress: Progress) -> None:
+        is_last = progress.done == progress.total
+        if sys.stderr.isatty():
+            end = "\n" if is_last else ""
+            print(f"\r{format_progress(progress):<100}", end=end, file=sys.stderr, flush=True)
+        elif is_last:
+            print(format_progress(progress), file=sys.stderr, flush=True)
+
+    return report
+
+
+def choose_reporter(progress: bool | Reporter) -> Reporter | None:
+    """Turn the `progress` argument of `sample` into a reporter or None."""
+    if callable(progress):
+        return progress
+    return text_reporter() if progress else None
+
+
+class Clock:
+    """Steps a second of a phase; the first chunk, which compiles, is left out of the rate."""
+
+    def __init__(self, phase: str, total: int, num_chains: int, report: Reporter | None):
+        self._phase, self._total, self._num_chains = phase, total, num_chains
+        self._report = report
+        self._start = time.perf_counter()
+        self._mark = (0, self._start)
+
+    def tick(self, done: int, acceptance_rate: float | None) -> None:
+        """Report after a chunk; `done` counts the steps of this phase so far."""
+        now = time.perf_counter()
+        mark_done, mark_time = self._mark
+        if mark_done == 0:
+            self._mark = (done, now)
+            mark_done, mark_time = 0, self._start
+        rate = (done - mark_done) / max(now - mark_time, 1e-9)
+        if self._report is not None:
+            left = (self._total - done) / max(rate, 1e-9)
+            self._report(
+                Progress(
+                    self._phase, done, self._total, rate * self._num_chains, left, acceptance_rate
+                )
+            )

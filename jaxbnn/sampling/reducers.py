@@ -1,0 +1,300 @@
+"""Streaming reducers: what a run keeps when it cannot keep its draws.
+
+A reducer sees each kept draw once and holds no more than its own state. There is one a
+chain; the chains' states are merged at the end. Every factory returns the same object for
+the same arguments, so that a second run does not compile anew.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Int, PyTree
+
+
+class Reducer(NamedTuple):
+    """A streaming reduction.
+
+    Attributes
+    ----------
+    init
+        `init(example) -> r`, called with one collected value (its numbers mean nothing).
+    update
+        `update(r, collected) -> r`.
+    merge
+        `merge(r1, r2) -> r` of two chains.
+    finalise
+        `finalise(r)` -> the result, a PyTree.
+    collect
+        `collect(state, info)`, what this reducer looks at; None: what the run collects.
+    every_step
+        Whether it sees every step, not only the kept ones.
+    """
+
+    init: Callable[[PyTree], PyTree]
+    update: Callable[[PyTree, PyTree], PyTree]
+    merge: Callable[[PyTree, PyTree], PyTree]
+    finalise: Callable[[PyTree], Any]
+    collect: Callable[[Any, Any], PyTree] | None = None
+    every_step: bool = False
+
+
+class Moments(NamedTuple):
+    """Number of draws, mean and variance (divided by number - 1), shaped like what was collected."""
+
+    num_draws: Int[Array, "..."]
+    mean: PyTree
+    variance: PyTree
+
+
+class _Welford(NamedTuple):
+    number: Array
+    mean: PyTree
+    squares: PyTree  # sums of squared deviations (moments) or of outer products (covariance)
+
+
+def _weight(numerator: Array, denominator: Array, like: Array) -> Array:
+    return numerator.astype(like.dtype) / jnp.maximum(denominator, 1).astype(like.dtype)
+
+
+def _as_float(tree: PyTree) -> PyTree:
+    """Booleans and integers become floats: a mean of them is wanted."""
+    return jax.tree.map(
+        lambda x: x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(jnp.result_type(float)),
+        jax.tree.map(jnp.asarray, tree),
+    )
+
+
+def _merge_welford(a: _Welford, b: _Welford, product: Callable) -> _Welford:
+    """Chan, Golub and LeVeque's pairwise update."""
+    count = a.number + b.number
+    delta = jax.tree.map(jnp.subtract, b.mean, a.mean)
+    mean = jax.tree.map(lambda m, d: m + d * _weight(b.number, count, m), a.mean, delta)
+    squares = jax.tree.map(
+        lambda s1, s2, d: (
+            s1 + s2 + product(d, d) * (_weight(b.number, count, d) * a.number.astype(d.dtype))
+        ),
+        a.squares,
+        b.squares,
+        delta,
+    )
+    return _Welford(count, mean, squares)
+
+
+@functools.lru_cache(maxsize=64)
+def moments(function: Callable[[PyTree], PyTree] | None = None) -> Reducer:
+    """Mean and variance of each entry of what is collected, or of a function of it.
+
+    Welford's recursion, stable in float32. Result: `Moments`.
+
+    Parameters
+    ----------
+    function
+        Applied to each collected value first; None: the value itself.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> reducer = moments()
+    >>> r = reducer.init(jnp.zeros(2))
+    >>> for x in ([1.0, 0.0], [3.0, 0.0]):
+    ...     r = reducer.update(r, jnp.array(x))
+    >>> reducer.finalise(r).mean.tolist(), reducer.finalise(r).variance.tolist()
+    ([2.0, 0.0], [2.0, 0.0])
+    """
+
+    def value(collected):
+        return _as_float(collected if function is None else function(collected))
+
+    def init(example):
+        zeros = jax.tree.map(jnp.zeros_like, value(example))
+        return _Welford(jnp.zeros((), jnp.int32), zeros, zeros)
+
+    def update(r, collected):
+        x = value(collected)
+        count = r.number + 1
+        delta = jax.tree.map(jnp.subtract, x, r.mean)
+        mean = jax.tree.map(lambda m, d: m + d / count.astype(d.dtype), r.mean, delta)
+        squares = jax.tree.map(lambda s, d, new, m: s + d * (new - m), r.squares, delta, x, mean)
+        return _Welford(count, mean, squares)
+
+    def finalise(r):
+        variance = jax.tree.map(
+            lambda s: jnp.where(
+                r.number > 1, s / jnp.maximum(r.number - 1, 1).astype(s.dtype), jnp.nan
+            ),
+            r.squares,
+        )
+        return Moments(r.number, r.mean, variance)
+
+    return Reducer(init, update, lambda a, b: _merge_welford(a, b, jnp.multiply), finalise)
+
+
+def predictive_mean(predict_fn: Callable[[PyTree], PyTree]) -> Reducer:
+    """Posterior mean and variance of a prediction, without keeping weights or predictions.
+
+    Parameters
+    ----------
+    predict_fn
+        Maps a collected position to a prediction, e.g. class probabilities at test inputs.
+        Result: `Moments` of the prediction.
+    """
+    return moments(predict_fn)
+
+
+class Covariance(NamedTuple):
+    """Number of draws, mean vector (d,) and covariance matrix (d, d) of the ravelled values."""
+
+    num_draws: Int[Array, "..."]
+    mean: Float[Array, "... d"]
+    covariance: Float[Array, "... d d"]
+
+
+@functools.lru_cache(maxsize=64)
+def covariance(function: Callable[[PyTree], PyTree] | None = None) -> Reducer:
+    """Covariance matrix of all entries of what is collected, ravelled in PyTree order.
+
+    Needs d^2 numbers a chain. Result: `Covariance`.
+    """
+
+    def value(collected):
+        return ravel_pytree(_as_float(collected if function is None else function(collected)))[0]
+
+    def init(example):
+        zeros = jnp.zeros_like(value(example))
+        return _Welford(jnp.zeros((), jnp.int32), zeros, jnp.outer(zeros, zeros))
+
+    def update(r, collected):
+        x = value(collected)
+        count = r.number + 1
+        delta = x - r.mean
+        mean = r.mean + delta / count.astype(x.dtype)
+        # The shrunken outer product keeps the matrix symmetric to the last bit.
+        share = 1 - 1 / count.astype(x.dtype)
+        return _Welford(count, mean, r.squares + share * jnp.outer(delta, delta))
+
+    def finalise(r):
+        divisor = jnp.maximum(r.number - 1, 1).astype(r.squares.dtype)
+        return Covariance(r.number, r.mean, jnp.where(r.number > 1, r.squares / divisor, jnp.nan))
+
+    return Reducer(init, update, lambda a, b: _merge_welford(a, b, jnp.outer), finalise)
+
+
+class BatchMeans(NamedTuple):
+    """Mean with its Monte Carlo standard error, shaped like what was collected.
+
+    `num_batches` is the number of finished batches the error rests on.
+    """
+
+    mean: PyTree
+    standard_error: PyTree
+    num_batches: Int[Array, "..."]
+
+
+class _BatchState(NamedTuple):
+    within: Array  # draws in the batch under way
+    total: PyTree  # their sum
+    all: _Welford  # every draw
+    batches: _Welford  # means of finished batches
+
+
+@functools.lru_cache(maxsize=64)
+def batch_means(batch_size: int, function: Callable[[PyTree], PyTree] | None = None) -> Reducer:
+    """Mean and its standard error by non-overlapping batch means.
+
+    Var(mean) is estimated by batch_size * Var(batch means) / n, which is right once
+    `batch_size` is well above the autocorrelation time. Of merged chains the batches are
+    pooled about their common mean, so chains that disagree widen the error.
+
+    Parameters
+    ----------
+    batch_size
+        Kept draws a batch, at least 1.
+    function
+        Applied to each collected value first.
+    """
+    if batch_size < 1:
+        raise ValueError(
+            f"batch_size must be at least 1, but is {batch_size}; about sqrt(n) is usual."
+        )
+    base = moments()
+
+    def value(collected):
+        return _as_float(collected if function is None else function(collected))
+
+    def init(example):
+        x = value(example)
+        return _BatchState(
+            jnp.zeros((), jnp.int32), jax.tree.map(jnp.zeros_like, x), base.init(x), base.init(x)
+        )
+
+    def update(r, collected):
+        x = value(collected)
+        within = r.within + 1
+        total = jax.tree.map(jnp.add, r.total, x)
+        is_full = within == batch_size
+        closed = base.update(r.batches, jax.tree.map(lambda t: t / batch_size, total))
+        batches = jax.tree.map(lambda new, old: jnp.where(is_full, new, old), closed, r.batches)
+        total = jax.tree.map(lambda t: jnp.where(is_full, jnp.zeros_like(t), t), total)
+        return _BatchState(jnp.where(is_full, 0, within), total, base.update(r.all, x), batches)
+
+    def merge(a, b):
+        # Unfinished batches of different chains have nothing to do with each other.
+        return a._replace(all=base.merge(a.all, b.all), batches=base.merge(a.batches, b.batches))
+
+    def finalise(r):
+        between = base.finalise(r.batches).variance
+        error = jax.tree.map(
+            lambda v: jnp.sqrt(v * batch_size / jnp.maximum(r.all.number, 1).astype(v.dtype)),
+            between,
+        )
+        return BatchMeans(r.all.mean, error, r.batches.number)
+
+    return Reducer(init, update, merge, finalise)
+
+
+class Acceptance(NamedTuple):
+    """Mean acceptance rate, number of steps, and steps whose rate was not a number."""
+
+    acceptance_rate: Float[Array, "..."]
+    num_steps: Int[Array, "..."]
+    num_nan: Int[Array, "..."]
+
+
+@functools.lru_cache(maxsize=1)
+def acceptance() -> Reducer:
+    """Mean acceptance rate over every step of the kernel, kept or not.
+
+    Steps whose acceptance rate is NaN count as rejected and are counted apart.
+    """
+
+    def init(example):
+        rate = jnp.asarray(example)
+        return Acceptance(
+            jnp.zeros((), rate.dtype), jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)
+        )
+
+    def update(r, rate):
+        is_nan = jnp.isnan(rate)
+        count = r.num_steps + 1
+        clean = jnp.where(is_nan, jnp.zeros_like(rate), rate)
+        mean = r.acceptance_rate + (clean - r.acceptance_rate) / count.astype(rate.dtype)
+        return Acceptance(mean, count, r.num_nan + is_nan.astype(jnp.int32))
+
+    def merge(a, b):
+        count = a.num_steps + b.num_steps
+        weight = _weight(b.num_steps, count, a.acceptance_rate)
+        mean = a.acceptance_rate + (b.acceptance_rate - a.acceptance_rate) * weight
+        return Acceptance(mean, count, a.num_nan + b.num_nan)
+
+    return Reducer(
+        init,
+        update,
+        merge,
+        lambda r: r,
+        collect=lambda state, info: info.acceptance_rate,
+        every_step=True,
+    )
