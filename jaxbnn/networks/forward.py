@@ -137,8 +137,7 @@ def _apply_layers(network: Network, layers: tuple[Layer, ...], params: PyTree, x
 def _apply_layer(network: Network, layer: Layer, params: PyTree, x: Array) -> Array:
     match layer:
         case Dense():
-            # dot contracts the last axis of x with the first of w, whatever the rank of x.
-            return _affine(network, layer, params, jnp.dot(x, params["w"], precision="highest"))
+            return _affine(network, layer, params, _multiply(params["w"], x))
         case Conv():
             return _affine(network, layer, params, _convolve(layer, params["w"], x))
         case AvgPool():
@@ -161,6 +160,17 @@ def _affine(network: Network, layer: Dense | Conv, params: PyTree, product: Arra
         return product
     bias = layer.bias_scale * params["b"] if ntk else params["b"]
     return product + jnp.expand_dims(bias, range(product.ndim - 1))
+
+
+def _multiply(w: Array, x: Array) -> Array:
+    """Return x @ w over the last axis of x, whatever its rank."""
+    if max(w.shape) > 16:
+        return jnp.dot(x, w, precision="highest")
+    # The same product with the units first and the long data axis last, where XLA vectorises on a
+    # CPU: value and gradient of an MLP (4, 3, 3) on 150 rows take 4 us instead of 11. Wider layers
+    # gain nothing.
+    product = jnp.tensordot(w, x, ((0,), (x.ndim - 1,)), precision="highest")
+    return jnp.moveaxis(product, 0, -1)
 
 
 def _convolve(layer: Conv, w: Array, x: Array) -> Array:
