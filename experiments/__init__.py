@@ -1,0 +1,1 @@
+"""The papers' experiments, run by `python -m experiments` (see `__main__` for the command)."""

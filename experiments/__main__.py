@@ -1,0 +1,105 @@
+"""The command: run a config, list the configs, report on results, run a benchmark.
+
+    python -m experiments CONFIG.toml [--scale smoke|desk|paper] [--seed N]
+                          [--set key=value ...] [--out DIR] [--resume]
+    python -m experiments list
+    python -m experiments report [DIR]
+    python -m experiments benchmark NAME [--set key=value ...] [--out DIR]
+
+Whatever the user gets wrong is one sentence on stderr and exit code 2.
+"""
+
+import argparse
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from experiments.errors import InputError
+
+EXTRAS = ("pydantic", "matplotlib", "arviz", "tqdm")
+WORDS = ("list", "report", "benchmark")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code: 0, 2 for bad input, 130 when interrupted."""
+    try:
+        options = _parse(arguments)
+        _check_extras()
+        # No window, whatever machine this runs on.
+        os.environ["MPLBACKEND"] = "Agg"
+        return _run(options)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("Interrupted; --resume takes up the finished stages.", file=sys.stderr)
+        return 130
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message[:1].upper()}{message[1:]} (see --help).")
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = _Parser(
+        prog="python -m experiments",
+        description="Run the papers' experiments and compare with the numbers they print.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("what", help="a config file, or one of: list, report, benchmark")
+    parser.add_argument("argument", nargs="?", help="report: a directory; benchmark: its name")
+    parser.add_argument("--scale", default="desk", help="smoke, desk (default) or paper")
+    parser.add_argument("--seed", type=int, help="instead of the config's seed")
+    parser.add_argument(
+        "--set",
+        dest="assignments",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change one setting; dotted keys reach into tables (may be repeated)",
+    )
+    parser.add_argument("--out", type=Path, default=Path("results"), help="default: results")
+    parser.add_argument("--resume", action="store_true", help="reuse an earlier run's stages")
+    options = parser.parse_args(arguments)
+    if options.what == "benchmark" and options.argument is None:
+        parser.error("benchmark needs a name")
+    if options.what not in ("report", "benchmark") and options.argument is not None:
+        parser.error(f"{options.what} takes no second argument, but got {options.argument!r}")
+    return options
+
+
+def _check_extras() -> None:
+    missing = [name for name in EXTRAS if importlib.util.find_spec(name) is None]
+    if missing:
+        raise InputError(
+            f"The experiments need {', '.join(missing)}, not installed here: "
+            "pip install 'jaxbnn[experiments]'."
+        )
+
+
+def _run(options: argparse.Namespace) -> int:
+    # Imported late: these need the extras.
+    from experiments import commands
+
+    if options.what == "list":
+        return commands.list_configs()
+    if options.what == "report":
+        return commands.report(Path(options.argument) if options.argument else options.out)
+    if options.what == "benchmark":
+        return commands.benchmark(options.argument, options.assignments, options.out)
+    path = Path(options.what)
+    if path.suffix != ".toml" and not path.exists():
+        raise InputError(
+            f"There is no config file {path}, and the other commands are {', '.join(WORDS)}."
+        )
+    return commands.run_config(
+        path, options.scale, options.seed, options.assignments, options.out, options.resume
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

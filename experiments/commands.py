@@ -1,0 +1,161 @@
+"""What each form of the command does; `__main__` parses, these act and print."""
+
+import importlib
+import inspect
+import pkgutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import experiments.benchmarks
+from experiments.config import SCALES, check_seed, parse_assignment, read_config, settings_for
+from experiments.errors import InputError, did_you_mean
+from experiments.report import full_report
+from experiments.results import (
+    load_paper_values,
+    markdown_table,
+    write_results,
+    written_whole,
+)
+from experiments.study import Context, load_experiment
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+
+
+def run_config(
+    path: Path,
+    scale: str,
+    seed: int | None,
+    assignments: Sequence[str],
+    out: Path,
+    resume: bool,
+) -> int:
+    """Run one config at a scale; write its results, and print the table and the pictures."""
+    if scale not in SCALES:
+        raise InputError(
+            f"There is no scale {scale!r}, only {', '.join(SCALES)}{did_you_mean(scale, SCALES)}"
+        )
+    config = read_config(path)
+    experiment = load_experiment(config.study, config.experiment, f"In {path}")
+    changes = [parse_assignment(text) for text in assignments]
+    settings = settings_for(config, scale, experiment.settings, changes)
+    seed = config.seed if seed is None else seed
+    check_seed(seed, "--seed")
+    # Read before the run, which may take hours, so that a broken file is met now; rows are
+    # joined to them after it.
+    paper_values = load_paper_values()
+
+    name = f"{config.study}/{config.name}"
+    recorded = settings.model_dump(mode="json")
+    context = Context(
+        scale=scale,
+        seed=seed,
+        out_dir=_directory(out, config.study, config.name, scale),
+        resume=resume,
+        identity={"experiment": name, "kind": config.experiment, "settings": recorded},
+    )
+    print(f"{name} at scale {scale}, seed {seed}: {config.description}", flush=True)
+    start = time.perf_counter()
+    rows = experiment.run(settings, context) or []
+    table = write_results(
+        context.out_dir,
+        experiment=name,
+        scale=scale,
+        seed=seed,
+        rows=rows,
+        run={
+            "kind": config.experiment,
+            "settings": recorded,
+            "wall_seconds": time.perf_counter() - start,
+            "steps_per_second": context.speeds,
+            "stages_reused": context.reused,
+        },
+        paper_values=paper_values,
+    )
+    if rows:
+        print(f"\n{table}")
+    for file in [context.out_dir / "table.md", *context.files, *context.figures]:
+        print(file)
+    return 0
+
+
+def list_configs(directory: Path = CONFIGS) -> int:
+    """Print every config below `directory`: path, study, name, scales, description."""
+    lines, complaints = [], []
+    for path in sorted(directory.rglob("*.toml")):
+        try:
+            config = read_config(path)
+        except InputError as error:
+            complaints.append(error)
+            continue
+        shown = path.relative_to(directory.parent)
+        lines.append(
+            [str(shown), config.study, config.name, " ".join(config.scales), config.description]
+        )
+    if not lines and not complaints:
+        raise InputError(f"There are no configs in {directory}; run from a clone of the project.")
+    print(markdown_table(["config", "study", "name", "scales", "description"], lines), end="")
+    if complaints:
+        raise InputError("\n".join(str(complaint) for complaint in complaints))
+    return 0
+
+
+def report(directory: Path) -> int:
+    """Print the report on all results below `directory` and write it to `report.md` there."""
+    if not directory.is_dir():
+        raise InputError(f"There is no directory {directory} with results; run a config first.")
+    text = full_report(directory, load_paper_values())
+    with written_whole(directory / "report.md") as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    print(text, end="")
+    return 0
+
+
+def benchmark(name: str, assignments: Sequence[str], out: Path) -> int:
+    """Run `experiments/benchmarks/<name>.py` with the options given; write and print its rows."""
+    names = sorted(found.name for found in pkgutil.iter_modules(experiments.benchmarks.__path__))
+    if name not in names:
+        raise InputError(
+            f"There is no benchmark {name!r}, only {', '.join(names) or 'none yet'}"
+            + did_you_mean(name, names)
+        )
+    run = importlib.import_module(f"experiments.benchmarks.{name}").run
+    options = _benchmark_options(run, assignments)
+    directory = _directory(out, "benchmarks", name)
+    start = time.perf_counter()
+    rows = run(directory, **options) or []
+    table = write_results(
+        directory,
+        experiment=f"benchmarks/{name}",
+        scale=None,
+        seed=options.get("seed"),
+        rows=rows,
+        run={"settings": options, "wall_seconds": time.perf_counter() - start},
+        paper_values={},
+    )
+    print(f"{table}\n{directory / 'table.md'}")
+    return 0
+
+
+def _benchmark_options(run: Any, assignments: Sequence[str]) -> dict[str, Any]:
+    offered = list(inspect.signature(run).parameters)[1:]
+    options = {}
+    for keys, value in map(parse_assignment, assignments):
+        key = ".".join(keys)
+        if key not in offered:
+            raise InputError(f"The benchmark has no option {key!r}" + did_you_mean(key, offered))
+        options[key] = value
+    return options
+
+
+def _directory(out: Path, *parts: str) -> Path:
+    directory = out.joinpath(*parts)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"The output directory {directory} cannot be made ({error.strerror}); "
+            "choose another with --out."
+        ) from None
+    return directory

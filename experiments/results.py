@@ -1,0 +1,256 @@
+"""Rows, the files of a run, and the papers' numbers joined in after it.
+
+The numbers that the papers print are in `experiments/paper_values/`, one TOML file a
+paper, as entries `[[value]]` with `source`, `quantity`, `setting`, `value`, `kind` and
+perhaps `error` and `note`. No code that computes reads them: `write_results` joins them to
+the rows of a finished run on (source, quantity, setting), and so does the report.
+"""
+
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from experiments.errors import InputError
+
+PAPER_VALUES = Path(__file__).parent / "paper_values"
+
+# (source, quantity, setting)
+RowKey = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number that a run computed.
+
+    Parameters
+    ----------
+    quantity, setting
+        What was computed, and under which setting: the words of the paper's entry.
+    value
+        The number; NaN and infinities are written as null.
+    standard_error
+        Its Monte Carlo standard error, or None, which the report shows as NO ERROR.
+    source
+        The place of the paper's value, as in "004 Table 2", or None where there is none.
+    """
+
+    quantity: str
+    setting: str
+    value: float
+    standard_error: float | None = None
+    source: str | None = None
+
+
+@dataclass(frozen=True)
+class PaperValue:
+    """One number that a paper prints; `half_digit` is half a unit of its last digit."""
+
+    source: str
+    quantity: str
+    setting: str
+    value: float
+    kind: str
+    error: float | None = None
+    half_digit: float = 0.0
+    note: str = ""
+
+
+def load_paper_values(directory: Path = PAPER_VALUES) -> dict[RowKey, PaperValue]:
+    """Read all files of `directory`; InputError for a broken or repeated entry.
+
+    Numbers are read as decimals, so that the precision they are printed with is known.
+    """
+    values: dict[RowKey, PaperValue] = {}
+    for path in sorted(directory.glob("*.toml")):
+        try:
+            entries = tomllib.loads(path.read_text(encoding="utf-8"), parse_float=Decimal)
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InputError(f"{path} is not TOML: {error}.") from None
+        for index, entry in enumerate(entries.get("value", []), start=1):
+            value = _paper_value(entry, f"{path}, value {index}")
+            key = (value.source, value.quantity, value.setting)
+            if key in values:
+                raise InputError(f"{path}, value {index}: {' | '.join(key)} is there twice.")
+            values[key] = value
+    return values
+
+
+def _paper_value(entry: Mapping[str, Any], where: str) -> PaperValue:
+    known = {"source", "quantity", "setting", "value", "error", "kind", "note"}
+    required = known - {"error", "note"}
+    if set(entry) - known or required - set(entry):
+        wrong = sorted((set(entry) - known) | (required - set(entry)))
+        raise InputError(f"{where}: unknown or missing key {', '.join(wrong)}.")
+    for name in ("value", "error"):
+        number = entry.get(name, 0)
+        if isinstance(number, bool) or not isinstance(number, int | Decimal):
+            raise InputError(f"{where}: {name} must be a number, but is {number!r}.")
+    if entry["kind"] not in ("result", "setting"):
+        raise InputError(f"{where}: kind must be 'result' or 'setting', not {entry['kind']!r}.")
+    printed = entry["value"]
+    exponent = printed.as_tuple().exponent if isinstance(printed, Decimal) else 0
+    return PaperValue(
+        source=entry["source"],
+        quantity=entry["quantity"],
+        setting=entry["setting"],
+        value=float(printed),
+        kind=entry["kind"],
+        error=float(entry["error"]) if "error" in entry else None,
+        half_digit=0.5 * 10.0**exponent if isinstance(exponent, int) else 0.0,
+        note=entry.get("note", ""),
+    )
+
+
+def write_results(
+    directory: Path,
+    *,
+    experiment: str,
+    scale: str | None,
+    seed: int | None,
+    rows: Iterable[Row],
+    run: Mapping[str, Any],
+    paper_values: Mapping[RowKey, PaperValue],
+) -> str:
+    """Write metrics.json, run.json and table.md whole, and return the table.
+
+    `run` is what run.json adds to the versions, the machine and the date.
+    """
+    joined = [_joined(row, paper_values) for row in rows]
+    header = ("quantity", "setting", "value", "standard_error", "paper", "source")
+    table = markdown_table(
+        [name.replace("_", " ") for name in header],
+        [[row[name] for name in header] for row in joined],
+    )
+    write_json(
+        directory / "metrics.json",
+        {"experiment": experiment, "scale": scale, "seed": seed, "rows": joined},
+    )
+    about = {"experiment": experiment, "scale": scale, "seed": seed, **run}
+    write_json(directory / "run.json", {**about, **machine(), "versions": versions()})
+    with written_whole(directory / "table.md") as temporary:
+        temporary.write_text(table, encoding="utf-8")
+    return table
+
+
+def _joined(row: Row, paper_values: Mapping[RowKey, PaperValue]) -> dict[str, Any]:
+    paper = paper_values.get((row.source or "", row.quantity, row.setting))
+    return {
+        "quantity": row.quantity,
+        "setting": row.setting,
+        "value": finite_or_none(row.value),
+        "standard_error": finite_or_none(row.standard_error),
+        "paper": paper.value if paper else None,
+        "source": row.source,
+    }
+
+
+def finite_or_none(value: Any) -> float | None:
+    """Return the number as a Python float, or None if it is missing, NaN or infinite."""
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write JSON whole; a NaN or an infinity anywhere in it becomes null."""
+    text = json.dumps(_plain(content), indent=2, allow_nan=False, ensure_ascii=False)
+    with written_whole(path) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def _plain(content: Any) -> Any:
+    if isinstance(content, Mapping):
+        return {str(key): _plain(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_plain(value) for value in content]
+    if content is None or isinstance(content, bool | int | str):
+        return content
+    if isinstance(content, Path):
+        return str(content)
+    if hasattr(content, "tolist"):  # NumPy and JAX arrays and scalars
+        return _plain(content.tolist())
+    return finite_or_none(content)
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """Give a temporary path to write to, and rename it to `path` when the block ends well.
+
+    A reader sees the old file or the new one, never a part of either.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # The suffix stays last: writers such as netCDF's choose their format by it.
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Return an aligned Markdown table; numbers to six digits, None and NaN as a dash.
+
+    Examples
+    --------
+    >>> print(markdown_table(["name", "value"], [["ess", 9878.123], ["rhat", None]]), end="")
+    | name | value   |
+    | ---- | ------- |
+    | ess  | 9878.12 |
+    | rhat | -       |
+    """
+    cells = [[str(name) for name in header], *([_cell(value) for value in row] for row in rows)]
+    widths = [max(3, *(len(line[i]) for line in cells)) for i in range(len(header))]
+    lines = [
+        "| "
+        + " | ".join(text.ljust(width) for text, width in zip(line, widths, strict=True))
+        + " |"
+        for line in cells
+    ]
+    lines.insert(1, "| " + " | ".join("-" * width for width in widths) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        return value.replace("|", "\\|").replace("\n", " ")
+    if isinstance(value, bool | int):
+        return str(value)
+    number = float(value)
+    return f"{number:.6g}" if math.isfinite(number) else "-"
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that the numbers depend on."""
+    packages = ("jax", "jaxlib", "blackjax", "numpyro", "jaxbnn")
+    found = {"python": platform.python_version()}
+    for package in packages:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """Return the devices, platform and cores of this run, and the time (UTC)."""
+    import jax
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "devices": [device.device_kind for device in jax.devices()],
+        "backend": jax.default_backend(),
+        "platform": platform.platform(),
+        "cores": cores,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }

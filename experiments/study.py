@@ -1,0 +1,214 @@
+"""What a study offers the command, and what the command hands to a study.
+
+How to add a study: write `experiments/studies/<study>.py` (or a package) with a dictionary
+`EXPERIMENTS` of what a config may ask for, and a config in `configs/<study>/`::
+
+    class XorSettings(Settings):                    # unknown keys and wrong types are refused
+        num_chains: int = Field(gt=0)               # bounds belong here (pydantic's Field)
+        prior_scales: tuple[float, ...] = (3.0,)
+
+    def run_xor(settings: XorSettings, context: Context) -> list[Row]:
+        data = context.stage("mala", lambda: {"ess": compute(context.key, settings)})
+        context.record_speed("mala", steps=settings.num_chains * 1000, seconds=2.0)
+        context.save_figure("figure_2", figure)     # PNG; also save_table, save_draws
+        return [Row("ess_min", "MALA, prior N(0, 3I)", 9870.0, 55.0, "004 Table 1")]
+
+    EXPERIMENTS = {"xor": Experiment(XorSettings, run_xor)}
+
+The config names `study`, `name`, `description`, `seed` and, if it is not the name, the
+`experiment` (a key of EXPERIMENTS; several configs may share one); its other keys are the
+settings, and the tables [smoke], [desk], [paper] override them. `run` returns one row a
+number; the paper's value is joined in afterwards, on (source, quantity, setting).
+"""
+
+import hashlib
+import importlib
+import json
+import pkgutil
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+import experiments.studies
+from experiments.errors import InputError, did_you_mean
+from experiments.results import Row, markdown_table, versions, written_whole
+
+__all__ = ["Context", "Experiment", "Row", "Settings", "load_experiment", "study_names"]
+
+
+class Settings(BaseModel):
+    """Base of every experiment's settings, nested tables included.
+
+    Unknown keys, wrong types, NaN and infinities are refused. An array of the TOML file
+    fills a `tuple[...]` field.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A kind of experiment: the model of its settings, and the function that runs it.
+
+    `run(settings, context)` returns the rows of metrics.json, one a number, or None.
+    """
+
+    settings: type[Settings]
+    run: Callable[[Any, "Context"], Sequence[Row] | None]
+
+
+@dataclass
+class Context:
+    """One run: its scale, seed and directory, with helpers that write files whole.
+
+    Parameters
+    ----------
+    scale
+        "smoke", "desk" or "paper".
+    seed
+        The run's seed; `key` is the JAX key made from it. Fold or split it, once a use.
+    out_dir
+        The run's own directory, which exists.
+    resume
+        Whether finished stages of an earlier, interrupted run may be read back.
+    identity
+        What the run computes (settings and all), as JSON data: a stage of a run with another
+        identity, seed or version is never reused.
+    """
+
+    scale: str
+    seed: int
+    out_dir: Path
+    resume: bool = False
+    identity: Mapping[str, Any] = field(default_factory=dict)
+    figures: list[Path] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
+    speeds: dict[str, float] = field(default_factory=dict)
+    reused: list[str] = field(default_factory=list)
+
+    @cached_property
+    def key(self) -> jax.Array:
+        """The run's typed PRNG key, made from the seed."""
+        return jax.random.key(self.seed)
+
+    def stage(self, name: str, compute: Callable[[], Mapping[str, Any]]) -> dict[str, np.ndarray]:
+        """Return `compute()`'s arrays, kept in `stages/<name>.npz`, computed once under --resume.
+
+        The unit of resuming: give each setting of a table its own stage. A file of another
+        seed, other settings or other versions is not reused.
+        """
+        path = self._path(Path("stages"), name, ".npz")
+        fingerprint = self._fingerprint()
+        if self.resume and path.exists():
+            with np.load(path, allow_pickle=False) as stored:
+                if stored["__fingerprint__"].item() == fingerprint:
+                    self.reused.append(name)
+                    return {key: stored[key] for key in stored.files if key != "__fingerprint__"}
+        arrays = {key: np.asarray(value) for key, value in compute().items()}
+        _write_npz(path, {**arrays, "__fingerprint__": np.asarray(fingerprint)})
+        return arrays
+
+    def save_figure(self, name: str, figure: Any, dpi: int = 150) -> Path:
+        """Write a matplotlib figure to `<name>.png` and close it."""
+        import matplotlib.pyplot as plt
+
+        path = self._path(Path(), name, ".png")
+        with written_whole(path) as temporary:
+            figure.savefig(temporary, format="png", dpi=dpi, bbox_inches="tight")
+        plt.close(figure)
+        self.figures.append(path)
+        return path
+
+    def save_table(self, name: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
+        """Write a Markdown table to `<name>.md` (table.md, of all rows, is the command's own)."""
+        path = self._path(Path(), name, ".md")
+        with written_whole(path) as temporary:
+            temporary.write_text(markdown_table(header, rows), encoding="utf-8")
+        self.files.append(path)
+        return path
+
+    def save_draws(self, name: str, draws: Any) -> Path:
+        """Write draws to `<name>.nc` (ArviZ's InferenceData) or `<name>.npz` (a PyTree of arrays).
+
+        The leaves of a PyTree are named by their path, as in `[0]['w']`.
+        """
+        if hasattr(draws, "to_netcdf"):
+            path = self._path(Path(), name, ".nc")
+            with written_whole(path) as temporary:
+                draws.to_netcdf(str(temporary))
+        else:
+            path = self._path(Path(), name, ".npz")
+            leaves = jax.tree_util.tree_leaves_with_path(draws)
+            arrays = {
+                jax.tree_util.keystr(where) or "draws": np.asarray(leaf) for where, leaf in leaves
+            }
+            _write_npz(path, arrays)
+        self.files.append(path)
+        return path
+
+    def record_speed(self, name: str, steps: float, seconds: float) -> None:
+        """Put `steps / seconds` into run.json under `steps_per_second`."""
+        self.speeds[name] = steps / seconds
+
+    @contextmanager
+    def timed(self, name: str, steps: float):
+        """Time the block and record its speed; block on the arrays inside it."""
+        start = time.perf_counter()
+        yield
+        self.record_speed(name, steps, time.perf_counter() - start)
+
+    def _path(self, folder: Path, name: str, suffix: str) -> Path:
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
+            raise InputError(
+                f"{name!r} cannot be a file name: use letters, digits, '_', '-' and '.' only."
+            )
+        path = self.out_dir / folder / (name + suffix)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def _fingerprint(self) -> str:
+        what = {"scale": self.scale, "seed": self.seed, "versions": versions()}
+        text = json.dumps({**what, "identity": dict(self.identity)}, sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    if any(array.dtype == object for array in arrays.values()):
+        raise TypeError(f"{path.name} can hold arrays of numbers, booleans and strings only.")
+    with written_whole(path) as temporary:
+        np.savez(temporary, **arrays)  # type: ignore[arg-type]
+
+
+def study_names() -> list[str]:
+    """Return the names of the studies: the modules in `experiments/studies/`."""
+    return sorted(module.name for module in pkgutil.iter_modules(experiments.studies.__path__))
+
+
+def load_experiment(study: str, experiment: str, where: str) -> Experiment:
+    """Import a study and return one of its experiments.
+
+    Raises InputError, naming `where` it was asked for, if there is no such study or
+    experiment.
+    """
+    if study not in study_names():
+        raise InputError(
+            f"{where}: there is no study {study!r} in experiments/studies"
+            + did_you_mean(study, study_names())
+        )
+    offered = importlib.import_module(f"experiments.studies.{study}").EXPERIMENTS
+    if experiment not in offered:
+        raise InputError(
+            f"{where}: the study {study!r} has no experiment {experiment!r}, only "
+            + ", ".join(sorted(offered))
+            + did_you_mean(experiment, offered)
+        )
+    return offered[experiment]
