@@ -1,0 +1,17 @@
+"""The pictures people expect of chains: stacked arrays and axes in, axes out."""
+
+from jaxbnn.plots.chains import autocorrelation, running_mean, trace
+from jaxbnn.plots.coordinates import covariance_heat_map, parallel_coordinates
+from jaxbnn.plots.densities import density
+from jaxbnn.plots.tuning import acceptance_against, ess_against
+
+__all__ = [
+    "acceptance_against",
+    "autocorrelation",
+    "covariance_heat_map",
+    "density",
+    "ess_against",
+    "parallel_coordinates",
+    "running_mean",
+    "trace",
+]

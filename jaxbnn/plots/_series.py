@@ -1,0 +1,121 @@
+"""From stacked draws to panels: one axes and one (chains, draws) array for each coordinate."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import ArrayLike, Bool, Float, Int
+
+from jaxbnn.numerics import check_positive
+from jaxbnn.plots._canvas import MAX_PANELS, Axes, add_to_title, given_axes, new_axes
+
+
+class Panel(NamedTuple):
+    """What one axes shows."""
+
+    axes: Axes
+    values: Float[np.ndarray, "chains draws"]  # not finite: NaN
+    name: str | None
+
+
+def panels(draws: ArrayLike, axes: Any, names: str | Sequence[str] | None) -> list[Panel]:
+    """Lay out (chains, draws) on one axes, (chains, draws, dim) on dim axes."""
+    values = as_draws(draws)
+    single = values.ndim == 2
+    if single:
+        values = values[..., None]
+    dim = values.shape[2]
+    if axes is None and dim > MAX_PANELS:
+        raise ValueError(
+            f"draws have {dim} coordinates, which is more than {MAX_PANELS} panels can show; "
+            "choose some, as in draws[..., [0, 3]], or pass your own axes."
+        )
+    labels: Sequence[str | None]
+    if names is None:
+        labels = [None] if single else [f"coordinate {i}" for i in range(dim)]
+    else:
+        labels = check_names(names, dim)
+    where = new_axes(dim) if axes is None else given_axes(axes, dim)
+    return [Panel(where[i], values[..., i], labels[i]) for i in range(dim)]
+
+
+def returned(drawn: list[Panel], draws: ArrayLike) -> Any:
+    """Give back one axes for (chains, draws), an array of axes for (chains, draws, dim)."""
+    if np.ndim(draws) == 2:
+        return drawn[0].axes
+    return np.array([panel.axes for panel in drawn], dtype=object)
+
+
+def as_draws(draws: ArrayLike, ndims: tuple[int, ...] = (2, 3)) -> Float[np.ndarray, "..."]:
+    """Check the shape, and turn into float64 with NaN for everything that is not finite."""
+    expected = " or ".join({2: "(chains, draws)", 3: "(chains, draws, dim)"}[n] for n in ndims)
+    array = np.asarray(draws)
+    try:
+        if np.iscomplexobj(array):
+            raise TypeError
+        array = array.astype(float)  # JAX's small floats too, which are no numbers to NumPy
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"draws must be one array of real numbers {expected}, but hold {array.dtype}; "
+            "pass one leaf of the positions."
+        ) from None
+    if array.ndim not in ndims or array.size == 0:
+        raise ValueError(
+            f"draws must have shape {expected} and not be empty, but have shape {array.shape}; "
+            "add the chain axis with draws[None], or flatten or pick the trailing axes."
+        )
+    return np.where(np.isfinite(array), array, np.nan)
+
+
+def check_names(names: str | Sequence[str], dim: int) -> list[str]:
+    """Names as a list, one for each coordinate."""
+    labels = [names] if isinstance(names, str) else list(names)
+    if len(labels) != dim:
+        raise ValueError(
+            f"names has {len(labels)} entries, but the draws have {dim} coordinates; "
+            "give one name for each."
+        )
+    return labels
+
+
+def report_missing(
+    axes: Axes, finite: Bool[np.ndarray, "chains draws"], label: str | None = None
+) -> None:
+    """Say in the title how many draws are not finite, and in which chains."""
+    if finite.all():
+        return
+    chains = np.flatnonzero(~finite.all(axis=1))
+    listed = ", ".join(map(str, chains[:5])) + (", ..." if len(chains) > 5 else "")
+    plural = "s" if len(chains) > 1 else ""
+    notice = f"{(~finite).sum():,} of {finite.size:,} draws not finite (chain{plural} {listed})"
+    add_to_title(axes, notice, label)
+
+
+def envelope(
+    series: Float[np.ndarray, " draws"], max_points: int
+) -> tuple[Int[np.ndarray, " points"], Float[np.ndarray, " points"]]:
+    """Smallest and largest value of each of max_points / 2 stretches, in the order of time.
+
+    A line through them looks like the line through all draws, excursions included, which
+    taking every k-th draw would lose. Short series are returned whole.
+
+    Examples
+    --------
+    >>> envelope(np.array([0.0, 5.0, 1.0, 2.0, -3.0, 4.0]), 4)
+    (array([0, 1, 4, 5]), array([ 0.,  5., -3.,  4.]))
+    """
+    check_positive("max_points", max_points)
+    n = len(series)
+    if n <= max_points:
+        return np.arange(n), series
+    stretches = max(max_points // 2, 1)
+    width = -(-n // stretches)
+    padded = np.full(width * -(-n // width), np.nan)
+    padded[:n] = series
+    blocks = padded.reshape(-1, width)
+    missing = np.isnan(blocks)
+    lowest = np.argmin(np.where(missing, np.inf, blocks), axis=1)
+    highest = np.argmax(np.where(missing, -np.inf, blocks), axis=1)
+    pair = np.sort(np.stack([lowest, highest], axis=1), axis=1)
+    index = (pair + width * np.arange(len(blocks))[:, None]).ravel()
+    return index, padded[index]

@@ -1,0 +1,145 @@
+"""Density estimates against direct sums over the draws, and priors against their densities."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from scipy import stats
+from scipy.integrate import trapezoid
+
+from jaxbnn import plots
+
+
+def curve(axes, label):
+    (line,) = [line for line in axes.get_lines() if line.get_label() == label]
+    return line.get_xdata(), line.get_ydata()
+
+
+@pytest.mark.parametrize(("num_draws", "tolerance"), [(200, 1e-12), (5000, 3e-4)])
+def test_gaussian_kernel_is_the_sum_over_draws(num_draws, tolerance, rng):
+    draws = rng.normal(3.0, 2.0, size=(2, num_draws))
+    x, y = curve(plots.density(draws, bandwidth=0.5), "draws")
+    direct = stats.norm.pdf(x[:, None], draws.ravel(), 0.5).mean(axis=1)
+    np.testing.assert_allclose(y, direct, atol=tolerance * direct.max())
+    np.testing.assert_allclose(trapezoid(y, x), 1.0, atol=2e-3)
+
+
+def test_default_bandwidth_is_silvermans(rng):
+    draws = rng.normal(size=(1, 400))
+    spread = min(draws.std(), np.subtract(*np.quantile(draws, [0.75, 0.25])) / 1.34)
+    explicit = plots.density(draws, limits=(-4, 4), bandwidth=0.9 * spread * 400**-0.2)
+    default = plots.density(draws, limits=(-4, 4))
+    np.testing.assert_allclose(curve(default, "draws")[1], curve(explicit, "draws")[1], rtol=1e-9)
+
+
+def test_each_chain_has_its_own_thin_line(rng):
+    draws = rng.normal(size=(3, 100))
+    axes = plots.density(draws, limits=(-3, 3), bandwidth=0.3)
+    alone = plots.density(draws[1:2], limits=(-3, 3), bandwidth=0.3)
+    thin = [line for line in axes.get_lines() if line.get_label() == "_chain"]
+    assert len(thin) == 3
+    np.testing.assert_allclose(thin[1].get_ydata(), curve(alone, "draws")[1], atol=1e-4)
+    assert len(plots.density(draws, show_chains=False).get_lines()) == 1
+
+
+@pytest.mark.parametrize(("num_draws", "tolerance"), [(300, 1e-9), (5000, 1e-2)])
+def test_beta_kernel_is_the_sum_over_draws(num_draws, tolerance, rng):
+    draws = 10 * rng.beta(0.8, 2.0, size=(1, num_draws)) - 5
+    x, y = curve(plots.density(draws, bounds=(-5, 5), bandwidth=0.02), "draws")
+    u = (x[:, None] + 5) / 10
+    data = (draws.ravel() + 5) / 10
+    direct = stats.beta.pdf(data, u / 0.02 + 1, (1 - u) / 0.02 + 1).mean(axis=1) / 10
+    np.testing.assert_allclose(y, direct, atol=tolerance * direct.max())
+    assert (x[0], x[-1]) == (-5, 5)
+
+
+def test_beta_kernel_does_not_sag_at_the_bounds(rng):
+    draws = rng.uniform(-20, 20, size=(4, 20_000))
+    y = curve(plots.density(draws, bounds=(-20, 20)), "draws")[1]
+    # b = 0.289 * 80,000^-0.4 = 0.0032: at the bounds the kernel Beta(1, 1 / b + 1) averages over
+    # the nearest 250 draws, a standard error of 0.045; a quarter is 5.5 of it.
+    np.testing.assert_allclose(y, 1 / 40, rtol=0.25)
+    gaussian = curve(plots.density(draws, limits=(-20, 20)), "draws")[1]
+    assert gaussian[0] < 0.7 / 40  # what the Beta kernel is for
+
+
+def test_bounds_inside_wider_limits_end_the_density(rng):
+    draws = rng.uniform(size=(1, 100))
+    x, y = curve(plots.density(draws, bounds=(0, 1), limits=(-1, 2)), "draws")
+    assert (y[(x < 0) | (x > 1)] == 0).all()
+    assert (y[(x > 0) & (x < 1)] > 0).all()
+
+
+@pytest.mark.parametrize(
+    "prior",
+    [
+        dist.Normal(1.0, 2.0),
+        dist.Normal(jnp.float32(1.0), jnp.float32(2.0)),
+        lambda x: stats.norm.logpdf(x, 1.0, 2.0),
+        (np.linspace(-5, 7, 50), stats.norm.pdf(np.linspace(-5, 7, 50), 1.0, 2.0)),
+    ],
+    ids=["distribution", "float32 distribution", "log density", "pair"],
+)
+def test_priors(prior, rng):
+    x, y = curve(plots.density(rng.normal(size=(1, 50)), prior=prior), "prior")
+    np.testing.assert_allclose(y, stats.norm.pdf(x, 1.0, 2.0), rtol=1e-5)
+
+
+def test_a_bounded_prior_ends_at_its_bounds(rng):
+    axes = plots.density(rng.normal(size=(1, 50)), prior=dist.Uniform(-1.0, 1.0), limits=(-3, 3))
+    x, y = curve(axes, "prior")
+    np.testing.assert_allclose(y, np.where(np.abs(x) <= 1, 0.5, 0.0), atol=1e-6)
+
+
+def test_a_list_holds_one_prior_for_each_coordinate(rng):
+    axes = plots.density(
+        rng.normal(size=(1, 50, 2)), prior=[dist.Normal(0.0, 1.0), dist.Normal(5.0, 1.0)]
+    )
+    for a, mean in zip(axes, (0.0, 5.0), strict=True):
+        x, y = curve(a, "prior")
+        np.testing.assert_allclose(y, stats.norm.pdf(x, mean), rtol=1e-4, atol=1e-12)
+
+
+def test_draws_that_are_not_finite_are_left_out_and_counted(rng):
+    draws = rng.normal(size=(2, 100))
+    clean = plots.density(draws[:, 10:], limits=(-3, 3))
+    draws[:, :10] = np.nan
+    axes = plots.density(draws, limits=(-3, 3))
+    np.testing.assert_allclose(curve(axes, "draws")[1], curve(clean, "draws")[1], rtol=1e-12)
+    assert axes.get_title() == "20 of 200 draws not finite (chains 0, 1)"
+
+
+def test_draws_on_the_bounds_count():
+    _, y = curve(plots.density(np.array([[0.0, 1.0, 0.5]]), bounds=(0, 1)), "draws")
+    assert np.isfinite(y).all()
+    np.testing.assert_allclose(y, y[::-1], rtol=1e-5)
+
+
+def test_draws_that_are_all_equal_give_a_spike():
+    x, y = curve(plots.density(np.full((2, 5), 3.0)), "draws")
+    assert abs(x[np.argmax(y)] - 3.0) < 0.01
+    assert np.isfinite(y).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "sentence"),
+    [
+        ({"bounds": (1, 0)}, ValueError, r"bounds must be finite and increasing"),
+        ({"bounds": (-0.1, 0.1)}, ValueError, r"lie outside the bounds \(-0.1, 0.1\)"),
+        ({"limits": (0.0, np.inf)}, ValueError, r"limits must be finite"),
+        ({"bandwidth": 0.0}, ValueError, r"bandwidth must be positive"),
+        ({"prior": "normal"}, TypeError, r"but is a str; give one of these"),
+        ({"prior": lambda x: x.sum()}, ValueError, r"returned shape \(\) for 401 points"),
+        ({"prior": dist.Normal(jnp.zeros(3), 1.0)}, ValueError, r"has shape \(3,\)"),
+        ({"prior": [dist.Normal(0.0, 1.0)] * 2}, ValueError, r"list of 2, but .* 1 coordinates"),
+        ({"prior": (np.zeros(3), np.zeros(4))}, ValueError, r"two vectors of one length"),
+    ],
+)
+def test_errors_are_sentences(options, error, sentence, rng):
+    with pytest.raises(error, match=sentence):
+        plots.density(rng.normal(size=(2, 30)), **options)
+
+
+def test_no_finite_draw_has_no_density():
+    with pytest.raises(ValueError, match=r"No draw of w is finite"):
+        plots.density(np.full((1, 4), np.nan), names="w")
