@@ -1,0 +1,307 @@
+"""The posterior of a network's parameters: what the kernels are given."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree, Shaped
+from numpyro.distributions import Distribution
+
+from jaxbnn.networks import Network, apply, parameter_shapes
+from jaxbnn.numerics import check_finite, is_concrete, sum_of_differences
+from jaxbnn.targets.likelihoods import Likelihood
+from jaxbnn.targets.prior_density import prior_log_prob, prior_log_ratio
+from jaxbnn.targets.prior_trees import expand_prior, prior_shapes, sample_prior
+
+Scalar = Float[Array, ""]
+
+
+@jax.tree_util.register_pytree_node_class
+@dataclass(frozen=True, eq=False, init=False)
+class Posterior:
+    """log p(params | x, y) = sum_i log p(y_i | x_i, params) + log p(params), up to a constant.
+
+    A PyTree: prior, likelihood parameter, data and powers are leaves, the network is static. It may
+    therefore be an argument of a jitted function, or the `data` of a runner.
+
+    Parameters
+    ----------
+    network
+        A `Network`, or any function (params, x) -> outputs of shape (n, k) or (n,).
+    prior
+        A PyTree of NumPyro distributions shaped like the parameters. With a `Network` it may be
+        shorter, and is expanded by `expand_prior`: `dist.Normal(0, 1)` stands for everything.
+        With `learned_gaussian`, {"network": prior, "log_noise_scale": distribution}.
+    likelihood
+        What `gaussian(...)`, `categorical()` and the others return.
+    x, y
+        Data of shapes (n, ...), n > 0. Labels are integers for `categorical`, 0 or 1 for
+        `bernoulli`. May be traced; then only shapes and dtypes are checked.
+
+    Raises
+    ------
+    ValueError
+        If the data hold NaN or infinities, their lengths differ, a label is out of range, the
+        network's output does not fit the likelihood, or the prior is not shaped like the
+        parameters.
+    TypeError
+        If labels are not integers, or a leaf of the prior is no distribution.
+
+    Examples
+    --------
+    >>> from jaxbnn.networks import mlp
+    >>> from jaxbnn.targets import gaussian, normal_prior
+    >>> network = mlp((1, 1))
+    >>> posterior = Posterior(
+    ...     network, normal_prior(network), gaussian(1.0), jnp.ones((2, 1)), jnp.zeros((2, 1))
+    ... )
+    >>> params = ({"w": jnp.ones((1, 1)), "b": jnp.zeros(1)},)
+    >>> round(float(posterior.log_density(params)), 4)  # 4 log N(0|0,1) - 3 / 2
+    -5.1758
+    """
+
+    network: Network | Callable
+    prior: PyTree
+    likelihood: Likelihood
+    x: Array
+    y: Array
+    likelihood_power: ArrayLike | None
+    prior_power: ArrayLike | None
+
+    def __init__(
+        self,
+        network: Network | Callable,
+        prior: PyTree,
+        likelihood: Likelihood,
+        x: Shaped[ArrayLike, "..."],
+        y: Shaped[ArrayLike, "..."],
+    ):
+        _check_data(x, y)
+        dtype = _position_dtype(x)
+        shapes = _position_shapes(network, prior, likelihood)
+        prior = expand_prior(prior, shapes)
+        _set(self, network, prior, likelihood, jnp.asarray(x), jnp.asarray(y), None, None)
+        shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype), shapes)
+        outputs = _outputs_shape(self, shapes)
+        likelihood.check(outputs, y, likelihood.parameter)
+
+    def log_prior(self, params: PyTree) -> Scalar:
+        """Return the log prior density, -inf outside the prior's support."""
+        return _powered(self.prior_power, prior_log_prob(self.prior, params))
+
+    def log_likelihood(self, params: PyTree) -> Float[Array, " n"]:
+        """Return the log-likelihood terms, one per datum."""
+        return _powered(self.likelihood_power, self._terms(params))
+
+    def log_density(self, params: PyTree) -> Scalar:
+        """Return log_prior + sum of log_likelihood, the log posterior up to a constant.
+
+        In float32 and with more than a few thousand data, use `log_density_from`.
+        """
+        return _powered(self.likelihood_power, jnp.sum(self._terms(params))) + self.log_prior(
+            params
+        )
+
+    def log_density_from(self, reference: PyTree) -> Callable[[PyTree], Scalar]:
+        """Return the function params -> log_density(params) - log_density(reference).
+
+        It is a sum of per-datum and per-parameter differences, so that it keeps its precision in
+        float32 where two totals would cancel, as long as params are near the reference: give it to
+        kernels that subtract log densities (HMC, NUTS, MALA). What depends on the reference alone
+        is computed once, here.
+
+        Parameters
+        ----------
+        reference
+            Parameters where the log density is finite, a chain's initial position for instance.
+
+        Examples
+        --------
+        >>> from jaxbnn.networks import mlp
+        >>> from jaxbnn.targets import gaussian, normal_prior
+        >>> x, y = jnp.ones((2, 1)), jnp.zeros((2, 1))
+        >>> posterior = Posterior(mlp((1, 1)), normal_prior(mlp((1, 1))), gaussian(1.0), x, y)
+        >>> log_density = posterior.log_density_from(({"w": jnp.ones((1, 1)), "b": jnp.zeros(1)},))
+        >>> float(log_density(({"w": jnp.zeros((1, 1)), "b": jnp.zeros(1)},)))
+        1.5
+        """
+        reference_terms = self._terms(reference)
+        prior_ratio = prior_log_ratio(self.prior, reference)
+
+        def log_density(params):
+            likelihood_ratio = sum_of_differences(self._terms(params), reference_terms)
+            return _powered(self.likelihood_power, likelihood_ratio) + _powered(
+                self.prior_power, prior_ratio(params)
+            )
+
+        return log_density
+
+    def tempered(
+        self, t: ArrayLike, what: Literal["likelihood", "posterior"] = "likelihood"
+    ) -> "Posterior":
+        """Return the posterior with its likelihood, or all of it, raised to the power t.
+
+        Parameters
+        ----------
+        t
+            The power, t >= 0; may be traced. Powers of powers multiply.
+        what
+            "likelihood": p(y | x, params)^t p(params), the power posterior. "posterior":
+            (p(y | x, params) p(params))^t.
+
+        Raises
+        ------
+        ValueError
+            If t is negative or not finite, or `what` is neither of the two.
+
+        Examples
+        --------
+        >>> from jaxbnn.networks import mlp
+        >>> from jaxbnn.targets import gaussian, normal_prior
+        >>> x, y = jnp.ones((2, 1)), jnp.zeros((2, 1))
+        >>> posterior = Posterior(mlp((1, 1)), normal_prior(mlp((1, 1))), gaussian(1.0), x, y)
+        >>> params = ({"w": jnp.ones((1, 1)), "b": jnp.zeros(1)},)
+        >>> cold = posterior.tempered(0.5, what="posterior")
+        >>> float(cold.log_density(params) / posterior.log_density(params))
+        0.5
+        """
+        if what not in ("likelihood", "posterior"):
+            raise ValueError(f"what must be 'likelihood' or 'posterior', but is {what!r}.")
+        if is_concrete(t) and not (np.isfinite(t) and np.asarray(t) >= 0):
+            raise ValueError(
+                f"t must be a finite power, zero or more, but is {t}; 1 is the posterior."
+            )
+        fields = self._fields()
+        fields[-2] = _times(self.likelihood_power, t)
+        if what == "posterior":
+            fields[-1] = _times(self.prior_power, t)
+        return _set(object.__new__(Posterior), *fields)
+
+    def sample_prior(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> PyTree:
+        """Return draws from the prior, in x's dtype, with `shape` before each parameter's own.
+
+        The powers of `tempered` are ignored.
+        """
+        dtype = _position_dtype(self.x)
+        return jax.tree.map(lambda leaf: leaf.astype(dtype), sample_prior(key, self.prior, shape))
+
+    def predictive(self, params: PyTree, x: Shaped[ArrayLike, "..."]) -> Distribution:
+        """Return the NumPyro distribution of the targets at x given one set of parameters.
+
+        Its batch shape is (n,) and its event is laid out like a row of y: a number where y is
+        (n,), shape (k,) where y is (n, k). Hence `predictive(params, x).log_prob(y)` are the
+        log-likelihood terms, but for temperatures and powers, which a predictive does not have.
+        """
+        _, noise = self._split(params)
+        return self.likelihood.predictive(self.outputs(params, x), self.y.ndim, noise)
+
+    def outputs(self, params: PyTree, x: Shaped[ArrayLike, "..."]) -> Float[Array, "n ..."]:
+        """Return the network's outputs at x; params are a position, noise scale included."""
+        network_params, _ = self._split(params)
+        if isinstance(self.network, Network):
+            return apply(self.network, network_params, jnp.asarray(x))
+        return self.network(network_params, jnp.asarray(x))
+
+    def tree_flatten(self) -> tuple[tuple, Any]:
+        """Split into leaves and the static network."""
+        network, *leaves = self._fields()
+        return tuple(leaves), network
+
+    @classmethod
+    def tree_unflatten(cls, network: Any, leaves: tuple) -> "Posterior":
+        """Rebuild without checks: JAX passes placeholders too."""
+        return _set(object.__new__(cls), network, *leaves)
+
+    def _fields(self) -> list:
+        return [getattr(self, name) for name in self.__dataclass_fields__]
+
+    def _split(self, params: PyTree) -> tuple[PyTree, Any]:
+        """Return the network's parameters and the likelihood's."""
+        if not self.likelihood.learns_noise:
+            return params, self.likelihood.parameter
+        if not isinstance(params, dict) or set(params) != {"network", "log_noise_scale"}:
+            raise ValueError(
+                'with learned_gaussian, parameters are {"network": params, "log_noise_scale": '
+                f"scalar}}, but they are {jax.tree.structure(params)}."
+            )
+        return params["network"], jnp.exp(params["log_noise_scale"])
+
+    def _terms(self, params: PyTree) -> Float[Array, " n"]:
+        _, noise = self._split(params)
+        return self.likelihood.log_prob(self.outputs(params, self.x), self.y, noise)
+
+
+def _set(posterior: Posterior, *fields: Any) -> Posterior:
+    for name, value in zip(posterior.__dataclass_fields__, fields, strict=True):
+        object.__setattr__(posterior, name, value)
+    return posterior
+
+
+def _powered(power: ArrayLike | None, value: Array) -> Array:
+    return value if power is None else jnp.asarray(power, value.dtype) * value
+
+
+def _times(power: ArrayLike | None, t: ArrayLike) -> ArrayLike:
+    return t if power is None else power * t
+
+
+def _check_data(x: ArrayLike, y: ArrayLike) -> None:
+    if np.ndim(x) == 0 or np.ndim(y) == 0:
+        raise ValueError(
+            f"x and y must have a leading data axis, but have shapes {np.shape(x)} and "
+            f"{np.shape(y)}; write x[None] for one datum."
+        )
+    if np.shape(x)[0] != np.shape(y)[0] or np.shape(x)[0] == 0:
+        raise ValueError(
+            f"x and y must have the same number of rows, at least one, but x has {np.shape(x)[0]} "
+            f"and y has {np.shape(y)[0]}; give one target per datum."
+        )
+    check_finite("x", x)
+    check_finite("y", y)
+
+
+def _position_dtype(x: ArrayLike) -> Any:
+    """Positions have the precision of the data."""
+    dtype = jax.dtypes.canonicalize_dtype(jnp.result_type(x))
+    return dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.result_type(float)
+
+
+def _position_shapes(network: Network | Callable, prior: PyTree, likelihood: Likelihood) -> PyTree:
+    keys = {"network", "log_noise_scale"}
+    if likelihood.learns_noise and not (isinstance(prior, dict) and set(prior) == keys):
+        raise ValueError(
+            'with learned_gaussian the prior must be {"network": prior, "log_noise_scale": '
+            "distribution}, like the position; give it in that form."
+        )
+    if not isinstance(network, Network):
+        return prior_shapes(prior)
+    shapes = parameter_shapes(network)
+    if likelihood.learns_noise:
+        return {"network": shapes, "log_noise_scale": jax.ShapeDtypeStruct((), float)}
+    return shapes
+
+
+def _outputs_shape(posterior: Posterior, shapes: PyTree) -> tuple[int, ...]:
+    """Return the shape of the network's outputs at the data; nothing is computed."""
+    try:
+        outputs = jax.eval_shape(posterior.outputs, shapes, posterior.x)
+    except Exception as error:
+        if isinstance(posterior.network, Network):
+            raise
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        raise ValueError(
+            f"the network cannot be applied to x and parameters shaped like the prior ({reason}); "
+            "give every distribution its parameter's shape, for instance by "
+            "expand_prior(prior, params)."
+        ) from error
+    shape = getattr(outputs, "shape", None)
+    rows = posterior.x.shape[0]
+    if not shape or shape[0] != rows:
+        raise ValueError(
+            f"the network must return an array with one row per datum, shape ({rows}, ...), but "
+            f"returns {outputs if shape is None else f'shape {shape}'}; map it over the data."
+        )
+    return shape
