@@ -1,4 +1,55 @@
 from jaxbnn.numerics.checks import check_finite, check_positive, is_concrete
+from jaxbnn.numerics.gaussians import (
+    gaussian_from_noise,
+    gaussian_log_density,
+    sample_from_precision,
+)
+from jaxbnn.numerics.softabs import (
+    SoftAbsMetric,
+    metric_inverse_sqrt,
+    metric_log_det,
+    metric_quadratic,
+    metric_solve,
+    softabs,
+    softabs_metric,
+)
 from jaxbnn.numerics.sums import sum_of_differences
+from jaxbnn.numerics.tails import (
+    hazard,
+    log_mass_from_mode,
+    log_mills,
+    log_ndtr,
+    log_normal_interval,
+)
+from jaxbnn.numerics.truncated_normal import (
+    truncated_normal,
+    truncated_normal_from_mode,
+    truncated_normal_from_uniform,
+    uniform_open,
+)
 
-__all__ = ["check_finite", "check_positive", "is_concrete", "sum_of_differences"]
+__all__ = [
+    "SoftAbsMetric",
+    "check_finite",
+    "check_positive",
+    "gaussian_from_noise",
+    "gaussian_log_density",
+    "hazard",
+    "is_concrete",
+    "log_mass_from_mode",
+    "log_mills",
+    "log_ndtr",
+    "log_normal_interval",
+    "metric_inverse_sqrt",
+    "metric_log_det",
+    "metric_quadratic",
+    "metric_solve",
+    "sample_from_precision",
+    "softabs",
+    "softabs_metric",
+    "sum_of_differences",
+    "truncated_normal",
+    "truncated_normal_from_mode",
+    "truncated_normal_from_uniform",
+    "uniform_open",
+]

@@ -1,0 +1,125 @@
+"""The SoftAbs metric: a positive definite matrix made from any Hessian.
+
+    M = Q diag(lambda_i coth(alpha lambda_i)) Q^T,        H = Q diag(lambda) Q^T,
+
+(Betancourt 2013; erratum D6 to Papamarkou et al., who use it with alpha = 1000.) It is
+even in lambda, so H may be the Hessian of the log density or of its negative. Its
+eigenvalues are at least 1/alpha.
+
+Nothing here is meant to be differentiated: the derivative of `eigh` is NaN at repeated
+eigenvalues, and simplified manifold MALA only evaluates the metric. `softabs` alone
+has right derivatives everywhere.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float
+
+from jaxbnn.numerics.checks import check_positive
+
+
+class SoftAbsMetric(NamedTuple):
+    """Eigen-decomposition of M = Q diag(eigenvalues) Q^T; the eigenvalues are positive."""
+
+    eigenvalues: Float[Array, "*batch d"]
+    eigenvectors: Float[Array, "*batch d d"]
+
+
+def softabs_metric(hessian: Float[Array, "*batch d d"], alpha: ArrayLike) -> SoftAbsMetric:
+    """Decompose the SoftAbs metric of a Hessian.
+
+    Parameters
+    ----------
+    hessian
+        Symmetric matrices; of either sign. The lower and upper halves are averaged.
+    alpha
+        Sharpness: |lambda| is kept where it is well above 1/alpha, and 1/alpha replaces it
+        below. Positive; may be traced.
+
+    Raises
+    ------
+    ValueError
+        If `alpha` is not positive.
+
+    Examples
+    --------
+    >>> metric = softabs_metric(jnp.diag(jnp.array([-2.0, 0.0])), alpha=10.0)
+    >>> [round(float(v), 4) for v in metric.eigenvalues]
+    [2.0, 0.1]
+    """
+    eigenvalues, eigenvectors = jnp.linalg.eigh(hessian)
+    return SoftAbsMetric(softabs(eigenvalues, alpha), eigenvectors)
+
+
+def softabs(eigenvalues: Float[Array, "..."], alpha: ArrayLike) -> Float[Array, "..."]:
+    """Return lambda coth(alpha lambda), a smooth absolute value, 1/alpha at 0.
+
+    Parameters
+    ----------
+    eigenvalues
+        Any shape.
+    alpha
+        Sharpness, positive; a scalar, or of the shape of `eigenvalues`.
+
+    Raises
+    ------
+    ValueError
+        If `alpha` is not positive.
+
+    Examples
+    --------
+    >>> softabs(jnp.array([-3.0, 0.0]), 100.0)
+    Array([3.  , 0.01], dtype=float32)
+    """
+    check_positive("alpha", alpha)
+    alpha = jnp.asarray(alpha, eigenvalues.dtype)
+    y = jnp.abs(alpha * eigenvalues)
+    # tanh(y) is 0 at 0: each branch sees arguments at which it and its derivative are finite.
+    small = y < 0.03
+    y2 = jnp.square(jnp.where(small, y, 0))
+    series = (1 + y2 / 3 * (1 - y2 / 15 * (1 - y2 * (2 / 21)))) / alpha
+    exact = jnp.abs(eigenvalues) / jnp.tanh(jnp.where(small, 1, y))
+    return jnp.where(small, series, exact)
+
+
+def metric_log_det(metric: SoftAbsMetric) -> Float[Array, "*batch"]:
+    """Log determinant of M."""
+    return jnp.sum(jnp.log(metric.eigenvalues), axis=-1)
+
+
+def metric_quadratic(
+    metric: SoftAbsMetric, vector: Float[Array, "*batch d"]
+) -> Float[Array, "*batch"]:
+    """Quadratic form v^T M v."""
+    return jnp.sum(metric.eigenvalues * jnp.square(_rotate(metric, vector)), axis=-1)
+
+
+def metric_solve(
+    metric: SoftAbsMetric, vector: Float[Array, "*batch d"]
+) -> Float[Array, "*batch d"]:
+    """Return M^-1 v, the natural gradient of a gradient v."""
+    return _unrotate(metric, _rotate(metric, vector) / metric.eigenvalues)
+
+
+def metric_inverse_sqrt(
+    metric: SoftAbsMetric, vector: Float[Array, "*batch d"]
+) -> Float[Array, "*batch d"]:
+    """Return A v with A A^T = M^-1: a draw from N(0, M^-1) for a standard normal v.
+
+    A = Q diag(eigenvalues^-1/2), one product less than the symmetric root.
+    """
+    return _unrotate(metric, vector / jnp.sqrt(metric.eigenvalues))
+
+
+def _rotate(metric: SoftAbsMetric, vector: Array) -> Array:
+    return jnp.einsum(
+        "...ji,...j->...i", metric.eigenvectors, vector, precision=jax.lax.Precision.HIGHEST
+    )
+
+
+def _unrotate(metric: SoftAbsMetric, vector: Array) -> Array:
+    return jnp.einsum(
+        "...ij,...j->...i", metric.eigenvectors, vector, precision=jax.lax.Precision.HIGHEST
+    )

@@ -1,0 +1,242 @@
+"""Truncated normal draws that hold in float32, one uniform a draw.
+
+The draw inverts the survival function. From an edge e, with G = -log Phi(-x) the
+cumulative hazard and k = -log(uniform), the distance delta solves
+
+    G(e + delta) - G(e) = k,
+
+which has no small differences: `jax.random.truncated_normal` forms Phi(e) and Phi(inf),
+which in float32 are the same number from e = 5.5 on. G is nearly quadratic, so one quadratic
+with a curvature between that at the edge and that at infinity starts within 0.2 of the
+solution in k, and one Halley step ends at 1e-6 (float32; float64 takes two, 1e-14).
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+
+from jaxbnn.numerics.checks import check_positive, is_concrete
+from jaxbnn.numerics.tails import (
+    NEAR_EDGE,
+    as_floats,
+    bounded,
+    excess_hazard,
+    interval_pieces,
+    lost_digits,
+    normal_density,
+)
+
+_HAZARD_AT_ZERO = 0.7978845608028654
+
+
+def truncated_normal(
+    key: PRNGKeyArray,
+    low: ArrayLike,
+    high: ArrayLike,
+    loc: ArrayLike = 0.0,
+    scale: ArrayLike = 1.0,
+    shape: tuple[int, ...] | None = None,
+) -> Float[Array, "..."]:
+    """Draw from N(loc, scale^2) restricted to [low, high].
+
+    Parameters
+    ----------
+    key
+        A PRNG key.
+    low, high
+        Bounds of the variable itself (not standardised); either may be infinite. A concrete
+        infinite bound halves the cost.
+    loc, scale
+        Mean and standard deviation before truncation. All four broadcast and set the dtype.
+    shape
+        Shape of the result; by default that of the parameters broadcast together.
+
+    Returns
+    -------
+    Draws in the closed interval [low, high], following the exact law at any distance of the
+    interval from `loc` (tested to 1,000 standard deviations), rounded to the dtype. Far out it
+    is that rounding of low + delta that shows: `truncated_normal_from_mode` returns delta.
+
+    Raises
+    ------
+    ValueError
+        If `scale` is not positive.
+
+    Examples
+    --------
+    >>> draws = truncated_normal(jax.random.key(0), 40.0, jnp.inf, shape=(10_000,))
+    >>> 40.0246 < float(draws.mean()) < 40.0254
+    True
+    """
+    parameters = as_floats(low, high, loc, scale)
+    if shape is None:
+        shape = jnp.broadcast_shapes(*(v.shape for v in parameters))
+    uniform = uniform_open(key, shape, parameters[0].dtype)
+    return truncated_normal_from_uniform(uniform, low, high, loc, scale)
+
+
+def truncated_normal_from_uniform(
+    uniform: Float[Array, "..."],
+    low: ArrayLike,
+    high: ArrayLike,
+    loc: ArrayLike = 0.0,
+    scale: ArrayLike = 1.0,
+) -> Float[Array, "..."]:
+    """Map uniforms to draws from N(loc, scale^2) restricted to [low, high].
+
+    A pure function, for uniforms drawn in bulk. It is differentiable in the four parameters
+    (the pathwise derivative at a fixed uniform).
+
+    Parameters
+    ----------
+    uniform
+        In (0, 1): the probability of lying farther from the end that is nearest to `loc`.
+        The map is decreasing in it where that end is the lower one, and increasing otherwise.
+    low, high, loc, scale
+        As in `truncated_normal`, broadcast against `uniform`.
+
+    Raises
+    ------
+    ValueError
+        If `scale` is not positive.
+
+    Examples
+    --------
+    >>> float(truncated_normal_from_uniform(jnp.array(0.5), 1e6, jnp.inf, scale=1e3))
+    1000000.6875
+    """
+    check_positive("scale", scale)
+    one_sided = _is_infinite(low) or _is_infinite(high)
+    u, low, high, loc, scale = jnp.broadcast_arrays(*as_floats(uniform, low, high, loc, scale))
+    # Bounded, so that an infinite end has no NaN in its derivatives.
+    finite_low, finite_high = bounded(low), bounded(high)
+    from_low, from_high = (finite_low - loc) / scale, (loc - finite_high) / scale
+    on_left = from_high > from_low
+    edge = jnp.where(on_left, from_high, from_low)
+    width = None if one_sided else (finite_high - finite_low) / scale
+    distance = scale * truncated_normal_from_mode(u, edge, width)
+    mode = jnp.clip(loc, low, high)
+    return jnp.clip(jnp.where(on_left, mode - distance, mode + distance), low, high)
+
+
+def truncated_normal_from_mode(
+    uniform: Float[Array, "..."],
+    edge: ArrayLike,
+    width: ArrayLike | None = None,
+) -> Float[Array, "..."]:
+    """Draw x ~ N(0, 1) given x in [edge, edge + width], as the offset x - max(edge, 0).
+
+    The offset from the mode keeps all its digits where x itself, in float32, would keep
+    none: at edge = 1e4 the draw is 1e4 + 1e-4. For an edge on the far side of zero the offset
+    is x itself, so an infinite half line is no special case.
+
+    Parameters
+    ----------
+    uniform
+        In (0, 1), any shape: the probability of lying farther from `edge`. One a draw.
+    edge, width
+        The interval as in `log_mass_from_mode`: its end nearest to zero, negative if zero
+        lies inside, and its length, None for a half line. Of the shape of `uniform`, or
+        scalars.
+
+    Returns
+    -------
+    The offset: at least 0 for edge >= 0, at least `edge` for edge < 0. The distance from the
+    edge is offset - min(edge, 0). In units of the original variable, for N(m, s^2) above l:
+    z = max(m, l) + s * offset with edge = (l - m)/s.
+
+    Notes
+    -----
+    Erratum A1 gives this form with `ndtri` near the mode and four Newton steps elsewhere; here
+    both regimes share one solver and one evaluation of the hazard. The relative error of
+    the survival probability is below 1e-5 in float32. Elementwise and without branches: two
+    logarithms, one exponential, two polynomials of degree 13, two square roots for a half line.
+
+    Examples
+    --------
+    >>> x = truncated_normal_from_mode(jnp.array(0.5), jnp.array(1e4))
+    >>> round(float(x) * 1e4, 4)
+    0.6931
+    """
+    u, edge = as_floats(uniform, edge)
+    edge = bounded(edge)
+    if width is None:
+        near = edge >= NEAR_EDGE
+        distance = jnp.where(near, edge, -edge)
+        excess = excess_hazard(distance)
+        below = normal_density(edge) / (distance + excess)
+        upper, lower = u * (1 - below), below + (1 - u) * (1 - below)
+        k = -jnp.log(jnp.where(near, u, 2 * jnp.minimum(upper, lower)))
+    else:
+        _, width = as_floats(uniform, width)
+        near, excess, fraction, below, above = interval_pieces(edge, width)
+        mass = 1 - below - above
+        upper, lower = above + u * mass, below + (1 - u) * mass
+        # The survival probability within the half line, and its complement without rounding.
+        gone = jnp.where(near, (1 - u) * fraction, 0)
+        few = gone < 0.5
+        left = jnp.where(few, 1 - gone, 1 - fraction + u * fraction)
+        left = jnp.where(near, left, 2 * jnp.minimum(upper, lower))
+        k = -jnp.log(left) - jnp.where(few, lost_digits(gone), 0)
+    # From the centre: |x| of a draw in the smaller of the two tails around it is a draw from
+    # the half line at 0, where k = -log(2 tail probability). Rounding may say -1e-7.
+    start = jnp.where(near, edge, 0)
+    step = _invert_hazard(start, jnp.where(near, excess, _HAZARD_AT_ZERO), jnp.maximum(k, 0))
+    from_centre = jnp.where(upper < lower, step, -step)
+    offset = jnp.where(near, step + jnp.minimum(start, 0), from_centre)
+    smallest = jnp.minimum(edge, 0)
+    if width is None:
+        return jnp.maximum(offset, smallest)
+    return jnp.clip(offset, smallest, smallest + width)
+
+
+def uniform_open(
+    key: PRNGKeyArray, shape: tuple[int, ...] = (), dtype: jnp.dtype | type | None = None
+) -> Float[Array, "..."]:
+    """Draw uniforms in the open interval (0, 1), never an end.
+
+    `jax.random.uniform` in float32 has steps of 2^-23 and returns 0 once in 8 million
+    draws. This one has steps of 2^-31 near 0 (float32; 2^-53 in float64), so that a draw by
+    inversion reaches to 6.2 standard deviations rather than 5.2, at the same cost.
+
+    Examples
+    --------
+    >>> u = uniform_open(jax.random.key(0), (1000,))
+    >>> bool((u > 0).all() and (u < 1).all())
+    True
+    """
+    dtype = jnp.dtype(jnp.result_type(float) if dtype is None else dtype)
+    info = jnp.finfo(dtype)
+    word = jnp.uint64 if info.bits > 32 else jnp.uint32
+    bits = jax.random.bits(key, shape, word)
+    # Signed: processors convert signed integers to floats directly.
+    whole = (bits >> 1).astype(jnp.int64 if info.bits > 32 else jnp.int32)
+    steps = float(2 ** (jnp.iinfo(whole.dtype).bits - 1))
+    uniform = (whole.astype(dtype) + 0.5) * (1 / steps)
+    return jnp.minimum(uniform, float(1 - info.epsneg))
+
+
+def _invert_hazard(
+    edge: Float[Array, "..."], excess: Float[Array, "..."], k: Float[Array, "..."]
+) -> Float[Array, "..."]:
+    """Solve G(edge + x) - G(edge) = k for x >= 0, given edge >= -1/4 and D(edge)."""
+    double = jnp.finfo(edge.dtype).bits > 32
+    # Below this k the start is as good as rounding lets a Halley step be.
+    small_k = 1e-5 if double else 0.03
+    h = edge + excess
+    curvature = h * excess  # G'' at the edge; it tends to 1
+    x = 2 * k / (h + jnp.sqrt(h * h + 2 * curvature * k))
+    curvature = curvature + (1 - curvature) * x / (x + 4 + h)
+    x = 2 * k / (h + jnp.sqrt(h * h + 2 * curvature * k))
+    for _ in range(2 if double else 1):
+        excess_x = excess_hazard(edge + x)
+        h_x = edge + x + excess_x
+        newton = (k - jnp.log(h_x / h) - x * (edge + x / 2)) / h_x
+        halley = x + newton / (1 + newton * excess_x / 2)
+        x = jnp.where(k < small_k, x, jnp.maximum(halley, 0))
+    return x
+
+
+def _is_infinite(value: ArrayLike) -> bool:
+    return is_concrete(value) and bool(np.isinf(np.asarray(value)).all())
