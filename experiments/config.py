@@ -2,8 +2,9 @@
 
 A config is data only. Its top-level keys `study`, `name`, `description`, `seed` and
 `experiment` say what is run; the tables [smoke], [desk] and [paper] override, each for its
-scale, the remaining keys, which are the experiment's settings. Whatever is wrong ends in
-one sentence that names the key and the file (InputError).
+scale, the remaining keys, which are the experiment's settings: tables are merged, anything
+else, arrays too, is replaced. Whatever is wrong ends in one sentence that names the key and
+the file (InputError).
 """
 
 import json
@@ -11,6 +12,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -61,8 +63,9 @@ def read_config(path: Path) -> Config:
     head = {"seed": 0, "experiment": content.get("name"), **content}
     for key in HEAD:
         if key not in head or head[key] is None:
-            near = did_you_mean(key, (word for word in content if word not in (*HEAD, *SCALES)))
-            hint = f" ({near[2:]})" if near != "." else "."
+            others = [word for word in content if word not in (*HEAD, *SCALES)]
+            near = get_close_matches(key, others, n=1)
+            hint = f"; is {near[0]!r} meant to be it?" if near else "."
             raise InputError(f"In {path}, the key {key!r} is missing{hint}")
         expected = int if key == "seed" else str
         if type(head[key]) is not expected:
