@@ -197,7 +197,7 @@ def uniform_open(
     """Draw uniforms in the open interval (0, 1), never an end.
 
     `jax.random.uniform` in float32 has steps of 2^-23 and returns 0 once in 8 million
-    draws. This one has steps of 2^-31 near 0 (float32; 2^-53 in float64), so that a draw by
+    draws. This one has steps of 2^-31 near 0 (float32; 2^-63 in float64), so that a draw by
     inversion reaches to 6.2 standard deviations rather than 5.2, at the same cost.
 
     Examples
