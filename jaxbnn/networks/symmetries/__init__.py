@@ -1,0 +1,31 @@
+from jaxbnn.networks.symmetries.canonical import canonicalize
+from jaxbnn.networks.symmetries.groups import (
+    Absorption,
+    Axis,
+    ClassShift,
+    Units,
+    WeightSymmetries,
+    weight_symmetries,
+)
+from jaxbnn.networks.symmetries.transformations import (
+    flip_units,
+    permute_units,
+    scale_units,
+    shift_classes,
+    sum_per_unit,
+)
+
+__all__ = [
+    "Absorption",
+    "Axis",
+    "ClassShift",
+    "Units",
+    "WeightSymmetries",
+    "canonicalize",
+    "flip_units",
+    "permute_units",
+    "scale_units",
+    "shift_classes",
+    "sum_per_unit",
+    "weight_symmetries",
+]
