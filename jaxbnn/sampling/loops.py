@@ -14,6 +14,7 @@ import jax.extend
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from jaxbnn.sampling import records
 from jaxbnn.sampling.keys import REFRESH_COUNTER, step_key
 
 
@@ -109,7 +110,9 @@ def sample_chain(
             reducer.update(r, x) if reducer.every_step else r
             for reducer, r, x in zip(options.reduce, reducers, seen.reduced, strict=True)
         )
-        return (state, reducers, _add_rate(rate_sum, seen.rate)), seen
+        if options.is_thinned:
+            rate_sum = _add_rate(rate_sum, seen.rate)
+        return (state, reducers, rate_sum), seen
 
     if options.is_thinned:
         nothing_seen = _zeros(shapes)
@@ -139,22 +142,23 @@ def sample_chain(
     def record(i, loop):
         counter, carry, buffers = loop
         counter, (state, reducers, rate_sum), seen = to_record(i, counter, carry)
-        buffers = jax.tree.map(
-            lambda buffer, x: jax.lax.dynamic_update_index_in_dim(buffer, x, i, 0),
-            buffers,
-            (seen.collected, seen.info),
-        )
+        buffers = records.write(buffers, (seen.collected, seen.info), i)
         reducers = tuple(
             update(reducer, r, x, i)
             for reducer, r, x in zip(options.reduce, reducers, seen.reduced, strict=True)
         )
         return counter, (state, reducers, rate_sum), buffers
 
-    buffers = jax.tree.map(
-        lambda s: jnp.zeros((options.capacity, *s.shape), s.dtype), (shapes.collected, shapes.info)
-    )
-    loop = (start, (state, reducers, _zeros(shapes.rate)), buffers)
-    _, (state, reducers, rate_sum), (positions, infos) = jax.lax.fori_loop(0, count, record, loop)
+    kept = (shapes.collected, shapes.info)
+    rate_sum = _zeros(shapes.rate) if options.is_thinned else None
+    loop = (start, (state, reducers, rate_sum), records.make_buffers(kept, options.capacity))
+    _, (state, reducers, rate_sum), buffers = jax.lax.fori_loop(0, count, record, loop)
+    positions, infos = records.read(buffers, kept)
+    rates = getattr(infos, "acceptance_rate", None)
+    if rates is not None and not options.is_thinned:
+        # Every step is a record: summed here in one pass instead of step by step.
+        is_filled = jnp.arange(options.capacity) < count
+        rate_sum = jnp.sum(jnp.where(is_filled & ~jnp.isnan(rates), rates, 0))
     return Chunk(state, reducers, rate_sum, positions, infos)
 
 

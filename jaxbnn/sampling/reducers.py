@@ -43,7 +43,7 @@ class Reducer(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Number of draws, mean and variance (divided by number - 1), shaped like what was collected."""
+    """Number of draws, mean and variance (divisor number - 1), shaped like what was collected."""
 
     num_draws: Int[Array, "..."]
     mean: PyTree

@@ -1,0 +1,119 @@
+"""Steps per second of `jaxbnn.sample` against a hand-written scan of the same kernel.
+
+XOR MALA with 1 and 10 chains and Iris MALA with 1 and 4, storing positions. The hand-written
+program is `jax.lax.scan` over `vmap(kernel.step)`, jitted once, its keys split ahead; what
+it returns is copied to the host, as `sample` does. Both are compiled first; then pairs of
+runs alternate, in alternating order, and the median ratio over the pairs counts.
+"""
+
+import os
+import statistics
+import time
+from pathlib import Path
+
+import blackjax
+import jax
+import numpy as np
+
+from experiments.datasets import iris, xor
+from experiments.results import Row
+from jaxbnn import Posterior, bernoulli, categorical, mlp, normal_prior, sample
+
+
+def _xor_density():
+    network = mlp((2, 2, 1), activation="sigmoid")
+    prior = normal_prior(network, weight_precision=1 / 3, bias_precision=1 / 3)
+    return Posterior(network, prior, bernoulli(), *xor()), 1.74 / 2
+
+
+def _iris_density():
+    network = mlp((4, 3, 3), activation="sigmoid")
+    prior = normal_prior(network, weight_precision=1 / 3, bias_precision=1 / 3)
+    return Posterior(network, prior, categorical(), *iris()), 0.003 / 2
+
+
+def run(
+    out_dir: Path, *, num_pairs: int = 7, xor_steps: int = 300_000, iris_steps: int = 60_000
+) -> list[Row]:
+    """Measure; one row a number: steps per second of both, their ratio, compile times, traces.
+
+    Parameters
+    ----------
+    out_dir
+        Where the command writes the table.
+    num_pairs
+        Pairs of runs a case.
+    xor_steps, iris_steps
+        Steps of all chains together in a run.
+    """
+    rows = []
+    cases = [("XOR", _xor_density, chains, xor_steps) for chains in (1, 10)]
+    cases += [("Iris", _iris_density, chains, iris_steps) for chains in (1, 4)]
+    for name, density, chains, total in cases:
+        setting = f"{name} MALA, {chains} chain{'s' * (chains > 1)}"
+        rows += _compare(setting, *density(), chains, total // chains, num_pairs)
+    print(f"{os.cpu_count()} cores, {jax.devices()[0].device_kind}, float32")
+    return rows
+
+
+def _compare(setting, posterior, step_size, chains, num_steps, num_pairs) -> list[Row]:
+    traces = [0]
+
+    def log_density(params):
+        traces[0] += 1
+        return posterior.log_density(params)
+
+    kernel = blackjax.mala(log_density, step_size)
+    starts = jax.tree.map(
+        lambda leaf: 0.3 * leaf, posterior.sample_prior(jax.random.key(0), (chains,))
+    )
+
+    def by_runner(seed):
+        return sample(jax.random.key(seed), kernel, starts, num_steps, progress=False)
+
+    @jax.jit
+    def scan(states, keys):
+        def step(states, step_keys):
+            states, _ = jax.vmap(kernel.step)(step_keys, states)
+            return states, states.position
+
+        return jax.lax.scan(step, states, keys)
+
+    def by_hand(seed):
+        keys = jax.random.split(jax.random.key(seed), (num_steps, chains))
+        _, positions = scan(jax.vmap(kernel.init)(starts), keys)
+        return jax.tree.map(np.asarray, positions)
+
+    first = _seconds(lambda: sample(jax.random.key(0), kernel, starts, 1, progress=False))
+    _seconds(lambda: by_runner(0))
+    runner_traces = traces[0]
+    _seconds(lambda: by_runner(1))
+    extra_traces = traces[0] - runner_traces
+    _seconds(lambda: by_hand(0))
+    ratios, ours, theirs = [], [], []
+    for pair in range(num_pairs):
+        order = (by_runner, by_hand) if pair % 2 else (by_hand, by_runner)
+        seconds = {run: _seconds(lambda run=run, pair=pair: run(pair)) for run in order}
+        ours.append(chains * num_steps / seconds[by_runner])
+        theirs.append(chains * num_steps / seconds[by_hand])
+        ratios.append(seconds[by_hand] / seconds[by_runner])
+    print(
+        f"{setting}: {statistics.median(ours):,.0f} steps/s, by hand "
+        f"{statistics.median(theirs):,.0f}, ratio {statistics.median(ratios):.3f} "
+        f"({min(ratios):.3f} to {max(ratios):.3f}), first sample after {first:.2f} s"
+    )
+    return [
+        Row("steps_per_second", setting, statistics.median(ours)),
+        Row("steps_per_second_by_hand", setting, statistics.median(theirs)),
+        Row("ratio", setting, statistics.median(ratios)),
+        Row("ratio_min", setting, min(ratios)),
+        Row("ratio_max", setting, max(ratios)),
+        Row("seconds_to_first_sample", setting, first),
+        Row("traces_in_a_second_run", setting, extra_traces),
+    ]
+
+
+def _seconds(function) -> float:
+    start = time.perf_counter()
+    function()  # both return arrays on the host: nothing is left running
+    return time.perf_counter() - start

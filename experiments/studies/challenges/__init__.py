@@ -1,0 +1,10 @@
+"""Challenges in MCMC for neural networks (seed paper 004): XOR and Iris."""
+
+from experiments.studies.challenges.iris import IrisSettings, run_iris
+from experiments.studies.challenges.xor import XorSettings, run_xor
+from experiments.study import Experiment
+
+EXPERIMENTS = {
+    "xor": Experiment(XorSettings, run_xor),
+    "iris": Experiment(IrisSettings, run_iris),
+}

@@ -1,0 +1,94 @@
+"""What the experiments of this study share: parameters in the paper's order, rows of its tables."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from jaxtyping import Float, PyTree
+
+from experiments.study import Row
+from jaxbnn import diagnostics
+
+Matrix = Float[np.ndarray, "chains draws dim"]
+
+
+def paper_order(positions: PyTree) -> Matrix:
+    """Return draws of an MLP's parameters as (chains, draws, dim) in the paper's order.
+
+    Layer by layer, W row by row (a row is one unit's incoming weights), then b.
+    """
+    parts = []
+    for layer in positions:
+        if layer:
+            weights = np.swapaxes(np.asarray(layer["w"]), -1, -2)
+            parts += [weights.reshape(*weights.shape[:2], -1), np.asarray(layer["b"])]
+    return np.concatenate(parts, axis=-1)
+
+
+def parameter_names(dim: int) -> list[str]:
+    """Return theta_1, ..., theta_dim, the paper's names."""
+    return [f"theta_{i + 1}" for i in range(dim)]
+
+
+def jackknife(statistic: Callable[[np.ndarray], np.ndarray], draws: np.ndarray) -> np.ndarray:
+    """Standard error of a statistic of independent chains, leaving out one chain at a time."""
+    n = len(draws)
+    values = np.stack([statistic(np.delete(draws, chain, axis=0)) for chain in range(n)])
+    return np.sqrt((n - 1) / n * ((values - values.mean(axis=0)) ** 2).sum(axis=0))
+
+
+def summarise_ess(ess: Float[np.ndarray, "chains dim"]) -> np.ndarray:
+    """Min, median and max over parameters of the mean over chains (section 6)."""
+    mean = ess.mean(axis=0)
+    return np.array([mean.min(), np.median(mean), mean.max()])
+
+
+def diagnostics_of(draws: Matrix, acceptance_rate: Float[np.ndarray, " chains"]) -> dict:
+    """Return the numbers of the paper's tables 1 and 2 with standard errors.
+
+    Largest split and folded-split R-hat over parameters; per-chain ESS (3.8), averaged over
+    chains, min, median and max over parameters; mean acceptance in per cent.
+    """
+    ess = np.asarray(diagnostics.ess_geyer(draws))
+
+    def rhats(x):
+        return np.array(
+            [
+                np.max(diagnostics.split_rhat(x)),
+                np.max(diagnostics.folded_split_rhat(x)),
+            ]
+        )
+
+    rate = 100 * np.asarray(acceptance_rate)
+    values = [*rhats(draws), *summarise_ess(ess), rate.mean()]
+    errors = [
+        *jackknife(rhats, draws),
+        *jackknife(summarise_ess, ess),
+        rate.std(ddof=1) / np.sqrt(len(rate)),
+    ]
+    names = [
+        "psrf_split",
+        "psrf_folded_split",
+        "ess_min",
+        "ess_median",
+        "ess_max",
+        "acceptance_rate",
+    ]
+    return {
+        name: np.array([value, error])
+        for name, value, error in zip(names, values, errors, strict=True)
+    }
+
+
+def means_of(draws: Matrix) -> dict:
+    """Return the Monte Carlo mean of every parameter with its error between chains."""
+    means = draws.mean(axis=1, dtype=np.float64)
+    error = means.std(axis=0, ddof=1) / np.sqrt(len(means))
+    return {"mean": means.mean(axis=0), "mean_error": error}
+
+
+def table_rows(found: Mapping[str, np.ndarray], setting: str, source: str) -> list[Row]:
+    """Turn the pairs (value, error) of `diagnostics_of` into rows."""
+    return [
+        Row(quantity, setting, float(pair[0]), float(pair[1]), source)
+        for quantity, pair in found.items()
+    ]

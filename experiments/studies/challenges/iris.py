@@ -1,0 +1,167 @@
+"""Iris by MLP(4, 3, 3): MALA, and NUTS beside it (seed paper 004, section 6.2, Table 2).
+
+No sampler here converges in parameter space, as the paper finds for MALA: hidden units can
+be exchanged and reflected without any change of the output, and chains stay in different
+copies. What can be compared between chains are functions that do not see the copies, the
+predicted probabilities first.
+"""
+
+import math
+from typing import Literal
+
+import blackjax
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pydantic import Field, model_validator
+
+from experiments.datasets import iris
+from experiments.studies.challenges import pictures
+from experiments.studies.challenges.common import (
+    diagnostics_of,
+    paper_order,
+    parameter_names,
+    table_rows,
+)
+from experiments.study import Context, Row, Settings
+from jaxbnn import (
+    Adaptation,
+    Posterior,
+    categorical,
+    diagnostics,
+    dual_averaging,
+    mlp,
+    normal_prior,
+    sample,
+    window_adaptation,
+)
+
+NETWORK = mlp((4, 3, 3), activation="sigmoid")
+NUM_PARAMETERS = 27
+SOURCE = "004 Table 2"
+
+
+class IrisRun(Settings):
+    """One sampler, its step size tuned in burn-in."""
+
+    sampler: Literal["MALA", "NUTS"]
+    num_iterations: int = Field(ge=200)
+    num_burn_in: int = Field(ge=100)
+    target_acceptance_rate: float = Field(gt=0, lt=1)
+
+    @model_validator(mode="after")
+    def _leaves_draws(self):
+        if self.num_burn_in > self.num_iterations - 100:
+            raise ValueError("num_burn_in must leave at least 100 of num_iterations")
+        return self
+
+
+class IrisSettings(Settings):
+    """Settings of the Iris experiment.
+
+    `start_scale` is the standard deviation of the chains' starts. (From draws of the prior
+    itself about one MALA chain in forty never moves: its units are saturated.)
+    """
+
+    num_chains: int = Field(ge=2)
+    prior_variance: float = Field(gt=0)
+    start_scale: float = Field(gt=0)
+    runs: tuple[IrisRun, ...] = Field(min_length=1)
+
+
+def posterior(prior_variance: float, data) -> Posterior:
+    """Return the posterior of MLP(4, 3, 3) on all of Iris, raw features."""
+    precision = 1 / prior_variance
+    prior = normal_prior(NETWORK, weight_precision=precision, bias_precision=precision)
+    return Posterior(NETWORK, prior, categorical(), data["x"], data["y"])
+
+
+def kernel_of(sampler: str, prior_variance: float):
+    """Return `make_kernel(parameters, data)` of a sampler; MALA's step size is eps."""
+
+    def mala(parameters, data):
+        log_density = posterior(prior_variance, data).log_density
+        return blackjax.mala(log_density, parameters["step_size"] ** 2 / 2)
+
+    def nuts(parameters, data):
+        log_density = posterior(prior_variance, data).log_density
+        return blackjax.nuts(
+            log_density, parameters["step_size"], parameters["inverse_mass_matrix"]
+        )
+
+    return {"MALA": mala, "NUTS": nuts}[sampler]
+
+
+def run_iris(settings: IrisSettings, context: Context) -> list[Row]:
+    """Run each sampler, draw the figures, return the numbers."""
+    x, y = iris()
+    data = {"x": jnp.asarray(x), "y": jnp.asarray(y)}
+    rows, kept, series = [], {}, {}
+    for index, run in enumerate(settings.runs):
+        key = jax.random.fold_in(context.key, index)
+        found = context.stage(
+            f"run_{index}_{run.sampler}",
+            lambda run=run, key=key: _sample(run, settings, data, context, key),
+        )
+        kept[run.sampler], series[run.sampler] = found["draws"], found["log_density"]
+        numbers = {name: value for name, value in found.items() if np.shape(value) == (2,)}
+        rows += table_rows(numbers, run.sampler, SOURCE)
+        print(f"\n{run.sampler}, step size {float(found['step_size']):.4g}: raw parameters")
+        print(
+            diagnostics.summary(
+                found["draws"],
+                log_density=found["log_density"],
+                names=parameter_names(NUM_PARAMETERS),
+            )
+        )
+    pictures.iris_figures(kept, series, context)
+    return rows
+
+
+def _sample(run: IrisRun, settings: IrisSettings, data, context: Context, key) -> dict:
+    key_start, key_run = jax.random.split(key)
+    num_chains = settings.num_chains
+    prior_draws = posterior(settings.prior_variance, data).sample_prior(key_start, (num_chains,))
+    shrink = settings.start_scale / math.sqrt(settings.prior_variance)
+    parameters: dict = {"step_size": 0.05}
+    adapt: Adaptation = dual_averaging(run.target_acceptance_rate)
+    if run.sampler == "NUTS":
+        parameters["inverse_mass_matrix"] = np.ones((num_chains, NUM_PARAMETERS), np.float32)
+        adapt = window_adaptation(
+            run.num_burn_in, target_acceptance_rate=run.target_acceptance_rate
+        )
+    with context.timed(run.sampler, num_chains * run.num_iterations):
+        draws = sample(
+            key_run,
+            kernel_of(run.sampler, settings.prior_variance),
+            jax.tree.map(lambda leaf: leaf * shrink, prior_draws),
+            run.num_iterations - run.num_burn_in,
+            parameters=parameters,
+            data=data,
+            num_warmup=run.num_burn_in,
+            adapt=adapt,
+        )
+    target = posterior(settings.prior_variance, data)
+    matrix = paper_order(draws.positions)
+    log_density = np.asarray(diagnostics.evaluate(target.log_density, draws.positions))
+    probabilities = diagnostics.evaluate(
+        lambda p: jax.nn.softmax(NETWORK.apply(p, data["x"]), axis=-1)[::15],
+        jax.tree.map(lambda leaf: leaf[:, :: max(1, leaf.shape[1] // 5000)], draws.positions),
+    )
+    return {
+        "draws": matrix,
+        "log_density": log_density,
+        "step_size": np.asarray(draws.parameters["step_size"]).mean(),
+        **diagnostics_of(matrix, draws.acceptance_rate),
+        **invariants_of(log_density, np.asarray(probabilities)),
+    }
+
+
+def invariants_of(log_density: np.ndarray, probabilities: np.ndarray) -> dict:
+    """Diagnose what does not see the symmetries: log density and predicted probabilities."""
+    return {
+        "psrf_split_log_density": np.array([float(diagnostics.split_rhat(log_density)), np.nan]),
+        "psrf_split_predictions": np.array([np.max(diagnostics.split_rhat(probabilities)), np.nan]),
+        "ess_bulk_log_density": np.array([float(diagnostics.ess_bulk(log_density)), np.nan]),
+        "ess_bulk_predictions_min": np.array([np.min(diagnostics.ess_bulk(probabilities)), np.nan]),
+    }

@@ -1,0 +1,165 @@
+"""XOR by MLP(2, 2, 1): Metropolis and MALA under several priors (seed paper 004, section 6.1).
+
+Table 1, the Metropolis numbers of section 6.1.1, Table 3, and figures 2, 3, 6 and 7.
+"""
+
+from typing import Literal
+
+import blackjax
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pydantic import Field, model_validator
+
+from experiments.datasets import xor
+from experiments.study import Context, Row, Settings
+from experiments.studies.challenges import pictures
+from experiments.studies.challenges.common import (
+    diagnostics_of,
+    means_of,
+    paper_order,
+    parameter_names,
+    table_rows,
+)
+from jaxbnn import Posterior, bernoulli, diagnostics, dual_averaging, mlp, normal_prior, sample
+
+NETWORK = mlp((2, 2, 1), activation="sigmoid")
+
+
+class XorRun(Settings):
+    """One row of Table 1: a sampler under the prior N(mean, variance I).
+
+    Either the step size is tuned to `target_acceptance_rate` during burn-in, or it is given:
+    the standard deviation of the Metropolis step, or MALA's eps.
+    """
+
+    sampler: Literal["MH", "MALA"]
+    prior_mean: float = 0.0
+    prior_variance: float = Field(gt=0)
+    target_acceptance_rate: float | None = Field(default=None, gt=0, lt=1)
+    step_size: float | None = Field(default=None, gt=0)
+
+    @model_validator(mode="after")
+    def _one_of_both(self):
+        if (self.target_acceptance_rate is None) == (self.step_size is None):
+            raise ValueError("give either target_acceptance_rate or step_size")
+        return self
+
+    @property
+    def setting(self) -> str:
+        """The paper's words for this run."""
+        return f"{self.sampler}, prior N({self.prior_mean:g}, {self.prior_variance:g}I)"
+
+
+class XorSettings(Settings):
+    """Settings of the XOR experiment; the runs are the rows of the tables."""
+
+    num_chains: int = Field(ge=2)
+    num_iterations: int = Field(ge=100)
+    num_burn_in: int = Field(ge=1)
+    runs: tuple[XorRun, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _leaves_draws(self):
+        if self.num_burn_in > self.num_iterations - 100:
+            raise ValueError("num_burn_in must leave at least 100 of num_iterations")
+        return self
+
+
+def posterior(parameters, data) -> Posterior:
+    """Return the XOR posterior; prior mean and variance may be traced."""
+    precision = 1 / parameters["prior_variance"]
+    prior = normal_prior(
+        NETWORK,
+        weight_precision=precision,
+        bias_precision=precision,
+        mean=parameters["prior_mean"],
+    )
+    return Posterior(NETWORK, prior, bernoulli(), data["x"], data["y"])
+
+
+def metropolis(parameters, data):
+    """Random-walk Metropolis; `step_size` is the standard deviation of the step."""
+    log_density = posterior(parameters, data).log_density
+    scale = parameters["step_size"]
+    return blackjax.additive_step_random_walk.normal_random_walk(
+        log_density, jnp.full(9, scale, scale.dtype)
+    )
+
+
+def mala(parameters, data):
+    """MALA; BlackJAX's step is eps^2 / 2."""
+    return blackjax.mala(posterior(parameters, data).log_density, parameters["step_size"] ** 2 / 2)
+
+
+KERNELS = {"MH": metropolis, "MALA": mala}
+SOURCES = {"MH": "004 Section 6.1.1", "MALA": "004 Table 1"}
+# The paper prints a middle ESS of Metropolis as a mean; its own definition is the median.
+START_STEP_SIZES = {"MH": 0.5, "MALA": 1.0}
+
+
+def run_xor(settings: XorSettings, context: Context) -> list[Row]:
+    """Run every row of the tables, draw the figures, return the numbers."""
+    rows, kept = [], {}
+    for index, run in enumerate(settings.runs):
+        key = jax.random.fold_in(context.key, index)
+        found = context.stage(
+            f"run_{index}", lambda run=run, key=key: _sample(run, settings, context, key)
+        )
+        draws = found.pop("draws")
+        kept[run.setting] = draws
+        rows += _rows(run, found)
+        print(f"\n{run.setting}, step size {float(found['step_size']):.4g}")
+        print(diagnostics.summary(draws, names=parameter_names(9)))
+    pictures.xor_figures(settings.runs, kept, context)
+    return rows
+
+
+def _sample(run: XorRun, settings: XorSettings, context: Context, key) -> dict:
+    key_start, key_run = jax.random.split(key)
+    x, y = xor()
+    data = {"x": jnp.asarray(x), "y": jnp.asarray(y)}
+    num_chains = settings.num_chains
+    step_size = run.step_size or START_STEP_SIZES[run.sampler] * np.sqrt(run.prior_variance / 3)
+    parameters = {
+        "step_size": float(step_size),
+        "prior_mean": run.prior_mean,
+        "prior_variance": run.prior_variance,
+    }
+    starts = posterior(parameters, data).sample_prior(key_start, (num_chains,))
+    num_samples = settings.num_iterations - settings.num_burn_in
+    with context.timed(run.setting, num_chains * settings.num_iterations):
+        draws = sample(
+            key_run,
+            KERNELS[run.sampler],
+            starts,
+            num_samples,
+            parameters=parameters,
+            data=data,
+            num_warmup=settings.num_burn_in,
+            adapt=(
+                None
+                if run.target_acceptance_rate is None
+                else dual_averaging(run.target_acceptance_rate)
+            ),
+        )
+    matrix = paper_order(draws.positions)
+    return {
+        "draws": matrix,
+        "step_size": np.asarray(draws.parameters["step_size"][0]),
+        **diagnostics_of(matrix, draws.acceptance_rate),
+        **means_of(matrix),
+    }
+
+
+def _rows(run: XorRun, found: dict) -> list[Row]:
+    pairs = {name: value for name, value in found.items() if np.shape(value) == (2,)}
+    rows = table_rows(pairs, run.setting, SOURCES[run.sampler])
+    means = zip(found["mean"], found["mean_error"], strict=True)
+    rows += [
+        Row("mean", f"{run.setting}, theta_{i + 1}", float(mean), float(error), "004 Table 3")
+        for i, (mean, error) in enumerate(means)
+    ]
+    eps = float(found["step_size"])
+    rows.append(Row("step_size", run.setting, eps, 0.0, SOURCES[run.sampler]))
+    return rows
