@@ -1,0 +1,1 @@
+"""The tests; `tests.kit` is the statistical test kit they share."""
