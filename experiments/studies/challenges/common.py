@@ -30,7 +30,7 @@ def parameter_names(dim: int) -> list[str]:
 
 
 def jackknife(statistic: Callable[[np.ndarray], np.ndarray], draws: np.ndarray) -> np.ndarray:
-    """Standard error of a statistic of independent chains, leaving out one chain at a time."""
+    """Return the standard error of a statistic of chains, leaving out one at a time."""
     n = len(draws)
     values = np.stack([statistic(np.delete(draws, chain, axis=0)) for chain in range(n)])
     return np.sqrt((n - 1) / n * ((values - values.mean(axis=0)) ** 2).sum(axis=0))

@@ -63,7 +63,7 @@ class IrisSettings(Settings):
     itself about one MALA chain in forty never moves: its units are saturated.)
     """
 
-    num_chains: int = Field(ge=2)
+    num_chains: int = Field(ge=3)  # the errors leave out one chain at a time
     prior_variance: float = Field(gt=0)
     start_scale: float = Field(gt=0)
     runs: tuple[IrisRun, ...] = Field(min_length=1)
@@ -104,8 +104,7 @@ def run_iris(settings: IrisSettings, context: Context) -> list[Row]:
             lambda run=run, key=key: _sample(run, settings, data, context, key),
         )
         kept[run.sampler], series[run.sampler] = found["draws"], found["log_density"]
-        numbers = {name: value for name, value in found.items() if np.shape(value) == (2,)}
-        rows += table_rows(numbers, run.sampler, SOURCE)
+        rows += _rows(run, found)
         print(f"\n{run.sampler}, step size {float(found['step_size']):.4g}: raw parameters")
         print(
             diagnostics.summary(
@@ -115,6 +114,18 @@ def run_iris(settings: IrisSettings, context: Context) -> list[Row]:
             )
         )
     pictures.iris_figures(kept, series, context)
+    return rows
+
+
+def _rows(run: IrisRun, found: dict) -> list[Row]:
+    numbers = {name: value for name, value in found.items() if np.shape(value) == (2,)}
+    rows = table_rows(numbers, run.sampler, SOURCE if run.sampler == "MALA" else None)
+    rows += [
+        Row(name, run.sampler, float(value))
+        for name, value in found.items()
+        if name.endswith(("_log_density", "_predictions"))
+    ]
+    rows.append(Row("step_size", run.sampler, float(found["step_size"])))
     return rows
 
 
@@ -160,8 +171,8 @@ def _sample(run: IrisRun, settings: IrisSettings, data, context: Context, key) -
 def invariants_of(log_density: np.ndarray, probabilities: np.ndarray) -> dict:
     """Diagnose what does not see the symmetries: log density and predicted probabilities."""
     return {
-        "psrf_split_log_density": np.array([float(diagnostics.split_rhat(log_density)), np.nan]),
-        "psrf_split_predictions": np.array([np.max(diagnostics.split_rhat(probabilities)), np.nan]),
-        "ess_bulk_log_density": np.array([float(diagnostics.ess_bulk(log_density)), np.nan]),
-        "ess_bulk_predictions_min": np.array([np.min(diagnostics.ess_bulk(probabilities)), np.nan]),
+        "psrf_split_log_density": diagnostics.split_rhat(log_density),
+        "psrf_split_predictions": np.max(diagnostics.split_rhat(probabilities)),
+        "ess_bulk_log_density": diagnostics.ess_bulk(log_density),
+        "ess_bulk_predictions": np.min(diagnostics.ess_bulk(probabilities)),
     }

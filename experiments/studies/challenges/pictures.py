@@ -7,8 +7,8 @@ import numpy as np
 import numpyro.distributions as dist
 from matplotlib.figure import Figure
 
-from experiments.study import Context
 from experiments.studies.challenges.common import Matrix
+from experiments.study import Context
 from jaxbnn import plots
 
 # theta_4 and theta_8 of MLP(2, 2, 1): W(1)_22 and W(2)_12.
