@@ -198,8 +198,8 @@ class Posterior:
         _, noise = self._split(params)
         return self.likelihood.predictive(self.outputs(params, x), self.y.ndim, noise)
 
-    def outputs(self, params: PyTree, x: Shaped[ArrayLike, "..."]) -> Float[Array, "n ..."]:
-        """Return the network's outputs at x; params are a position, noise scale included."""
+    def outputs(self, params: PyTree, x: Shaped[ArrayLike, "..."]) -> Array:
+        """Return the network's outputs at x, shape (n, ...); params as in `log_density`."""
         network_params, _ = self._split(params)
         if isinstance(self.network, Network):
             return apply(self.network, network_params, jnp.asarray(x))

@@ -1,0 +1,65 @@
+"""Accept ratios on 60,000 data in float32, judged in float64."""
+
+import blackjax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from jaxbnn.networks import mlp
+from jaxbnn.targets import Posterior, gaussian, normal_prior
+
+N, STEPS, NOISE_SCALE = 60_000, 24, 0.1
+
+
+def _exact_log_density(position, x, y):
+    """Log density in float64, written out: the judge."""
+    ((layer),) = position
+    prior = sum(scipy.stats.norm.logpdf(values).sum() for values in layer.values())
+    outputs = x.astype(np.float64) @ layer["w"] + layer["b"]
+    return scipy.stats.norm.logpdf(y.astype(np.float64), outputs, NOISE_SCALE).sum() + prior
+
+
+def _exact_acceptance(info, start, x, y):
+    """Return min(1, exp(H(start) - H(proposal))) in float64 at the very points HMC went to."""
+
+    def energy(position, momentum):
+        kinetic = sum(np.sum(m**2) for m in jax.tree.leaves(momentum)) / 2
+        return kinetic - _exact_log_density(position, x, y)
+
+    start, info = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), (start, info))
+    ratios = []
+    for i in range(STEPS):
+        before, proposal = jax.tree.map(lambda leaf: leaf[i], (info.momentum, info.proposal))  # noqa: B023
+        ratios.append(energy(start, before) - energy(proposal.position, proposal.momentum))
+    return np.exp(np.minimum(0, ratios))
+
+
+@pytest.mark.third_party(reason="BlackJAX's HMC mixes dtypes and ranks")
+def test_hmc_accepts_rightly_in_float32_where_plain_totals_do_not(rng):
+    network = mlp((4, 1))
+    x = rng.normal(size=(N, 4)).astype(np.float32)
+    # Noise taken for a fifth of what it is: the total is near -7e5, where float32 steps by 0.06.
+    y = (x.sum(axis=1, keepdims=True) + 5 * NOISE_SCALE * rng.normal(size=(N, 1))).astype("f4")
+    posterior = Posterior(network, normal_prior(network), gaussian(NOISE_SCALE), x, y)
+    # A typical point: the mode, up to the posterior's own spread.
+    mode = np.linalg.lstsq(np.c_[x, np.ones(N)], y, rcond=None)[0]
+    point = (mode + NOISE_SCALE / np.sqrt(N) * rng.normal(size=(5, 1))).astype("f4")
+    start = ({"w": jnp.asarray(point[:4]), "b": jnp.asarray(point[4])},)
+
+    @jax.jit
+    def steps(keys):
+        def with_density(log_density):
+            kernel = blackjax.hmc(log_density, 5e-4, jnp.ones(5), num_integration_steps=3)
+            state = kernel.init(start)
+            return jax.lax.map(lambda key: kernel.step(key, state)[1], keys)
+
+        return with_density(posterior.log_density_from(start)), with_density(posterior.log_density)
+
+    from_reference, plain = steps(jax.random.split(jax.random.key(6), STEPS))
+    exact = _exact_acceptance(from_reference, start, x, y)
+    assert 0.3 < exact.mean() < 0.95  # ratios that could be wrong either way
+    np.testing.assert_allclose(from_reference.acceptance_rate, exact, atol=1e-2, rtol=0)
+    exact = _exact_acceptance(plain, start, x, y)
+    assert np.max(np.abs(plain.acceptance_rate - exact)) > 2e-2

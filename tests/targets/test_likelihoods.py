@@ -1,0 +1,217 @@
+"""Likelihood terms against scipy.stats, and predictive distributions against the terms."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+import scipy.special
+import scipy.stats
+
+from jaxbnn.targets import (
+    Posterior,
+    bernoulli,
+    categorical,
+    cross_entropy,
+    gaussian,
+    heteroscedastic_gaussian,
+    learned_gaussian,
+    normal_prior,
+)
+
+N = 7
+
+
+def _apply(params, x):
+    """Outputs are the parameters, so that the tests choose them."""
+    return params["outputs"] + 0.0 * x.sum()
+
+
+def _posterior(likelihood, outputs, y, **more):
+    params = {"outputs": outputs}
+    prior = normal_prior(params)
+    if likelihood.learns_noise:
+        prior = {"network": prior, "log_noise_scale": dist.Normal(0.0, 1.0)}
+        params = {"network": params, **more}
+    return Posterior(_apply, prior, likelihood, np.ones((N, 1)), y), params
+
+
+def _softmax(logits):
+    return scipy.special.log_softmax(logits, axis=-1)
+
+
+def _gaussian_case(rng, shape, likelihood, scale, **more):
+    outputs, y = rng.normal(size=(2, *shape))
+    terms = scipy.stats.norm.logpdf(y, outputs, scale)
+    return likelihood, outputs, y, terms.reshape(N, -1).sum(axis=1), more
+
+
+def _cases(rng):
+    yield _gaussian_case(rng, (N,), gaussian(0.3), 0.3)
+    yield _gaussian_case(rng, (N, 1), gaussian(2), 2)
+    yield _gaussian_case(rng, (N, 3), gaussian(0.3), 0.3)
+    yield _gaussian_case(rng, (N, 3), gaussian(np.array([1.0, 2, 3])), np.array([1.0, 2, 3]))
+    yield _gaussian_case(rng, (N, 2, 3), gaussian(0.3), 0.3)
+    log_scale = {"log_noise_scale": jnp.asarray(-0.7)}
+    yield _gaussian_case(rng, (N, 3), learned_gaussian(), np.exp(-0.7), **log_scale)
+
+    outputs, y = rng.normal(size=(N, 4)), rng.normal(size=(N, 2))
+    terms = scipy.stats.norm.logpdf(y, outputs[:, :2], np.exp(outputs[:, 2:] / 2)).sum(axis=1)
+    yield heteroscedastic_gaussian(), outputs, y, terms, {}
+    outputs, y = rng.normal(size=(N, 2)), rng.normal(size=N)
+    terms = scipy.stats.norm.logpdf(y, outputs[:, 0], np.exp(outputs[:, 1] / 2))
+    yield heteroscedastic_gaussian(), outputs, y, terms, {}
+
+    outputs, y = 3 * rng.normal(size=(N, 2)), rng.integers(0, 2, size=(N, 2))
+    terms = scipy.stats.bernoulli.logpmf(y, scipy.special.expit(outputs)).sum(axis=1)
+    yield bernoulli(), outputs, y, terms, {}
+    yield bernoulli(), outputs[:, :1], y[:, 0] == 1, _bernoulli_terms(outputs[:, 0], y[:, 0]), {}
+
+    outputs, y = 3 * rng.normal(size=(N, 5)), rng.integers(0, 5, size=N)
+    terms = _softmax(outputs)[np.arange(N), y]
+    yield categorical(), outputs, y, terms, {}
+    yield categorical(), outputs, y.astype(np.uint8), terms, {}
+    yield cross_entropy(temperature=2.0), outputs, y, terms / 4, {}
+    yield cross_entropy(temperature=0.5), outputs, y, terms, {}
+
+
+def _bernoulli_terms(logits, y):
+    return np.where(y == 1, scipy.special.log_expit(logits), scipy.special.log_expit(-logits))
+
+
+NUM_CASES = 14
+
+
+def test_all_cases_are_run():
+    assert len(list(_cases(np.random.default_rng(0)))) == NUM_CASES
+
+
+@pytest.mark.parametrize("index", range(NUM_CASES))
+def test_terms_and_predictive_agree_with_scipy(x64, rng, index):
+    likelihood, outputs, y, expected, more = list(_cases(rng))[index]
+    posterior, params = _posterior(likelihood, jnp.asarray(outputs), y, **more)
+
+    @jax.jit
+    def everything(params, key):
+        predictive = posterior.predictive(params, posterior.x)
+        # NumPyro's Bernoulli mixes dtypes.
+        with jax.numpy_dtype_promotion("standard"):
+            draws = jax.vmap(predictive.sample)(jax.random.split(key, 3))
+            predictive_terms = predictive.log_prob(posterior.y)
+        return posterior.log_likelihood(params), predictive_terms, draws
+
+    classes = likelihood.predictive == categorical().predictive
+    terms, predictive_terms, draws = everything(params, jax.random.key(0))
+    np.testing.assert_allclose(terms, expected, rtol=1e-12)
+    assert draws.shape == (3, *posterior.y.shape)
+    temperature = likelihood.parameter if classes and likelihood.parameter else 0.5
+    np.testing.assert_allclose(predictive_terms, 2 * temperature * expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("temperature", [None, 2.0])
+def test_the_predictive_of_classes_is_the_softmax(x64, rng, temperature):
+    likelihood = categorical() if temperature is None else cross_entropy(temperature)
+    outputs = rng.normal(size=(N, 3))
+    posterior, params = _posterior(likelihood, jnp.asarray(outputs), np.arange(N) % 3)
+    probabilities = posterior.predictive(params, posterior.x).probs
+    np.testing.assert_allclose(probabilities, np.exp(_softmax(outputs)), rtol=1e-12)
+
+
+def test_an_output_of_shape_n_is_one_column(x64, rng):
+    outputs, y = rng.normal(size=(2, N))
+    expected = scipy.stats.norm.logpdf(y, outputs, 0.5)
+    for targets in (y, y[:, None]):
+        posterior, params = _posterior(gaussian(0.5), jnp.asarray(outputs), targets)
+        np.testing.assert_allclose(posterior.log_likelihood(params), expected, rtol=1e-12)
+        predictive = posterior.predictive(params, posterior.x)
+        np.testing.assert_allclose(predictive.log_prob(targets), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("likelihood", [bernoulli(), categorical()], ids=["bernoulli", "classes"])
+@pytest.mark.parametrize("size", [200.0, 1e30])
+def test_confident_outputs_stay_finite_in_float32(likelihood, size):
+    """Far in the tails, where exp overflows, terms and gradients are still those of the limit."""
+    y = np.array([0, 1, 0, 1, 0, 1, 0])
+    signs = np.where(np.arange(N) < 4, 1, -1) * (2 * y - 1)  # right, then wrong
+    logits = jnp.asarray(size * signs, jnp.float32)[:, None]
+    classes = likelihood.log_prob == categorical().log_prob
+    outputs = jnp.concatenate([jnp.zeros_like(logits), logits], 1) if classes else logits
+    posterior, params = _posterior(likelihood, outputs, y)
+    terms, gradient = jax.vjp(posterior.log_likelihood, params)
+    np.testing.assert_allclose(terms, np.where(np.arange(N) < 4, 0.0, -np.float32(size)))
+    expected = np.where(np.arange(N) < 4, 0, 2 * y - 1)
+    (gradient,) = gradient(jnp.ones_like(terms))
+    np.testing.assert_allclose(gradient["outputs"][:, -1], expected, atol=1e-6)
+
+
+def test_the_noise_scale_may_be_traced(rng):
+    outputs, y = jnp.asarray(rng.normal(size=(2, N, 2)), jnp.float32)
+
+    def total(noise_scale):
+        posterior, params = _posterior(gaussian(noise_scale), outputs, y)
+        return posterior.log_likelihood(params).sum()
+
+    values = jax.jit(jax.vmap(total))(jnp.array([0.5, 2.0]))
+    expected = [scipy.stats.norm.logpdf(y, outputs, s).sum() for s in (0.5, 2.0)]
+    np.testing.assert_allclose(values, expected, rtol=1e-5)
+
+
+def _data_error(likelihood, outputs, y, **more):
+    return lambda: _posterior(likelihood, jnp.zeros(outputs, jnp.float32), np.asarray(y), **more)
+
+
+LABELS = [0, 1, 2, 0, 1, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "sentence"),
+    [
+        (lambda: gaussian(0.0), ValueError, "noise_scale must be positive"),
+        (lambda: cross_entropy(-1.0), ValueError, "temperature must be positive"),
+        (
+            _data_error(gaussian(np.ones(3)), (N, 2), np.zeros((N, 2))),
+            ValueError,
+            r"noise_scale has shape \(3,\)",
+        ),
+        (
+            _data_error(gaussian(1.0), (N, 2), np.zeros((N, 3))),
+            ValueError,
+            r"gaussian needs a network of output width 3 for y of shape \(7, 3\)",
+        ),
+        (_data_error(gaussian(1.0), (N, 2), np.zeros(N)), ValueError, "output width 1"),
+        (
+            _data_error(learned_gaussian(), (N, 2), np.zeros(N), log_noise_scale=0.0),
+            ValueError,
+            "learned_gaussian needs a network of output width 1",
+        ),
+        (
+            _data_error(heteroscedastic_gaussian(), (N, 3), np.zeros((N, 3))),
+            ValueError,
+            "heteroscedastic_gaussian needs a network of output width 6",
+        ),
+        (_data_error(bernoulli(), (N, 2), np.zeros(N)), ValueError, "bernoulli needs a network"),
+        (
+            _data_error(bernoulli(), (N, 1), LABELS),
+            ValueError,
+            r"labels of bernoulli must be 0 or 1, but y holds 2 at index \(2,\)",
+        ),
+        (_data_error(categorical(), (N, 1), LABELS), ValueError, "one output per class"),
+        (
+            _data_error(categorical(), (N, 2), LABELS),
+            ValueError,
+            r"labels must lie in 0..1, .* y holds 2 at index \(2,\)",
+        ),
+        (_data_error(categorical(), (N, 3), np.array(LABELS) - 1), ValueError, "y holds -1"),
+        (_data_error(categorical(), (N, 3), np.array(LABELS) * 1.0), TypeError, "be integers"),
+        (
+            _data_error(cross_entropy(1.0), (N, 3), np.eye(3, dtype=int)[LABELS]),
+            ValueError,
+            r"labels must have shape \(n,\)",
+        ),
+    ],
+)
+def test_bad_input_gets_one_sentence(make, error, sentence):
+    with pytest.raises(error, match=sentence) as caught:
+        make()
+    assert str(caught.value).endswith(".")
+    assert "\n" not in str(caught.value)
