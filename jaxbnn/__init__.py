@@ -7,7 +7,7 @@ A kernel is a pair `init(position, rng_key=None) -> state`, `step(rng_key, state
 
 from jaxbnn import diagnostics, kernels, networks, numerics, plots, sampling, targets
 from jaxbnn.diagnostics import summary
-from jaxbnn.kernels import cycle, mix, on_block, refresh, repeat
+from jaxbnn.kernels import cycle, mix, on_block, pcn, pcnl, refresh, repeat, underdamped_langevin
 from jaxbnn.networks import (
     Activation,
     AvgPool,
@@ -84,6 +84,8 @@ __all__ = [
     "num_parameters",
     "numerics",
     "on_block",
+    "pcn",
+    "pcnl",
     "plots",
     "predictive_mean",
     "refresh",
@@ -93,6 +95,7 @@ __all__ = [
     "schedule",
     "summary",
     "targets",
+    "underdamped_langevin",
     "uniform_prior",
     "window_adaptation",
 ]

@@ -1,0 +1,56 @@
+"""Small things that several kernels need of positions that are PyTrees."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+
+def normal_like(rng_key: PRNGKeyArray, tree: PyTree) -> PyTree:
+    """Return independent standard normals of the shapes and dtypes of `tree`."""
+    leaves, structure = jax.tree.flatten(tree)
+    keys = jax.random.split(rng_key, len(leaves))
+    return jax.tree.unflatten(
+        structure,
+        [
+            jax.random.normal(key, jnp.shape(leaf), jnp.result_type(leaf))
+            for key, leaf in zip(keys, leaves, strict=True)
+        ],
+    )
+
+
+def inner_product(a: PyTree, b: PyTree, dtype: jnp.dtype) -> Float[Array, ""]:
+    """Return the sum over all entries of a times b.
+
+    As a sum of products and not a matrix product, so that no device rounds it to TF32.
+    """
+    sums = jax.tree.map(lambda x, y: jnp.sum(x * y).astype(dtype), a, b)
+    return sum(jax.tree.leaves(sums), jnp.zeros((), dtype))
+
+
+def terms_and_gradient(
+    terms_fn: Callable[[PyTree], Array], position: PyTree
+) -> tuple[Float[Array, "..."], PyTree]:
+    """Return the terms at `position` and the gradient of their sum, from one evaluation.
+
+    Parameters
+    ----------
+    terms_fn
+        Position to a scalar or to one term per datum.
+    position
+        Where.
+
+    Examples
+    --------
+    >>> terms, gradient = terms_and_gradient(lambda x: -(x**2), jnp.array([1.0, 2.0]))
+    >>> terms.tolist(), gradient.tolist()
+    ([-1.0, -4.0], [-2.0, -4.0])
+    """
+
+    def total(position):
+        terms = jnp.asarray(terms_fn(position))
+        return jnp.sum(terms), terms
+
+    (_, terms), gradient = jax.value_and_grad(total, has_aux=True)(position)
+    return terms, gradient
