@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import pytest
 from blackjax.mcmc import random_walk as blackjax_random_walk
 
-from tests.kit import both_sizes, check_exact_start
+from jaxbnn.networks import mlp
+from jaxbnn.targets import Posterior, gaussian, normal_prior
+from tests.kit import both_sizes, check_exact_start, posterior_target
 from tests.kit import mutants as kit
 from tests.kit.sizes import SHORT
 from tests.kit.targets import bent_regression, half_line, skew_banana
@@ -73,11 +75,11 @@ def test_kernels_keep_parameters_and_data_jointly(name, num_chains):
     assert result.passes, str(result)
 
 
-@both_sizes()
+@pytest.mark.long
 @pytest.mark.parametrize("name", OURS)
-def test_the_kits_own_kernels_keep_a_skew_target(name, num_chains):
+def test_the_kernels_that_mutate_are_right_without_their_defects(name):
     kernel = OURS[name](BANANA.log_density, KERNELS[name][1])
-    result = check_exact_start(kernel, BANANA, steps=STEPS, num_chains=num_chains)
+    result = check_exact_start(kernel, BANANA, steps=STEPS)
     assert result.passes, str(result)
 
 
@@ -104,3 +106,25 @@ def test_a_log_density_that_is_nan_outside_the_support(num_chains):
         mutant = make(HALF_LINE.log_density, 1.0)
         result = check_exact_start(mutant, HALF_LINE, steps=STEPS, num_chains=num_chains)
         assert not result.passes, f"{name}\n{result}"
+
+
+@both_sizes(20_000)
+def test_a_posterior_with_data_drawn_from_its_own_model(num_chains):
+    x, network = jnp.array([[-1.0], [2.0]]), mlp((1, 1, 1), activation="tanh")
+
+    def make_posterior(y):
+        return Posterior(network, normal_prior(network), gaussian(0.5), x, y)
+
+    def make_kernel(y):
+        return mala(make_posterior(y).log_density, 0.2)
+
+    target = posterior_target(make_posterior, x, jnp.zeros((2, 1)))
+    result = check_exact_start(make_kernel, target, steps=STEPS, num_chains=num_chains)
+    assert result.passes, str(result)
+
+    def wrong_noise(y):
+        wrong = Posterior(network, normal_prior(network), gaussian(0.8), x, y)
+        return mala(wrong.log_density, 0.2)
+
+    result = check_exact_start(wrong_noise, target, steps=STEPS, num_chains=num_chains)
+    assert not result.passes, str(result)

@@ -10,6 +10,7 @@ from tests.kit.exact_start import (
     posterior_target,
 )
 from tests.kit.flux import check_deterministic_map, check_flux_identity, random_pairs
+from tests.kit.geweke import check_geweke, update_with
 from tests.kit.sizes import both_sizes
 from tests.kit.traces import counting
 
@@ -21,6 +22,7 @@ __all__ = [
     "check_deterministic_map",
     "check_exact_start",
     "check_flux_identity",
+    "check_geweke",
     "counting",
     "detectable_distance",
     "joint_functions",
@@ -29,4 +31,5 @@ __all__ = [
     "posterior_target",
     "random_pairs",
     "threshold",
+    "update_with",
 ]

@@ -1,0 +1,71 @@
+"""Every kernel keeps the contract. A new kernel is one row of KERNELS."""
+
+import blackjax
+import jax.numpy as jnp
+import pytest
+from blackjax.mcmc.random_walk import normal
+
+from jaxbnn.kernels import cycle, mix, on_block, pcn, pcnl, repeat, underdamped_langevin
+from tests.kit.conformance import KernelCase, conformance_params
+
+
+def rwm(log_density, step_size):
+    return blackjax.additive_step_random_walk(log_density, normal(jnp.asarray(step_size)))
+
+
+def hmc(log_density, step_size):
+    return blackjax.hmc(log_density, step_size, jnp.ones(4), num_integration_steps=3)
+
+
+def rwm_then_mala(log_density, step_size):
+    return cycle(rwm(log_density, step_size), blackjax.mala(log_density, step_size**2 / 2))
+
+
+def rwm_or_mala(log_density, step_size):
+    return mix([rwm(log_density, step_size), blackjax.mala(log_density, step_size**2 / 2)])
+
+
+def rwm_twice(log_density, step_size):
+    return repeat(rwm(log_density, step_size), 2)
+
+
+def first_layer(log_density, step_size):
+    return on_block(lambda whole: rwm(lambda block: log_density(whole(block)), step_size), 0)
+
+
+def underdamped(log_density, step_size):
+    return underdamped_langevin(log_density, step_size, refreshment=0.5)
+
+
+NO_FLOAT32_BESIDE_FLOAT64 = {
+    "check_float32_in_a_float64_session": "BlackJAX scales its noise by 1.0 in the default dtype"
+}
+
+KERNELS = [
+    KernelCase("blackjax rwm", rwm),
+    KernelCase("blackjax mala", blackjax.mala, step_size=0.1, known=NO_FLOAT32_BESIDE_FLOAT64),
+    KernelCase("blackjax hmc", hmc, known=NO_FLOAT32_BESIDE_FLOAT64),
+    KernelCase("cycle", rwm_then_mala, metropolis=False, known=NO_FLOAT32_BESIDE_FLOAT64),
+    KernelCase(
+        "mix",
+        rwm_or_mala,
+        metropolis=False,
+        third_party="JAX's key-reuse check takes the branches of a vmapped switch for a sequence",
+        known=NO_FLOAT32_BESIDE_FLOAT64,
+    ),
+    KernelCase(
+        "repeat",
+        rwm_twice,
+        metropolis=False,
+        third_party="JAX's key-reuse check takes a vmapped scan over split keys for reuse",
+    ),
+    KernelCase("on_block", first_layer),
+    KernelCase("pcn", pcn),
+    KernelCase("pcnl", pcnl),
+    KernelCase("underdamped_langevin", underdamped),
+]
+
+
+@pytest.mark.parametrize(("check", "case"), conformance_params(KERNELS))
+def test_kernel_keeps_the_contract(check, case):
+    check(case)
