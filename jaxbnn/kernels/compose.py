@@ -16,6 +16,8 @@ from blackjax.mcmc.ghmc import GHMCState
 from blackjax.mcmc.integrators import IntegratorState
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree
 
+from jaxbnn.numerics import is_concrete
+
 # Folded into a step's key for the key of a refresh; small counters give keys of a split.
 _REFRESH_COUNTER = 2**32 - 1
 
@@ -208,17 +210,11 @@ def mix(
     Raises
     ------
     ValueError
-        No kernel; weights of another length, negative, or all zero.
+        No kernel; weights of another length, negative, not finite, or all zero.
     """
     kernels = tuple(kernels)
     _check_some(kernels, "mix")
-    weights = np.ones(len(kernels)) if weights is None else np.asarray(weights)
-    if weights.shape != (len(kernels),) or (weights < 0).any() or not weights.sum() > 0:
-        raise ValueError(
-            f"mix needs {len(kernels)} weights that are not negative nor all zero, one a kernel, "
-            f"but got {weights.tolist()}."
-        )
-    thresholds = np.cumsum(weights / weights.sum())[:-1]
+    thresholds = _thresholds(np.ones(len(kernels)) if weights is None else weights, len(kernels))
 
     def step(rng_key, state):
         key_choice, key_step = jax.random.split(rng_key)
@@ -241,6 +237,22 @@ def mix(
         return state, MixInfo(rate, index)
 
     return SamplingAlgorithm(_init_all(kernels), step)
+
+
+def _thresholds(weights: ArrayLike, num_kernels: int) -> Any:
+    """Where in [0, 1) one kernel ends and the next begins; in float64 unless traced."""
+    xp: Any = np if is_concrete(weights) else jnp
+    array = xp.asarray(weights)
+    is_wrong = array.shape != (num_kernels,)
+    if xp is np:
+        is_wrong |= bool((array < 0).any()) or not 0 < array.sum() < np.inf
+    if is_wrong:
+        got = array.tolist() if xp is np else f"shape {array.shape}"
+        raise ValueError(
+            f"mix needs {num_kernels} finite weights that are not negative nor all zero, one a "
+            f"kernel, but got {got}."
+        )
+    return xp.cumsum(array / array.sum())[:-1]
 
 
 def on_block(
@@ -294,6 +306,11 @@ def _check_some(kernels: Sequence[SamplingAlgorithm], name: str) -> None:
 
 
 def _get(position: Any, block: Any) -> PyTree:
+    if not isinstance(position, dict | tuple | list):
+        raise ValueError(
+            "on_block needs a position made of blocks (a dict, NamedTuple, tuple or list), but "
+            "it is a single array; put it into a dict."
+        )
     try:
         if isinstance(position, tuple) and isinstance(block, str):
             return getattr(position, block)
@@ -302,7 +319,7 @@ def _get(position: Any, block: Any) -> PyTree:
         if isinstance(position, dict):
             known = list(position)
         else:
-            known = list(getattr(position, "_fields", range(len(jax.tree.leaves(position)))))
+            known = list(getattr(position, "_fields", range(len(position))))
         raise ValueError(f"the position has no block {block!r}; it has {known}.") from None
 
 

@@ -35,6 +35,8 @@ class Adaptation(NamedTuple):
         `refresh(kernel, state, position, rng_key) -> state`, called after each change of the
         parameters where they change the *target* (an annealed noise variance), so that no
         cached density is stale; `jaxbnn.refresh` is one. None where they do not.
+    num_warmup
+        The length of the warm-up that it is laid out for; None: any.
     """
 
     init: Callable[[PyTree], PyTree]
@@ -42,6 +44,7 @@ class Adaptation(NamedTuple):
     final: Callable[[PyTree], PyTree]
     is_pooled: bool = False
     refresh: Callable[..., Any] | None = None
+    num_warmup: int | None = None
 
 
 class _StepSizeState(NamedTuple):
@@ -49,8 +52,17 @@ class _StepSizeState(NamedTuple):
     parameters: dict
 
 
-def _clean(rate: Array) -> Array:
+def _acceptance(info: Any) -> Array:
     """Read a NaN acceptance rate as a rejection: the step size must shrink, not vanish."""
+    rate = getattr(info, "acceptance_rate", None)
+    if rate is None:
+        raise ValueError(
+            "this adaptation follows the acceptance rate, but the kernel's Info "
+            f"({type(info).__name__}) has none; set its parameters by hand or by schedule."
+        )
+    rate = jnp.asarray(rate)
+    if not jnp.issubdtype(rate.dtype, jnp.inexact):
+        rate = rate.astype(jnp.result_type(float))
     return jnp.where(jnp.isnan(rate), jnp.zeros_like(rate), rate)
 
 
@@ -61,6 +73,24 @@ def _require(parameters: PyTree, *names: str) -> None:
             f"this adaptation changes parameters[{missing[0]!r}], which is not there; pass "
             f"parameters={{{missing[0]!r}: one value a chain, ...}} and a kernel "
             "make_kernel(parameters, data)."
+        )
+
+
+def _require_floats(parameters: PyTree, *names: str) -> None:
+    _require(parameters, *names)
+    for name in names:
+        if not jnp.issubdtype(parameters[name].dtype, jnp.floating):
+            raise ValueError(
+                f"parameters[{name!r}] holds whole numbers, which cannot be tuned; give it as a "
+                "float."
+            )
+
+
+def _check_target(target_acceptance_rate: float) -> None:
+    if not 0 < target_acceptance_rate < 1:
+        raise ValueError(
+            f"target_acceptance_rate must lie between 0 and 1, but is {target_acceptance_rate}; "
+            "0.234 (random walk), 0.574 (MALA) and 0.8 (HMC) are usual."
         )
 
 
@@ -97,13 +127,10 @@ def dual_averaging(
     Raises
     ------
     ValueError
-        A target outside (0, 1); parameters without the entry `name`.
+        A target outside (0, 1); parameters without the entry `name`, or with whole numbers in
+        it; a kernel without acceptance rate.
     """
-    if not 0 < target_acceptance_rate < 1:
-        raise ValueError(
-            f"target_acceptance_rate must lie between 0 and 1, but is {target_acceptance_rate}; "
-            "0.234 (random walk), 0.574 (MALA) and 0.8 (HMC) are usual."
-        )
+    _check_target(target_acceptance_rate)
     da_init, da_update, da_final = dual_averaging_adaptation(
         target_acceptance_rate, gamma=learning_rate
     )
@@ -113,16 +140,14 @@ def dual_averaging(
         return parameters | {name: jnp.broadcast_to(step_size, old.shape).astype(old.dtype)}
 
     def init(parameters):
-        _require(parameters, name)
+        _require_floats(parameters, name)
         # Pooled, the chains start from the geometric mean of their step sizes.
         start = jnp.exp(jnp.mean(jnp.log(parameters[name])))
         averaging = jax.tree.map(lambda x: jnp.asarray(x, start.dtype), da_init(start))
         return _StepSizeState(averaging, with_step(parameters, start))
 
     def update(a, step, state, info):
-        averaging = _like(
-            da_update(a.averaging, jnp.mean(_clean(info.acceptance_rate))), a.averaging
-        )
+        averaging = _like(da_update(a.averaging, jnp.mean(_acceptance(info))), a.averaging)
         parameters = with_step(a.parameters, jnp.exp(averaging.log_step_size))
         return _StepSizeState(averaging, parameters), parameters
 
@@ -152,17 +177,23 @@ def window_adaptation(num_warmup: int, *, target_acceptance_rate: float = 0.8) -
         The `num_warmup` that `sample` is given; the windows are laid out over it.
     target_acceptance_rate
         Between 0 and 1.
+
+    Raises
+    ------
+    ValueError
+        num_warmup < 1; a target outside (0, 1); parameters without the two entries.
     """
-    da_init, da_update, da_final = dual_averaging_adaptation(target_acceptance_rate)
     if num_warmup < 1:
         raise ValueError(f"num_warmup must be at least 1, but is {num_warmup}.")
+    _check_target(target_acceptance_rate)
+    da_init, da_update, da_final = dual_averaging_adaptation(target_acceptance_rate)
     windows = np.asarray(build_schedule(num_warmup), np.int32)  # (is slow, is the end of a window)
 
     def metric_functions(parameters):
         return mass_matrix_adaptation(parameters["inverse_mass_matrix"].ndim == 1)
 
     def init(parameters):
-        _require(parameters, "step_size", "inverse_mass_matrix")
+        _require_floats(parameters, "step_size", "inverse_mass_matrix")
         step_size, inverse_mass = parameters["step_size"], parameters["inverse_mass_matrix"]
         metric = metric_functions(parameters)[0](inverse_mass.shape[-1])
         metric = metric._replace(inverse_mass_matrix=inverse_mass)
@@ -179,7 +210,7 @@ def window_adaptation(num_warmup: int, *, target_acceptance_rate: float = 0.8) -
         select = lambda flag, new, old: jax.tree.map(  # noqa: E731
             lambda n, o: jnp.where(flag, n, o), _like(new, old), old
         )
-        averaging = _like(da_update(a.averaging, _clean(info.acceptance_rate)), a.averaging)
+        averaging = _like(da_update(a.averaging, _acceptance(info)), a.averaging)
         metric = select(is_slow, metric_update(a.metric, state.position), a.metric)
         metric = select(is_end, metric_final(metric), metric)
         averaging = select(is_end, da_init(da_final(averaging)), averaging)
@@ -195,9 +226,10 @@ def window_adaptation(num_warmup: int, *, target_acceptance_rate: float = 0.8) -
             "inverse_mass_matrix": a.metric.inverse_mass_matrix,
         }
 
-    return Adaptation(init, update, final)
+    return Adaptation(init, update, final, num_warmup=num_warmup)
 
 
+@functools.lru_cache(maxsize=64)
 def schedule(
     function: Callable[[Array], PyTree], *, refresh: Callable[..., Any] | None = None
 ) -> Adaptation:
@@ -207,7 +239,8 @@ def schedule(
     ----------
     function
         Maps the step (counted from 0) to a dict of parameters that replace those of the same
-        name, one chain's each. After warm-up the last values stay.
+        name, one chain's each, once that step is done: step t + 1 runs with function(t), and
+        step 0 with the parameters given to `sample`. After warm-up the last values stay.
     refresh
         Pass `jaxbnn.refresh` where the parameters change the target density (an annealed
         noise variance), so that cached densities are recomputed.

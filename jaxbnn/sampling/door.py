@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from jaxbnn.numerics import check_finite, check_positive
+from jaxbnn.sampling.loops import as_arrays
 
 
 def check_counts(num_samples: int, num_warmup: int, chunk_size: int | None) -> None:
@@ -23,7 +24,9 @@ def check_counts(num_samples: int, num_warmup: int, chunk_size: int | None) -> N
         )
 
 
-def record_steps(thinning: int | Sequence[int] | np.ndarray, num_samples: int) -> np.ndarray:
+def record_steps(
+    thinning: int | np.integer | Sequence[int] | np.ndarray, num_samples: int
+) -> np.ndarray:
     """Return after how many sampling steps each draw is kept, (num_samples,) integers."""
     if isinstance(thinning, int | np.integer):
         if thinning < 1:
@@ -35,6 +38,7 @@ def record_steps(thinning: int | Sequence[int] | np.ndarray, num_samples: int) -
             "thinning must be a whole number or a one-dimensional schedule of whole numbers, but "
             f"has shape {steps.shape} and dtype {steps.dtype}."
         )
+    steps = steps.astype(np.int64)  # unsigned ones have no negative differences
     if len(steps) != num_samples:
         raise ValueError(
             f"the thinning schedule keeps {len(steps)} draws, but num_samples is {num_samples}; "
@@ -44,7 +48,7 @@ def record_steps(thinning: int | Sequence[int] | np.ndarray, num_samples: int) -
         raise ValueError(
             "a thinning schedule must increase strictly from 1 or more; np.unique removes repeats."
         )
-    return steps.astype(np.int64)
+    return steps
 
 
 def check_positions(positions: PyTree) -> int:
@@ -86,7 +90,7 @@ def stack_parameters(parameters: PyTree, num_chains: int) -> PyTree:
 
     def stack(path, leaf):
         name = f"parameters{jax.tree_util.keystr(path)}"
-        leaf = jnp.asarray(leaf)
+        leaf = as_arrays(leaf)
         if leaf.ndim == 0:
             leaf = jnp.broadcast_to(leaf, (num_chains,))
         if leaf.shape[0] != num_chains:
@@ -94,7 +98,7 @@ def stack_parameters(parameters: PyTree, num_chains: int) -> PyTree:
                 f"{name} has a leading axis of length {leaf.shape[0]}, but there are {num_chains} "
                 "chains; give one value a chain (what all chains share goes into data)."
             )
-        if "step_size" in name:
+        if "step_size" in name and "log" not in name:
             check_positive(name, leaf, "give every chain a positive step size")
         check_finite(name, leaf, "give every chain finite parameters")
         return leaf

@@ -87,6 +87,11 @@ def complete(
     -------
     The completions, leaves (chain, draw, ...).
 
+    Raises
+    ------
+    ValueError
+        Draws of which nothing was kept.
+
     Examples
     --------
     >>> import jax, jax.numpy as jnp, blackjax, jaxbnn
@@ -96,7 +101,10 @@ def complete(
     >>> noisy.shape
     (2, 4, 3)
     """
-    num_chains, num_draws = jax.tree.leaves(draws.positions)[0].shape[:2]
+    leaves = jax.tree.leaves(draws.positions)
+    if not leaves or leaves[0].shape[1] == 0:
+        raise ValueError("there are no kept draws to complete; collect something in sample.")
+    num_chains, num_draws = leaves[0].shape[:2]
     steps = jnp.asarray(draws.steps, jnp.uint32)
 
     @jax.jit

@@ -21,24 +21,28 @@ from jaxbnn.sampling.keys import REFRESH_COUNTER, step_key
 class Options(NamedTuple):
     """What the loops depend on besides the kernel and the shapes.
 
-    `reduce` is a tuple of reducers, `capacity` the most records that a chunk can hold, and
-    `is_thinned` says whether more than one step may lie between two records.
+    `reduce` is a tuple of reducers, `capacity` the most records that a chunk can hold,
+    `chunk_bytes` the most bytes of records it should hold a chain (None: as many as there
+    are), and `is_thinned` says whether more than one step may lie between two records.
     """
 
     collect: Callable | None
     reduce: tuple
     adapt: Any
     capacity: int
+    chunk_bytes: int | None
     is_thinned: bool
 
 
 class Chunk(NamedTuple):
     """What one sampling loop returns; leaves (chain, ...).
 
-    `positions` and `infos` have `capacity` records, of which the first `count` are filled;
-    `rate_sum` is the sum of acceptance rates, None for a kernel that reports none.
+    `num_records` were made, those asked for or fewer if there was no room for more; the first
+    `num_records` of `positions` and `infos` are filled. `rate_sum` is the sum of acceptance
+    rates, None for a kernel that reports none.
     """
 
+    num_records: Array
     states: Any
     reducers: tuple
     rate_sum: Any
@@ -55,27 +59,63 @@ class _Seen(NamedTuple):
     reduced: tuple
 
 
+def as_arrays(tree: PyTree) -> PyTree:
+    """Fix all dtypes: a weak one, as of `jnp.full(3, 1.0)`, would change and compile anew."""
+    return jax.tree.map(
+        lambda x: x if _is_key(x) else jax.lax.convert_element_type(x, jnp.asarray(x).dtype), tree
+    )
+
+
 def scalars(info: PyTree) -> PyTree:
     """Keep the entries of an Info that are one number a step; the others become None."""
-    return jax.tree.map(lambda leaf: leaf if jnp.ndim(leaf) == 0 else None, info)
+    return jax.tree.map(
+        lambda leaf: None if jnp.ndim(leaf) or _is_key(leaf) else jnp.asarray(leaf), info
+    )
+
+
+def rate_of(info: Any) -> Array | None:
+    """Return the acceptance rate as a float; None for a kernel without one a step."""
+    rate = getattr(info, "acceptance_rate", None)
+    if rate is None or jnp.ndim(rate):
+        return None
+    rate = jnp.asarray(rate)
+    is_float = jnp.issubdtype(rate.dtype, jnp.inexact)
+    return rate if is_float else rate.astype(jnp.result_type(float))
 
 
 def look(options: Options, state: Any, info: Any) -> _Seen:
     """Collect what the run keeps and what its reducers want to see."""
     collected = None if options.collect is None else options.collect(state, info)
+    if any(_is_key(leaf) for leaf in jax.tree.leaves(collected)):
+        raise ValueError("collect returns a PRNG key, which NumPy cannot hold; leave it out.")
     reduced = tuple(
         collected if reducer.collect is None else reducer.collect(state, info)
         for reducer in options.reduce
     )
-    return _Seen(collected, scalars(info), getattr(info, "acceptance_rate", None), reduced)
+    as_array = lambda tree: jax.tree.map(jnp.asarray, tree)  # noqa: E731
+    return _Seen(as_array(collected), scalars(info), rate_of(info), as_array(reduced))
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key)
 
 
 def _trace_once(function: Callable, *example: PyTree) -> tuple[Callable, PyTree]:
     """Trace `function` here and now: a callable that never calls it again, and its shapes."""
     jaxpr, shapes = jax.make_jaxpr(function, return_shape=True)(*example)
-    structure = jax.tree.structure(shapes)
     flat = jax.extend.core.jaxpr_as_fun(jaxpr)
-    return lambda *args: jax.tree.unflatten(structure, flat(*jax.tree.leaves(args))), shapes
+
+    def call(*args):
+        # Outputs that do not depend on the arguments come back as Python numbers.
+        leaves = [
+            leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf, shape.dtype)
+            for leaf, shape in zip(
+                flat(*jax.tree.leaves(args)), jax.tree.leaves(shapes), strict=True
+            )
+        ]
+        return jax.tree.unflatten(jax.tree.structure(shapes), leaves)
+
+    return call, shapes
 
 
 def _zeros(shapes: PyTree) -> PyTree:
@@ -90,12 +130,21 @@ def _counter(start: Array, i: Array) -> Array:
     return start + i.astype(jnp.uint32)
 
 
+def _pick_key(rng_keys: Array) -> Callable[[Array], Array]:
+    """Return `i -> rng_keys[i]` as each used once: keys that a loop closes over count as reused."""
+    if not _is_key(rng_keys):  # old-style keys are plain numbers
+        return lambda i: rng_keys[i]
+    impl, words = jax.random.key_impl(rng_keys), jax.random.key_data(rng_keys)
+    return lambda i: jax.random.wrap_key_data(words[i], impl=impl)
+
+
 def sample_chain(
     options: Options, kernel, chain_key, state, reducers, start, count, gaps, is_record
 ) -> Chunk:
     """Make `count` records of one chain from step counter `start`.
 
-    Thinned, `gaps[i]` steps lead to record i, and reducers see it where `is_record[i]`.
+    Thinned, `gaps[i]` steps lead to record i, and reducers see it where `is_record[i]`. What is
+    collected is known here only, so that here it is decided how much of it a chunk can hold.
     """
 
     def step_and_look(rng_key, state):
@@ -103,6 +152,11 @@ def sample_chain(
         return state, look(options, state, info)
 
     step, (_, shapes) = _trace_once(step_and_look, chain_key, state)
+    kept = (shapes.collected, shapes.info)
+    capacity = options.capacity
+    if options.chunk_bytes is not None:
+        capacity = max(1, min(capacity, options.chunk_bytes // records.bytes_of(kept)))
+    count = jnp.minimum(count, jnp.int32(capacity))
 
     def advance(rng_key, state, reducers, rate_sum):
         state, seen = step(rng_key, state)
@@ -125,11 +179,11 @@ def sample_chain(
             return _counter(counter, gaps[i]), carry, seen
     else:
         # All keys of the chunk at once: one vectorised pass instead of one small hash a step.
-        counters = _counter(start, jnp.arange(options.capacity))
-        rng_keys = jax.vmap(step_key, (None, 0))(chain_key, counters)
+        counters = _counter(start, jnp.arange(capacity))
+        key_at = _pick_key(jax.vmap(step_key, (None, 0))(chain_key, counters))
 
         def to_record(i, counter, carry):
-            return counter, *advance(rng_keys[i], *carry)
+            return counter, *advance(key_at(i), *carry)
 
     def update(reducer, r, x, i):
         if reducer.every_step:
@@ -149,17 +203,16 @@ def sample_chain(
         )
         return counter, (state, reducers, rate_sum), buffers
 
-    kept = (shapes.collected, shapes.info)
     rate_sum = _zeros(shapes.rate) if options.is_thinned else None
-    loop = (start, (state, reducers, rate_sum), records.make_buffers(kept, options.capacity))
+    loop = (start, (state, reducers, rate_sum), records.make_buffers(kept, capacity))
     _, (state, reducers, rate_sum), buffers = jax.lax.fori_loop(0, count, record, loop)
     positions, infos = records.read(buffers, kept)
-    rates = getattr(infos, "acceptance_rate", None)
-    if rates is not None and not options.is_thinned:
+    if shapes.rate is not None and not options.is_thinned:
         # Every step is a record: summed here in one pass instead of step by step.
-        is_filled = jnp.arange(options.capacity) < count
+        rates = infos.acceptance_rate.astype(shapes.rate.dtype)
+        is_filled = jnp.arange(capacity, dtype=count.dtype) < count
         rate_sum = jnp.sum(jnp.where(is_filled & ~jnp.isnan(rates), rates, 0))
-    return Chunk(state, reducers, rate_sum, positions, infos)
+    return Chunk(count, state, reducers, rate_sum, positions, infos)
 
 
 def burn_in_chain(options: Options, kernel, chain_key, state, start, count) -> tuple:
@@ -173,9 +226,9 @@ def burn_in_chain(options: Options, kernel, chain_key, state, start, count) -> t
     def body(i, carry):
         state, rate_sum = carry
         state, info = step(step_key(chain_key, _counter(start, i)), state)
-        return state, _add_rate(rate_sum, getattr(info, "acceptance_rate", None))
+        return state, _add_rate(rate_sum, rate_of(info))
 
-    rate_sum = _zeros(getattr(info_shape, "acceptance_rate", None))
+    rate_sum = _zeros(jax.eval_shape(rate_of, info_shape))
     state, rate_sum = jax.lax.fori_loop(0, count, body, (state, rate_sum))
     return state, rate_sum, _zeros(example)
 
@@ -210,9 +263,9 @@ def adapt_chains(
         if adapt.refresh is not None:
             refresh_keys = jax.vmap(step_key, (0, None))(rng_keys, jnp.uint32(REFRESH_COUNTER))
             states = jax.vmap(refresh_chain)(refresh_keys, states, parameters)
-        rate_sum = _add_rate(rate_sum, getattr(infos, "acceptance_rate", None))
+        rate_sum = _add_rate(rate_sum, jax.vmap(rate_of)(infos))
         return states, adaptation, parameters, rate_sum
 
-    rate_sum = _zeros(getattr(info_shape, "acceptance_rate", None))
+    rate_sum = _zeros(jax.eval_shape(jax.vmap(rate_of), info_shape))
     carry = (states, adaptation, parameters, rate_sum)
     return (*jax.lax.fori_loop(0, count, body, carry), _zeros(example))

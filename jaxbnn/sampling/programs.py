@@ -13,9 +13,16 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from blackjax.base import SamplingAlgorithm
 
 from jaxbnn.sampling.keys import INIT_COUNTER, REFRESH_COUNTER, step_key
-from jaxbnn.sampling.loops import Options, adapt_chains, burn_in_chain, sample_chain
+from jaxbnn.sampling.loops import (
+    Options,
+    adapt_chains,
+    as_arrays,
+    burn_in_chain,
+    sample_chain,
+)
 
 # Sets of options remembered a kernel; beyond that the oldest compiles anew.
 _MOST_REMEMBERED = 16
@@ -48,11 +55,9 @@ def programs_for(kernel: Any, options: Options) -> Programs:
     except TypeError:  # nothing to hang the programs on: compiled for each call
         return _build(lambda: kernel, options)
 
-    type_of_kernel = type(kernel)
-
     def get_kernel():
         # Called while tracing only, when the caller of `sample` holds the kernel.
-        return type_of_kernel(*(part() for part in alive)) if len(alive) == 2 else alive[0]()
+        return SamplingAlgorithm(*(part() for part in alive)) if len(alive) == 2 else alive[0]()
 
     if (alive, options) not in remembered:
         while len(remembered) >= _MOST_REMEMBERED:
@@ -70,11 +75,11 @@ def _build(get_kernel: Callable[[], Any], options: Options) -> Programs:
 
     def init(chain_key, position, parameters, data):
         rng_key = step_key(chain_key, jnp.uint32(INIT_COUNTER))
-        return jax.tree.map(jnp.asarray, make(parameters, data).init(position, rng_key))
+        return as_arrays(make(parameters, data).init(position, rng_key))
 
     def init_adaptation(parameters):
         start = adapt.init if adapt.is_pooled else jax.vmap(adapt.init)
-        return jax.tree.map(jnp.asarray, start(parameters))
+        return as_arrays(start(parameters))
 
     def final_parameters(adaptation):
         return (adapt.final if adapt.is_pooled else jax.vmap(adapt.final))(adaptation)

@@ -17,6 +17,11 @@ _LARGEST_PACKED = 1024
 Buffers = tuple[Array | None, list[Array]]
 
 
+def bytes_of(shapes: PyTree) -> int:
+    """Return how many bytes one record with leaves like `shapes` takes, at least 1."""
+    return max(1, sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes)))
+
+
 def make_buffers(shapes: PyTree, capacity: int) -> Buffers:
     """Return empty buffers for `capacity` records with leaves like `shapes`."""
     leaves = jax.tree.leaves(shapes)
@@ -47,7 +52,7 @@ def read(buffers: Buffers, shapes: PyTree) -> PyTree:
     rows, others = buffers
     remaining, begin, leaves = list(others), 0, []
     for shape in jax.tree.leaves(shapes):
-        if _is_packed(shape):
+        if rows is not None and _is_packed(shape):
             words = rows[:, begin : begin + shape.size]
             begin += shape.size
             leaves.append(_from_words(words, shape))

@@ -271,13 +271,23 @@ def acceptance() -> Reducer:
     Steps whose acceptance rate is NaN count as rejected and are counted apart.
     """
 
+    def acceptance_rate(state, info):
+        rate = getattr(info, "acceptance_rate", None)
+        if rate is None:
+            raise ValueError(
+                "the acceptance reducer needs an acceptance rate, but the kernel's Info "
+                f"({type(info).__name__}) has none; leave it out."
+            )
+        return rate
+
     def init(example):
-        rate = jnp.asarray(example)
+        rate = _as_float(example)
         return Acceptance(
             jnp.zeros((), rate.dtype), jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)
         )
 
     def update(r, rate):
+        rate = _as_float(rate)
         is_nan = jnp.isnan(rate)
         count = r.num_steps + 1
         clean = jnp.where(is_nan, jnp.zeros_like(rate), rate)
@@ -295,6 +305,6 @@ def acceptance() -> Reducer:
         update,
         merge,
         lambda r: r,
-        collect=lambda state, info: info.acceptance_rate,
+        collect=acceptance_rate,
         every_step=True,
     )

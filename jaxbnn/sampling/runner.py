@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from blackjax.base import SamplingAlgorithm
 from jaxtyping import PRNGKeyArray, PyTree
@@ -27,7 +26,7 @@ from jaxbnn.sampling.door import (
 )
 from jaxbnn.sampling.draws import Draws, Reduced
 from jaxbnn.sampling.keys import MOST_STEPS, chain_keys
-from jaxbnn.sampling.loops import Options
+from jaxbnn.sampling.loops import Options, as_arrays
 from jaxbnn.sampling.programs import Programs, programs_for
 from jaxbnn.sampling.progress import Clock, Reporter, choose_reporter
 from jaxbnn.sampling.reducers import Reducer
@@ -55,7 +54,7 @@ def sample(
     parameters: PyTree = None,
     data: PyTree = None,
     num_warmup: int = 0,
-    thinning: int | Sequence[int] | np.ndarray = 1,
+    thinning: int | np.integer | Sequence[int] | np.ndarray = 1,
     collect: Callable[[Any, Any], PyTree] | None = collect_position,
     reduce: Mapping[str, Reducer] | None = None,
     adapt: Adaptation | None = None,
@@ -125,6 +124,16 @@ def sample(
     check_counts(num_samples, num_warmup, chunk_size)
     if adapt is not None and num_warmup == 0:
         raise ValueError("adapt changes parameters in warm-up only; give num_warmup steps to it.")
+    if hasattr(kernel, "step") and not (parameters is None and data is None and adapt is None):
+        raise ValueError(
+            "parameters, data and adapt need a function make_kernel(parameters, data), but kernel "
+            "is a SamplingAlgorithm already, which takes none; pass the function that makes it."
+        )
+    if adapt is not None and adapt.num_warmup not in (None, num_warmup):
+        raise ValueError(
+            f"adapt was laid out over {adapt.num_warmup} warm-up steps, but num_warmup is "
+            f"{num_warmup}; make them equal."
+        )
     num_chains = check_positions(positions)
     check_finite("data", data)
     parameters = stack_parameters(parameters, num_chains)
@@ -139,14 +148,15 @@ def sample(
         collect,
         tuple(reduce.values()),
         adapt,
-        _capacity(len(gaps), num_chains, positions, collect, chunk_size),
+        min(_MOST_RECORDS if chunk_size is None else chunk_size, len(gaps)),
+        max(1, _CHUNK_BYTES // num_chains) if chunk_size is None else None,
         bool((gaps > 1).any()),
     )
     programs = programs_for(kernel, options)
     report = choose_reporter(progress)
 
     keys = chain_keys(key, num_chains)
-    positions = jax.tree.map(jnp.asarray, positions)
+    positions = as_arrays(positions)
     states = programs.init(keys, positions, parameters, data)
     check_start(states)
     states, parameters, example, interrupted = _warm_up(
@@ -172,24 +182,14 @@ def sample(
 
 def _segments(steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Cut the way to each kept draw into gaps: (gaps, whether the gap's end is kept)."""
-    gaps: list[int] = []
-    is_record: list[bool] = []
-    for gap in np.diff(steps, prepend=0):
-        pieces = -(-int(gap) // _LONGEST_GAP)
-        edges = np.linspace(0, int(gap), pieces + 1).astype(np.int64)
-        gaps.extend(np.diff(edges))
-        is_record.extend([False] * (pieces - 1) + [True])
-    return np.array(gaps, np.int32), np.array(is_record)
-
-
-def _capacity(num_records, num_chains, positions, collect, chunk_size) -> int:
-    """Choose the most records of a chunk, by the memory that their positions take."""
-    if chunk_size is not None:
-        return min(chunk_size, num_records)
-    size = 64 * num_chains  # keys and scalars of a step
-    if collect is not None:
-        size += sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(positions))
-    return max(1, min(num_records, _MOST_RECORDS, _CHUNK_BYTES // size))
+    gaps = np.diff(steps, prepend=0)
+    num_pieces = -(-gaps // _LONGEST_GAP)
+    last = np.cumsum(num_pieces) - 1  # where the last piece of each gap ends up
+    pieces = np.full(num_pieces.sum(), _LONGEST_GAP, np.int32)
+    pieces[last] = gaps - (num_pieces - 1) * _LONGEST_GAP
+    is_record = np.zeros(len(pieces), bool)
+    is_record[last] = True
+    return pieces, is_record
 
 
 def _warm_up(programs, options, keys, states, parameters, data, num_warmup, report):
@@ -267,8 +267,7 @@ class _Sampling:
             while self.done < num_records:
                 left = min(capacity, num_records - self.done)
                 count = pace.next(left) if is_paced else left
-                self._run_chunk(parameters, count)
-                pace.tick(count)
+                pace.tick(self._run_chunk(parameters, count))
                 done = int(self._gaps[: self.done].sum())
                 rate = None if self.rate_sum is None else float(np.mean(self.rate_sum)) / done
                 clock.tick(done, rate)
@@ -276,7 +275,8 @@ class _Sampling:
             return True
         return False
 
-    def _run_chunk(self, parameters, count: int) -> None:
+    def _run_chunk(self, parameters, count: int) -> int:
+        """Make `count` records, or fewer where a chunk has no room for them; says how many."""
         begin, end = self.done, self.done + count
         start = np.uint32(self._offset + int(self._gaps[:begin].sum()))
         padding = (0, self._options.capacity - count)
@@ -292,12 +292,15 @@ class _Sampling:
             np.pad(self._is_record[begin:end], padding),
         )
         chunk = jax.block_until_ready(chunk)
+        made = int(chunk.num_records[0])
+        end = begin + made
         self._keep(chunk, begin, end)
         self.states, self.reducers = chunk.states, chunk.reducers
         if chunk.rate_sum is not None:
             added = np.asarray(chunk.rate_sum, np.float64)
             self.rate_sum = added if self.rate_sum is None else self.rate_sum + added
         self.done = end
+        return made
 
     def _keep(self, chunk, begin: int, end: int) -> None:
         kept = self._is_record[begin:end]

@@ -1,0 +1,137 @@
+"""Progress as it is told, and what Ctrl-C leaves."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+import jaxbnn
+from jaxbnn.sampling import Progress, format_progress
+from tests.sampling.tiny import ar
+
+KEY = jax.random.key(5)
+STARTS = np.array([[0.0, 1.0], [-4.0, 2.0]], np.float32)
+
+
+def kernel_of(parameters, data):
+    return ar(parameters["shrink"])
+
+
+ADAPT = jaxbnn.schedule(lambda t: {"shrink": 0.5})
+REDUCE = {"m": jaxbnn.moments()}
+
+
+def run(progress, **options):
+    options = {"num_warmup": 20, "chunk_size": 10, "adapt": ADAPT, "reduce": REDUCE} | options
+    return jaxbnn.sample(
+        KEY, kernel_of, STARTS, 35, parameters={"shrink": 0.5}, progress=progress, **options
+    )
+
+
+@functools.cache
+def whole():
+    return run(False)
+
+
+def stop_at(phase, done):
+    def report(progress):
+        if progress.phase == phase and progress.done >= done:
+            raise KeyboardInterrupt
+
+    return report
+
+
+def test_progress_rises_to_the_total():
+    seen = []
+    draws = run(seen.append)
+    assert all(isinstance(progress, Progress) for progress in seen)
+    assert [p.phase for p in seen] == sorted((p.phase for p in seen), reverse=True)
+    for phase, total in (("warm-up", 20), ("sampling", 35)):
+        of_phase = [p for p in seen if p.phase == phase]
+        done = [p.done for p in of_phase]
+        assert done == sorted(set(done))
+        assert done[-1] == total
+        assert {p.total for p in of_phase} == {total}
+        assert all(p.steps_per_second > 0 and p.seconds_left >= 0 for p in of_phase)
+        assert of_phase[-1].seconds_left == 0
+        assert all(0 < p.acceptance_rate < 1 for p in of_phase)
+    assert [p.done for p in seen if p.phase == "sampling"] == [10, 20, 30, 35]
+    assert seen[-1].acceptance_rate == pytest.approx(draws.acceptance_rate.mean(), rel=1e-6)
+
+
+@pytest.mark.parametrize("done", [1, 20, 30])
+def test_ctrl_c_keeps_what_was_drawn(done):
+    draws = run(stop_at("sampling", done))
+    num = -(-done // 10) * 10
+    assert draws.interrupted
+    assert draws.steps.tolist() == list(range(1, num + 1))
+    np.testing.assert_array_equal(draws.positions, whole().positions[:, :num])
+    rates = whole().infos.acceptance_rate[:, :num]
+    np.testing.assert_array_equal(draws.infos.acceptance_rate, rates)
+    np.testing.assert_allclose(draws.acceptance_rate, np.nan_to_num(rates).mean(1), rtol=1e-5)
+    np.testing.assert_array_equal(draws.final_state.position, draws.positions[:, -1])
+    moments = draws.reduced["m"].per_chain
+    assert moments.num_draws.tolist() == [num] * 2
+    np.testing.assert_allclose(moments.mean, draws.positions.mean(1), rtol=1e-4)
+
+
+def test_ctrl_c_of_a_thinned_run_names_the_right_steps():
+    draws = run(stop_at("sampling", 25), thinning=3, chunk_size=5)
+    assert draws.interrupted
+    assert draws.steps.tolist() == list(range(3, 31, 3))
+    assert draws.positions.shape == (2, 10, 2)
+
+
+def test_ctrl_c_inside_a_long_gap_keeps_the_draws_before_it():
+    schedule = [2, 4, 25_004, *range(25_005, 25_037)]
+    draws = run(stop_at("sampling", 10_000), thinning=schedule, chunk_size=3)
+    assert draws.interrupted
+    assert draws.steps.tolist() == [2, 4]
+    assert draws.positions.shape == (2, 2, 2)
+    assert draws.reduced["m"].pooled.num_draws == 4
+    np.testing.assert_allclose(draws.positions, whole().positions[:, [1, 3]], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("adapt", [ADAPT, None], ids=["adapting", "burning in"])
+def test_ctrl_c_in_warm_up_leaves_a_state_to_go_on_from(adapt):
+    draws = run(stop_at("warm-up", 1), adapt=adapt)
+    assert draws.interrupted
+    assert draws.positions is None
+    assert draws.steps.shape == (0,)
+    assert draws.reduced == {}
+    assert np.isnan(draws.acceptance_rate).all()
+    assert draws.final_state.position.shape == (2, 2)
+    assert draws.parameters["shrink"].tolist() == [0.5, 0.5]
+    with pytest.raises(ValueError, match="no kept draws"):
+        jaxbnn.complete(KEY, draws, lambda key, x: x)
+
+
+def test_other_exceptions_of_the_reporter_are_not_swallowed():
+    def report(progress):
+        raise RuntimeError("the reporter's own")
+
+    with pytest.raises(RuntimeError, match="the reporter's own"):
+        run(report)
+
+
+def test_one_line_of_text():
+    progress = Progress("warm-up", 12_000, 48_000, 1234.5, 125.4, 0.2345)
+    assert format_progress(progress) == (
+        " warm-up  25% | 12,000/48,000 steps | 1,234 steps/s | 2:05 left | acceptance 0.234"
+    )
+    line = format_progress(progress._replace(phase="sampling", acceptance_rate=None))
+    assert line.startswith("sampling  25% |")
+    assert line.endswith("2:05 left")
+
+
+def test_without_a_terminal_a_phase_is_one_line(capsys):
+    run(True)
+    captured = capsys.readouterr()
+    lines = captured.err.splitlines()
+    assert captured.out == ""
+    assert len(lines) == 2
+    assert lines[0].startswith(" warm-up 100% | 20/20 steps")
+    assert lines[1].startswith("sampling 100% | 35/35 steps")
+    run(False)
+    assert capsys.readouterr().err == ""
