@@ -20,7 +20,7 @@ from jaxbnn.kernels.covariance_operator import CovarianceOperator, as_operator
 from jaxbnn.kernels.crank_nicolson import check_beta, crank_nicolson, delta_from_beta
 from jaxbnn.kernels.metropolis import metropolis
 from jaxbnn.kernels.trees import normal_like
-from jaxbnn.numerics import sum_of_differences
+from jaxbnn.numerics import check_finite, sum_of_differences
 
 
 class PCNState(NamedTuple):
@@ -68,8 +68,8 @@ def pcn(
     Raises
     ------
     ValueError
-        step_size outside (0, 1]; variances that are not positive; a mean or covariance not
-        shaped like the position.
+        step_size outside (0, 1]; variances that are not positive; a mean that is not finite; a
+        mean or covariance not shaped like the position.
 
     Notes
     -----
@@ -84,6 +84,7 @@ def pcn(
     ((3,), (3,))
     """
     check_beta("step_size", step_size)
+    check_finite("mean", mean, "give finite numbers")
     operator = as_operator(covariance)
 
     def init(position: PyTree, rng_key: PRNGKeyArray | None = None) -> PCNState:

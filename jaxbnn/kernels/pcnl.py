@@ -26,7 +26,7 @@ from jaxbnn.kernels.crank_nicolson import (
 )
 from jaxbnn.kernels.metropolis import metropolis
 from jaxbnn.kernels.trees import inner_product, normal_like, terms_and_gradient
-from jaxbnn.numerics import sum_of_differences
+from jaxbnn.numerics import check_finite, sum_of_differences
 
 
 class PCNLState(NamedTuple):
@@ -97,6 +97,7 @@ def pcnl(
         check_beta("step_size", step_size)
     if delta is not None:
         check_delta(delta)
+    check_finite("mean", mean, "give finite numbers")
     operator = as_operator(covariance)
 
     def init(position: PyTree, rng_key: PRNGKeyArray | None = None) -> PCNLState:

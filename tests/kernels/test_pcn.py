@@ -222,6 +222,26 @@ def test_a_traced_step_size_above_one_counts_as_one():
     assert np.isfinite(ends).all()
 
 
+@pytest.mark.third_party(reason="BlackJAX's dual averaging mixes dtypes")
+def test_beta_is_tuned_in_warm_up():
+    a = jnp.arange(1.0, 5.0)
+
+    def make_kernel(parameters, data):
+        return pcn(lambda u: -2.0 * (a * u - 1.0) ** 2, parameters["step_size"])
+
+    draws = jaxbnn.sample(
+        jax.random.key(0),
+        make_kernel,
+        jnp.zeros((8, 4)),
+        500,
+        parameters={"step_size": jnp.full(8, 0.9)},
+        num_warmup=500,
+        adapt=jaxbnn.dual_averaging(0.4),
+        progress=False,
+    )
+    assert float(jnp.mean(draws.infos.acceptance_rate)) == pytest.approx(0.4, abs=0.05)
+
+
 def test_refresh_leaves_nothing_stale():
     state = kernel().init(jnp.zeros(2))
     moved = jaxbnn.refresh(kernel(), state, jnp.ones(2))
@@ -258,6 +278,11 @@ def test_bad_covariances(covariance, message):
 
     with pytest.raises(ValueError, match=message):
         one_step()
+
+
+def test_bad_means():
+    with pytest.raises(ValueError, match="mean holds nan"):
+        pcn(log_likelihood, 0.5, mean=jnp.array([0.0, jnp.nan]))
 
 
 @pytest.mark.parametrize(
