@@ -68,6 +68,9 @@ def _traces(runs: Sequence[Any], kept: Mapping[str, Matrix]) -> Figure:
         plots.running_mean(draws, axes[-1], names="theta_4", label=setting)
     axes[-2].set_title("autocorrelation of theta_4")
     axes[-1].set_title("running mean of theta_4")
+    for axis in axes[-2:]:  # the same five lines: one legend, where it hides nothing
+        axis.get_legend().remove()
+    axes[-1].legend(loc="upper left", bbox_to_anchor=(1.05, 1.0), frameon=False)
     return figure
 
 

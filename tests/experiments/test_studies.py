@@ -1,0 +1,61 @@
+"""Every study runs from its config to its files: one config in the short tests, all in the long."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from experiments.__main__ import main
+
+CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*/*.toml"))
+SHORT = {"challenges/xor"}
+
+pytestmark = pytest.mark.third_party(reason="BlackJAX's kernels, adaptation and NUTS")
+
+
+def _name(path):
+    return f"{path.parent.name}/{path.stem}"
+
+
+def _params():
+    for path in CONFIGS:
+        marks = [] if _name(path) in SHORT else [pytest.mark.long]
+        yield pytest.param(path, id=_name(path), marks=marks)
+
+
+@pytest.mark.parametrize("config", list(_params()))
+def test_smoke_run_writes_numbers_and_pictures(config, tmp_path, capsys):
+    assert main([str(config), "--scale", "smoke", "--seed", "3", "--out", str(tmp_path)]) == 0
+    folder = tmp_path / config.parent.name / config.stem / "smoke"
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert metrics["seed"] == 3
+    assert metrics["scale"] == "smoke"
+    rows = metrics["rows"]
+    keys = {"quantity", "setting", "value", "standard_error", "paper", "source"}
+    assert rows
+    assert all(set(row) == keys for row in rows)
+    assert any(row["paper"] is not None for row in rows)
+    rates = [row["value"] for row in rows if row["quantity"] == "acceptance_rate"]
+    assert all(1 < rate < 100 for rate in rates)  # per cent, as the paper prints it
+    assert all(picture.stat().st_size > 5_000 for picture in folder.glob("*.png"))
+    assert list(folder.glob("*.png"))
+    run = json.loads((folder / "run.json").read_text())
+    assert run["versions"]["jax"]
+    printed = capsys.readouterr().out
+    assert "table.md" in printed
+    assert "R-hat" in printed
+
+
+def test_a_resumed_run_computes_only_what_is_missing(tmp_path):
+    config = next(path for path in CONFIGS if _name(path) == "challenges/xor")
+    arguments = [str(config), "--scale", "smoke", "--out", str(tmp_path)]
+    arguments += ["--set", "num_iterations=600", "--set", "num_burn_in=200"]
+    assert main(arguments) == 0
+    folder = tmp_path / "challenges" / "xor" / "smoke"
+    first = json.loads((folder / "metrics.json").read_text())
+    stages = sorted((folder / "stages").glob("*.npz"))
+    kept = {path: path.stat().st_mtime_ns for path in stages[:-1]}
+    stages[-1].unlink()
+    assert main([*arguments, "--resume"]) == 0
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert json.loads((folder / "metrics.json").read_text()) == first
