@@ -9,6 +9,8 @@ from jaxbnn.networks.symmetries.groups import (
 )
 from jaxbnn.networks.symmetries.transformations import (
     flip_units,
+    jacobian_exponent,
+    outgoing_sums,
     permute_units,
     scale_units,
     shift_classes,
@@ -23,6 +25,8 @@ __all__ = [
     "WeightSymmetries",
     "canonicalize",
     "flip_units",
+    "jacobian_exponent",
+    "outgoing_sums",
     "permute_units",
     "scale_units",
     "shift_classes",
