@@ -1,0 +1,44 @@
+from jaxbnn.diagnostics.autocovariance import autocorrelation
+from jaxbnn.diagnostics.ess import ess_bulk, ess_geyer, ess_tail, ess_tfp
+from jaxbnn.diagnostics.evidence import (
+    Evidence,
+    bennett_acceptance_ratio,
+    thermodynamic_integration,
+)
+from jaxbnn.diagnostics.functions import evaluate
+from jaxbnn.diagnostics.monte_carlo_error import mcse
+from jaxbnn.diagnostics.multivariate import multivariate_ess
+from jaxbnn.diagnostics.rhat import (
+    folded_split_rhat,
+    gelman_rubin,
+    rank_rhat,
+    rhat_paper,
+    rhat_variance_ratio,
+    split_rhat,
+)
+from jaxbnn.diagnostics.table import Summary, summary
+from jaxbnn.diagnostics.tempering import equalise_rejections, swap_acceptance
+
+__all__ = [
+    "Evidence",
+    "Summary",
+    "autocorrelation",
+    "bennett_acceptance_ratio",
+    "equalise_rejections",
+    "ess_bulk",
+    "ess_geyer",
+    "ess_tail",
+    "ess_tfp",
+    "evaluate",
+    "folded_split_rhat",
+    "gelman_rubin",
+    "mcse",
+    "multivariate_ess",
+    "rank_rhat",
+    "rhat_paper",
+    "rhat_variance_ratio",
+    "split_rhat",
+    "summary",
+    "swap_acceptance",
+    "thermodynamic_integration",
+]

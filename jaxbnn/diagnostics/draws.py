@@ -1,0 +1,171 @@
+"""Draws at the door, and a walk over their coordinates that bounds the memory used.
+
+A diagnostic is written once, for one coordinate, as a function of an array
+(chain, draw). `per_coordinate` applies it to arrays of any trailing shape, a block of
+coordinates at a time: the work arrays (sorted draws, Fourier transforms) of one block stay
+below a fixed size, whatever the number of coordinates, and the draws are never copied whole.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree, Shaped
+
+# A block's draws are at most 1/16 of this; sorting and transforming them takes several copies.
+_WORKSPACE_BYTES = 2**28
+
+
+def check_draws(
+    name: str, draws: Any, *, min_chains: int = 1, min_draws: int = 2
+) -> Shaped[Array, "chain draw ..."]:
+    """Return `draws` as a JAX array (chain, draw, ...), or raise one clear sentence.
+
+    Parameters
+    ----------
+    name
+        The diagnostic that asks, for the message.
+    draws
+        What the user gave.
+    min_chains, min_draws
+        Fewest chains, and draws per chain, for which the diagnostic is defined.
+    """
+    if not hasattr(draws, "dtype") and isinstance(draws, dict | tuple | list):
+        raise TypeError(
+            f"{name} takes one array (chain, draw, ...), not a {type(draws).__name__}; "
+            "use jax.tree.map for a PyTree, or summary, which takes PyTrees."
+        )
+    array = jnp.asarray(draws)
+    if array.ndim < 2:
+        raise ValueError(
+            f"{name} needs an array (chain, draw, ...), but its shape is {array.shape}; "
+            "put a chain axis first, with draws[None] for a single chain."
+        )
+    chains, length = array.shape[:2]
+    if chains < min_chains:
+        raise ValueError(
+            f"{name} needs at least {min_chains} chains, but there are {chains}; run more chains, "
+            "or check that the axes are (chain, draw, ...)."
+        )
+    if length < min_draws:
+        raise ValueError(
+            f"{name} needs at least {min_draws} draws per chain, but there are {length}; "
+            "keep more draws, or check that the axes are (chain, draw, ...)."
+        )
+    if array.size == 0:
+        raise ValueError(f"{name} got no coordinates: the shape of the draws is {array.shape}.")
+    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+        raise TypeError(f"{name} takes real draws; give real and imaginary parts separately.")
+    return array
+
+
+def per_coordinate(
+    diagnostic: Callable[..., PyTree], draws: Shaped[Array, "chain draw ..."], *options: Any
+) -> PyTree:
+    """Apply `diagnostic` to every coordinate of `draws`.
+
+    Parameters
+    ----------
+    diagnostic
+        Maps one coordinate's draws (chain, draw), and `options`, to a PyTree of arrays. A
+        module-level function, so that the compiled program is found again.
+    draws
+        Array (chain, draw, ...). Integers and booleans are made floats, halves float32.
+    options
+        Hashable; compiled into the program.
+
+    Returns
+    -------
+    Leaves shaped like the diagnostic's, followed by the trailing shape of the draws. NaN
+    for coordinates that hold a NaN; the others are untouched.
+    """
+    return _map_blocks(diagnostic, options, draws)
+
+
+def float_dtype(dtype: Any) -> Any:
+    """Return the floating-point type in which draws of type `dtype` are judged."""
+    if not jnp.issubdtype(dtype, jnp.floating):
+        return jnp.zeros(()).dtype
+    return jnp.float32 if jnp.finfo(dtype).bits < 32 else dtype
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _map_blocks(diagnostic, options, draws):
+    chains, length, *shape = draws.shape
+    count = math.prod(shape)
+    flat = draws.reshape(chains, length, count)
+    dtype = float_dtype(draws.dtype)
+    coordinate_bytes = 16 * chains * length * jnp.dtype(dtype).itemsize
+    largest = max(1, min(count, _WORKSPACE_BYTES // coordinate_bytes))
+    block = -(-count // -(-count // largest))
+    # The last block is moved back to end with the last coordinate, so that all are equal.
+    starts = np.minimum(np.arange(0, count, block), count - block)
+
+    def one_block(start):
+        part = jax.lax.dynamic_slice_in_dim(flat, start, block, axis=2)
+        part = jnp.moveaxis(part, 2, 0).astype(dtype)
+        has_nan = jnp.isnan(part).any(axis=(1, 2))
+        values = jax.vmap(lambda x: diagnostic(x, *options))(part)
+
+        def mark(value):
+            return jnp.where(has_nan.reshape(block, *(1,) * (value.ndim - 1)), jnp.nan, value)
+
+        return jax.tree.map(mark, values)
+
+    if len(starts) == 1:
+        values = one_block(0)
+    else:
+        values = jax.lax.map(one_block, jnp.asarray(starts))
+        index = np.arange(count)
+        rows = index // block
+
+        def pick(value):
+            return value[rows, index - starts[rows]]
+
+        values = jax.tree.map(pick, values)
+    return jax.tree.map(lambda v: jnp.moveaxis(v, 0, -1).reshape(*v.shape[1:], *shape), values)
+
+
+def standardise(x: Float[Array, "chain draw"]) -> Float[Array, "chain draw"]:
+    """Shift and scale into [-1, 1], for diagnostics that location and scale do not change.
+
+    In float32 the means of chains around 1e4 are known to 1e-3 only, and squares of draws
+    around 1e20 overflow. The first draw, not the mean, is subtracted: equal draws stay equal.
+    """
+    shifted = x - x[0, 0]
+    largest = jnp.max(jnp.abs(shifted))
+    return shifted / jnp.where(largest > 0, largest, 1)
+
+
+def chain_moments(
+    x: Float[Array, "chain draw"],
+) -> tuple[Float[Array, " chain"], Float[Array, " chain"], Float[Array, "chain draw"]]:
+    """Mean and unbiased variance of each chain, and the chains with their means removed.
+
+    A constant chain has variance 0 exactly, and the second pass over the draws removes the
+    rounding error of a long float32 sum.
+    """
+    mean = jnp.mean(x, axis=1, keepdims=True)
+    mean = mean + jnp.mean(x - mean, axis=1, keepdims=True)
+    constant = (x == x[:, :1]).all(axis=1, keepdims=True)
+    mean = jnp.where(constant, x[:, :1], mean)
+    # A compiler that fuses the scaling of x into this difference leaves its rounding error.
+    centred = jnp.where(constant, 0, x - mean)
+    variance = jnp.sum(centred**2, axis=1) / (x.shape[1] - 1)
+    return mean[:, 0], variance, centred
+
+
+def split_chains(x: Float[Array, "chain draw"]) -> Float[Array, "half_chain half_draw"]:
+    """First and second halves as chains of their own; of an odd number the middle draw is left out.
+
+    For an even number of draws this is a reshape: the pooled draws keep their order.
+    """
+    chains, length = x.shape
+    half = length // 2
+    if length % 2:
+        x = jnp.concatenate([x[:, :half], x[:, length - half :]], axis=1)
+    return x.reshape(2 * chains, half)

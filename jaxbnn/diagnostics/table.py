@@ -1,0 +1,254 @@
+"""The table a person reads first: estimates, their errors, and whether to believe them."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import ArrayLike, Float, PyTree
+
+from jaxbnn.diagnostics.draws import check_draws, float_dtype, per_coordinate, split_chains
+from jaxbnn.diagnostics.ess import ess_of, tail_indicator
+from jaxbnn.diagnostics.findings import chain_findings, warnings_in_words
+from jaxbnn.diagnostics.functions import check_positions, evaluate
+from jaxbnn.diagnostics.monte_carlo_error import mcse_of_sd, pooled_moments
+from jaxbnn.diagnostics.ranks import fold, normal_scores, quantile, sorted_draws
+from jaxbnn.diagnostics.rhat import split_rhat_of
+
+# Leaves are judged in one call, hence by one compiled program, where a copy costs little.
+_COPY_BYTES = 2**27
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """Statistics of every coordinate, and what is wrong with the chains. Prints as a table.
+
+    Attributes
+    ----------
+    names
+        One per coordinate, from the paths in the PyTree: `0.w[1,2]`.
+    mean, sd
+        Of all draws.
+    mcse_mean, mcse_sd
+        Their Monte Carlo standard errors (`mcse`).
+    q5, q50, q95
+        Quantiles.
+    rhat
+        `rank_rhat`; NaN for a single chain.
+    ess_bulk, ess_tail
+        Over all chains.
+    num_chains, num_draws
+        Shape of what was summarised.
+    nan_chains
+        Numbers of the chains that hold a NaN or an infinity.
+    frozen_chains
+        Numbers of the chains whose position never changed.
+    acceptance_rate
+        Mean of each chain, where acceptance rates were given.
+    warnings
+        Sentences in plain words; empty if nothing was found.
+    """
+
+    names: tuple[str, ...]
+    mean: Float[np.ndarray, " coordinate"]
+    sd: Float[np.ndarray, " coordinate"]
+    mcse_mean: Float[np.ndarray, " coordinate"]
+    mcse_sd: Float[np.ndarray, " coordinate"]
+    q5: Float[np.ndarray, " coordinate"]
+    q50: Float[np.ndarray, " coordinate"]
+    q95: Float[np.ndarray, " coordinate"]
+    rhat: Float[np.ndarray, " coordinate"]
+    ess_bulk: Float[np.ndarray, " coordinate"]
+    ess_tail: Float[np.ndarray, " coordinate"]
+    num_chains: int
+    num_draws: int
+    nan_chains: tuple[int, ...]
+    frozen_chains: tuple[int, ...]
+    acceptance_rate: Float[np.ndarray, " chain"] | None
+    warnings: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, max_rows: int | None = 40) -> str:
+        """Return the table; of more than `max_rows` rows, those of smallest bulk ESS."""
+        count = len(self.names)
+        rows = np.arange(count)
+        if max_rows is not None and count > max_rows:
+            # NaNs are the worst there is.
+            worst = np.argsort(np.nan_to_num(self.ess_bulk, nan=-1), kind="stable")
+            rows = np.sort(worst[:max_rows])
+        head = ["", "mean", "sd", "mcse", "5%", "50%", "95%", "R-hat", "ESS bulk", "ESS tail"]
+        body = [
+            [self.names[i]]
+            + [f"{column[i]:.4g}" for column in (self.mean, self.sd, self.mcse_mean)]
+            + [f"{column[i]:.4g}" for column in (self.q5, self.q50, self.q95)]
+            + [f"{self.rhat[i]:.3f}", f"{self.ess_bulk[i]:.0f}", f"{self.ess_tail[i]:.0f}"]
+            for i in rows
+        ]
+        widths = [max(len(row[k]) for row in [head, *body]) for k in range(len(head))]
+        lines = [
+            "  ".join(
+                [row[0].ljust(widths[0])]
+                + [c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True)]
+            )
+            for row in [head, *body]
+        ]
+        if len(rows) < count:
+            lines.append(f"({count - len(rows)} coordinates with larger bulk ESS are not shown)")
+        lines.append(f"{_number(self.num_chains, 'chain')} of {_number(self.num_draws, 'draw')}")
+        if self.acceptance_rate is not None:
+            rate = self.acceptance_rate
+            lines[-1] += f", acceptance {rate.mean():.1%} ({rate.min():.1%} to {rate.max():.1%})"
+        lines += [f"WARNING: {sentence}" for sentence in self.warnings]
+        return "\n".join(line.rstrip() for line in lines)
+
+
+def summary(
+    positions: PyTree,
+    *,
+    function: Callable[[PyTree], PyTree] | None = None,
+    acceptance_rate: ArrayLike | None = None,
+    log_density: ArrayLike | None = None,
+    names: Sequence[str] | None = None,
+) -> Summary:
+    """Summarise draws: estimates, Monte Carlo errors, R-hat, effective sample sizes, warnings.
+
+    Parameters
+    ----------
+    positions
+        PyTree with leaves (chain, draw, ...), at least four draws per chain.
+    function
+        Summarise this function of the position (predictions, say) instead of the position
+        itself; see `evaluate`. Frozen chains are those whose *position* never changes.
+    acceptance_rate
+        Array (chain, draw); a warning names chains in which its mean is near 0 or 1.
+    log_density
+        Array (chain, draw); becomes one more row.
+    names
+        One per coordinate, log density excepted, in place of the paths in the PyTree.
+
+    Returns
+    -------
+    A `Summary`; `print` it. A coordinate that holds a NaN is NaN throughout, and the warnings
+    name the chains and draws.
+
+    Raises
+    ------
+    ValueError
+        Leaves without chain and draw axes or with different ones, fewer than four draws, or
+        not as many names as coordinates.
+
+    Examples
+    --------
+    >>> import jax
+    >>> draws = {"w": jax.random.normal(jax.random.key(0), (4, 1000, 2))}
+    >>> table = summary(draws)
+    >>> table.names, table.warnings
+    (('w[0]', 'w[1]'), ())
+    >>> print(table)
+              mean  sd ... R-hat  ESS bulk  ESS tail
+    w[0] ...
+    w[1] ...
+    4 chains of 1000 draws
+    """
+    chains, length = check_positions("summary", positions)
+    values = positions if function is None else evaluate(function, positions)
+    all_names = _names(values, "x" if function is None else "f")
+    if names is not None:
+        if len(names) != len(all_names):
+            raise ValueError(
+                f"names needs one name per coordinate, {len(all_names)}, but has {len(names)}."
+            )
+        all_names = [str(name) for name in names]
+    if log_density is not None:
+        log_density = _chain_draw("log_density", log_density, (chains, length))
+        values = (values, log_density)
+        all_names.append("log density")
+    rates = None
+    if acceptance_rate is not None:
+        given = _chain_draw("acceptance_rate", acceptance_rate, (chains, length))
+        rates = np.asarray(given, np.float64).mean(axis=1)
+
+    columns = _columns(values)
+    first_bad, moved = chain_findings(positions, values)
+    nan_chains = tuple(int(c) for c in np.flatnonzero(first_bad < length))
+    frozen = tuple(int(c) for c in np.flatnonzero(~moved) if c not in nan_chains)
+    return Summary(
+        names=tuple(all_names),
+        **columns,
+        num_chains=chains,
+        num_draws=length,
+        nan_chains=nan_chains,
+        frozen_chains=frozen,
+        acceptance_rate=rates,
+        warnings=warnings_in_words(all_names, columns, chains, length, first_bad, frozen, rates),
+    )
+
+
+def _columns(values: PyTree) -> dict[str, np.ndarray]:
+    """Statistics of all leaves, each flattened and one after the other."""
+    leaves = [check_draws("summary", leaf, min_draws=4) for leaf in jax.tree.leaves(values)]
+    flat = [leaf.reshape(*leaf.shape[:2], -1) for leaf in leaves]
+    dtypes = [float_dtype(leaf.dtype) for leaf in flat]
+    widest = max(dtypes, key=lambda dtype: jnp.finfo(dtype).bits)
+    if len(flat) > 1 and sum(leaf.nbytes for leaf in flat) <= _COPY_BYTES:
+        flat = [jnp.concatenate([leaf.astype(widest) for leaf in flat], axis=2)]
+    parts = [per_coordinate(_statistics, leaf) for leaf in flat]
+    return {
+        name: np.concatenate([np.asarray(part[name], widest) for part in parts])
+        for name in parts[0]
+    }
+
+
+def _statistics(x):
+    mean, sd = pooled_moments(x)
+    squares = ((x - mean) / sd) ** 2
+    ordered = sorted_draws(x)
+    halves = split_chains(x)
+    # Side by side, so that ranks, R-hat and ESS are compiled once each.
+    scores = jax.vmap(normal_scores)(jnp.stack([halves, fold(halves)]))
+    rhat = jnp.max(jax.vmap(split_rhat_of)(scores))
+    low, high = tail_indicator(x, ordered, 0.05), tail_indicator(x, ordered, 0.95)
+    series = jnp.stack([scores[0], low, high, halves, split_chains(squares)])
+    bulk, low_tail, high_tail, plain, squared = jax.vmap(ess_of)(series)
+    return {
+        "mean": mean,
+        "sd": sd,
+        "mcse_mean": sd / jnp.sqrt(plain),
+        "mcse_sd": mcse_of_sd(squares, sd, squared),
+        "q5": quantile(ordered, 0.05),
+        "q50": quantile(ordered, 0.5),
+        "q95": quantile(ordered, 0.95),
+        # The halves of a single chain do not tell whether chains agree.
+        "rhat": rhat if x.shape[0] > 1 else jnp.full_like(rhat, jnp.nan),
+        "ess_bulk": bulk,
+        "ess_tail": jnp.fmin(low_tail, high_tail),
+    }
+
+
+def _names(values: PyTree, root: str) -> list[str]:
+    """Name each coordinate: path in the tree, then indices in the leaf."""
+    names = []
+    for path, leaf in jax.tree_util.tree_leaves_with_path(values):
+        stem = jax.tree_util.keystr(path, simple=True, separator=".") or root
+        shape = leaf.shape[2:]
+        for index in np.ndindex(*shape) if math.prod(shape) else ():
+            names.append(f"{stem}[{','.join(map(str, index))}]" if shape else stem)
+    return names
+
+
+def _chain_draw(name: str, value: Any, axes: tuple[int, int]) -> jax.Array:
+    array = jnp.asarray(value)
+    if array.shape != axes:
+        raise ValueError(
+            f"{name} needs the shape (chain, draw) of the positions, {axes}, but has {array.shape}."
+        )
+    return array
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,124 @@
+"""What holds for every diagnostic: shapes, NaN, offsets, the door, blocks, memory."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from chains import assorted
+
+import jaxbnn.diagnostics as diagnostics
+from jaxbnn.diagnostics import draws as draws_module
+from jaxbnn.diagnostics.table import _statistics
+
+LENGTH = 48
+# Name, arguments, and the shape in front of the trailing one.
+POOLED = {
+    "rhat_paper": diagnostics.rhat_paper,
+    "rhat_variance_ratio": diagnostics.rhat_variance_ratio,
+    "gelman_rubin": diagnostics.gelman_rubin,
+    "split_rhat": diagnostics.split_rhat,
+    "folded_split_rhat": diagnostics.folded_split_rhat,
+    "rank_rhat": diagnostics.rank_rhat,
+    "ess_bulk": diagnostics.ess_bulk,
+    "ess_tail": diagnostics.ess_tail,
+    "mcse": diagnostics.mcse,
+    "mcse_sd": functools.partial(diagnostics.mcse, of="sd"),
+    "mcse_quantile": functools.partial(diagnostics.mcse, of="quantile", probability=0.2),
+}
+PER_CHAIN = {
+    "ess_geyer": diagnostics.ess_geyer,
+    "ess_tfp": diagnostics.ess_tfp,
+    "autocorrelation": functools.partial(diagnostics.autocorrelation, max_lag=4),
+}
+EVERY = POOLED | PER_CHAIN
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_shapes_nan_and_offset(name, rng):
+    diagnostic = EVERY[name]
+    draws = assorted(rng, 3, LENGTH).reshape(3, LENGTH, 2, 1, 3)
+    # Draws around 1000 known to 6e-5 each, judged in float32, against the same numbers in float64.
+    draws = (draws[..., :2] + 1000).astype(np.float32)
+    value = np.asarray(diagnostic(draws))
+    front = () if name in POOLED else (3, 5) if name == "autocorrelation" else (3,)
+    assert value.shape == (*front, 2, 1, 2)
+    assert value.dtype == np.float32
+    assert np.isfinite(value).all()
+    with jax.enable_x64(True):
+        exact = np.asarray(diagnostic(draws.astype(np.float64)))
+    np.testing.assert_allclose(value, exact, rtol=2e-3, atol=1e-4)
+
+    draws[1, LENGTH // 2, 1, 0, 0] = np.nan
+    spoiled = np.array(diagnostic(draws))
+    assert np.isnan(spoiled[..., 1, 0, 0]).all()
+    spoiled[..., 1, 0, 0] = value[..., 1, 0, 0]
+    np.testing.assert_array_equal(spoiled, value)
+
+
+@pytest.mark.parametrize("name", ["rank_rhat", "ess_tail", "mcse_sd", "ess_geyer"])
+def test_scale_does_not_overflow(name, rng):
+    draws = assorted(rng, 3, LENGTH).reshape(3, LENGTH, 2, 1, 3)[..., :2].astype(np.float32)
+    scale = np.float32(2.0**100)
+    expected = np.asarray(EVERY[name](draws))
+    value = np.asarray(EVERY[name](draws * scale))
+    np.testing.assert_allclose(value / (scale if "mcse" in name else 1), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_door(name):
+    diagnostic = EVERY[name]
+    with pytest.raises(ValueError, match=r"needs an array \(chain, draw, ...\)"):
+        diagnostic(np.zeros(100))
+    with pytest.raises(ValueError, match=r"needs at least \d draws per chain, but there are 1"):
+        diagnostic(np.zeros((4, 1)))
+    with pytest.raises(ValueError, match="no coordinates"):
+        diagnostic(np.zeros((4, 100, 0)))
+    with pytest.raises(TypeError, match="takes real draws"):
+        diagnostic(np.zeros((4, 100), complex))
+
+
+def test_a_tree_is_refused():
+    with pytest.raises(TypeError, match="takes one array"):
+        draws_module.check_draws("split_rhat", {"w": np.zeros((4, 100))})
+
+
+def test_integers_and_halves_are_made_floats(rng):
+    counts = rng.integers(0, 5, (3, LENGTH, 2))
+    expected = diagnostics.split_rhat(counts.astype(np.float32))
+    np.testing.assert_array_equal(diagnostics.split_rhat(counts), expected)
+    np.testing.assert_array_equal(
+        diagnostics.split_rhat(jnp.asarray(counts, jnp.bfloat16)), expected
+    )
+    assert diagnostics.split_rhat(counts > 2).shape == (2,)
+
+
+def test_blocks_equal_the_whole(rng, monkeypatch):
+    draws = rng.normal(size=(3, 40, 7)).astype(np.float32)
+    whole = diagnostics.ess_geyer(draws)
+    draws_module._map_blocks.clear_cache()
+    monkeypatch.setattr(draws_module, "_WORKSPACE_BYTES", 3 * 16 * 3 * 40 * 4)  # three at a time
+    np.testing.assert_allclose(diagnostics.ess_geyer(draws), whole, rtol=1e-5)
+    draws_module._map_blocks.clear_cache()
+
+
+def test_compiled_once_per_shape(rng):
+    draws_module._map_blocks.clear_cache()
+    for _ in range(2):
+        diagnostics.ess_tail(rng.normal(size=(2, 20)), 0.8)
+    assert draws_module._map_blocks._cache_size() == 1
+
+
+def test_inside_jit(rng):
+    draws = jnp.asarray(rng.normal(size=(2, 20)))
+    np.testing.assert_allclose(
+        jax.jit(diagnostics.split_rhat)(draws), diagnostics.split_rhat(draws), rtol=1e-6
+    )
+
+
+def test_memory_for_many_coordinates():
+    # 1.8 GB of draws; the work arrays beside them stay below 0.7 GB.
+    draws = jax.ShapeDtypeStruct((10, 100_000, 450), jnp.float32)
+    compiled = draws_module._map_blocks.lower(_statistics, (), draws).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < 7e8

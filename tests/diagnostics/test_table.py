@@ -1,0 +1,148 @@
+import arviz
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from chains import autoregressive
+
+from jaxbnn.diagnostics import ess_bulk, mcse, rank_rhat, summary
+from jaxbnn.diagnostics import table as table_module
+
+SHAPE = (4, 200)
+
+
+def positions(rng):
+    w = rng.normal(size=(*SHAPE, 2, 1)).astype(np.float32)
+    b = rng.normal(size=(*SHAPE, 1)).astype(np.float32)
+    return ({"w": w, "b": b}, ())
+
+
+def test_names_and_numbers(rng):
+    draws = positions(rng)
+    table = summary(draws)
+    assert table.names == ("0.b[0]", "0.w[0,0]", "0.w[1,0]")
+    assert (table.num_chains, table.num_draws) == SHAPE
+    stacked = np.concatenate([draws[0]["b"], draws[0]["w"][..., 0]], axis=2)
+    flat = stacked.reshape(-1, 3)
+    np.testing.assert_allclose(table.mean, flat.mean(axis=0), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(table.sd, flat.std(axis=0, ddof=1), rtol=1e-5)
+    quantiles = np.quantile(flat, [0.05, 0.5, 0.95], axis=0)
+    np.testing.assert_allclose([table.q5, table.q50, table.q95], quantiles, rtol=1e-4, atol=1e-6)
+    for i in range(3):
+        x = stacked[..., i].astype(float)
+        assert table.rhat[i] == pytest.approx(arviz.rhat(x), rel=1e-4)
+        assert table.ess_bulk[i] == pytest.approx(arviz.ess(x), rel=1e-3)
+        assert table.ess_tail[i] == pytest.approx(arviz.ess(x, method="tail"), rel=1e-3)
+        assert table.mcse_mean[i] == pytest.approx(arviz.mcse(x), rel=1e-3)
+        assert table.mcse_sd[i] == pytest.approx(arviz.mcse(x, method="sd"), rel=1e-3)
+    assert table.warnings == ()
+
+
+def cheap_statistics(x):
+    return {"mean": jnp.mean(x), "largest": jnp.max(x)}
+
+
+def test_leaves_one_by_one_equal_leaves_together(rng, monkeypatch):
+    draws = positions(rng)
+    monkeypatch.setattr(table_module, "_statistics", cheap_statistics)
+    together = table_module._columns(draws)
+    monkeypatch.setattr(table_module, "_COPY_BYTES", 0)
+    apart = table_module._columns(draws)
+    for name in ("mean", "largest"):
+        np.testing.assert_allclose(apart[name], together[name], rtol=1e-4, atol=1e-6)
+
+
+def test_a_function_of_the_position(rng):
+    draws = positions(rng)
+    table = summary(draws, function=lambda p: p[0]["w"][0] * jnp.arange(1.0, 4.0))
+    assert table.names == ("f[0]", "f[1]", "f[2]")
+    value = draws[0]["w"][..., 0, :] * np.arange(1, 4, dtype=np.float32)
+    np.testing.assert_allclose(table.rhat, rank_rhat(value), rtol=1e-5)
+    np.testing.assert_allclose(table.ess_bulk, ess_bulk(value), rtol=1e-4)
+    np.testing.assert_allclose(table.mcse_mean, mcse(value), rtol=1e-4)
+
+
+def test_prints_one_line_per_coordinate(rng):
+    density = rng.normal(size=SHAPE)
+    table = summary(rng.normal(size=(*SHAPE, 2)), log_density=density, names=["slope", "offset"])
+    lines = str(table).splitlines()
+    head = "mean sd mcse 5% 50% 95% R-hat ESS bulk ESS tail"
+    assert lines[0].split() == head.split()
+    assert [line.split("  ")[0] for line in lines[1:4]] == ["slope", "offset", "log density"]
+    assert lines[4] == "4 chains of 200 draws"
+    assert len({len(line) for line in lines[:4]}) == 1
+
+
+def test_long_tables_show_the_worst(rng):
+    draws = rng.normal(size=(*SHAPE, 3)).astype(np.float32)
+    draws[..., 1] = autoregressive(rng, 0.99, *SHAPE)
+    text = summary(draws).text(max_rows=1)
+    assert "x[1]" in text.splitlines()[1]
+    assert "(2 coordinates with larger bulk ESS are not shown)" in text
+
+
+def test_chain_that_turns_nan_is_named(rng):
+    draws = {"a": rng.normal(size=(*SHAPE, 2)), "b": rng.normal(size=SHAPE)}
+    draws["a"][2, 17:, 1] = np.nan
+    draws["a"][3, 30, 1] = np.inf
+    table = summary(draws)
+    assert table.nan_chains == (2, 3)
+    assert "Chains 2, 3 turned NaN or infinite, first at draw 17, 30" in table.warnings[0]
+    assert np.isnan(table.mean).tolist() == [False, True, False]
+    assert np.isnan(table.rhat).tolist() == [False, True, False]
+    assert "nan" in str(table)
+
+
+def test_frozen_chain_is_named(rng):
+    draws = rng.normal(size=(*SHAPE, 3))
+    draws[1] = draws[1, :1]
+    table = summary(draws)
+    assert table.frozen_chains == (1,)
+    assert any(w.startswith("Chain 1 never moved") for w in table.warnings)
+    # A chain is frozen by its position: a function may be constant where the position is not.
+    still = summary(rng.normal(size=(*SHAPE, 3)), function=lambda p: jnp.ones_like(p))
+    assert still.frozen_chains == ()
+    assert any("f[0], f[1], f[2] never changed in any chain" in w for w in still.warnings)
+
+
+def test_poor_mixing_is_said_in_words(rng):
+    draws = rng.normal(size=(*SHAPE, 3))
+    draws[..., 1] = autoregressive(rng, 0.99, *SHAPE) + 2 * np.arange(4.0)[:, None]
+    rhat, ess = summary(draws).warnings
+    assert rhat.startswith("R-hat is above 1.01 for 1 of 3 coordinates (largest: ")
+    assert ess.startswith("The effective sample size is below 400 (100 per chain)")
+
+
+def test_acceptance(rng):
+    rate = np.full(SHAPE, 0.3)
+    rate[0], rate[3] = 0.001, 1.0
+    table = summary(rng.normal(size=(*SHAPE, 3)), acceptance_rate=rate)
+    np.testing.assert_allclose(table.acceptance_rate, [0.001, 0.3, 0.3, 1.0], rtol=1e-6)
+    low, high = table.warnings
+    assert low.startswith("Chain 0 accepted less than 2% of the proposals")
+    assert high.startswith("Chain 3 accepted more than 99.5% of the proposals")
+    assert "acceptance 40.0% (0.1% to 100.0%)" in str(table)
+
+
+def test_one_chain_has_no_rhat(rng):
+    table = summary(rng.normal(size=(1, 200)))
+    assert np.isnan(table.rhat).all()
+    assert np.isfinite(table.ess_bulk).all()
+    assert any("one chain, so R-hat cannot be computed" in w for w in table.warnings)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"names": ["a"]}, "one name per coordinate, 3, but has 1"),
+        ({"acceptance_rate": np.ones(4)}, "acceptance_rate needs the shape"),
+        ({"log_density": np.ones((4, 3))}, "log_density needs the shape"),
+    ],
+)
+def test_the_door(arguments, message, rng):
+    with pytest.raises(ValueError, match=message):
+        summary(rng.normal(size=(*SHAPE, 3)), **arguments)
+
+
+def test_too_few_draws():
+    with pytest.raises(ValueError, match="needs at least 4 draws per chain, but there are 3"):
+        summary(np.zeros((2, 3)))
