@@ -10,6 +10,7 @@ from jaxbnn.networks.network import (
     parameter_shapes,
 )
 from jaxbnn.networks.summary import network_summary
+from jaxbnn.networks.symmetries import canonicalize, weight_symmetries
 
 __all__ = [
     "Activation",
@@ -22,6 +23,7 @@ __all__ = [
     "Residual",
     "activation_function",
     "apply",
+    "canonicalize",
     "features",
     "init",
     "layer_shapes",
@@ -30,4 +32,5 @@ __all__ = [
     "num_parameters",
     "output_shape",
     "parameter_shapes",
+    "weight_symmetries",
 ]
