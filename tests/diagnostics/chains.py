@@ -16,3 +16,9 @@ def assorted(rng, chains, draws):
     z = [autoregressive(rng, phi, chains, draws) for phi in (0.0, 0.7, 0.95, -0.5)]
     shifted = z[0] + 0.3 * np.arange(chains)[:, None]
     return np.stack([*z, shifted, np.tan(1.5 * np.tanh(z[1]))], axis=2)
+
+
+def autocovariances(x):
+    """Return sums of products at every lag, divided by the length."""
+    x = x - x.mean()
+    return np.array([x[: len(x) - k] @ x[k:] for k in range(len(x))]) / len(x)

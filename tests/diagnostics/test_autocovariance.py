@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
-from test_ess import autocovariances
 
 from jaxbnn.diagnostics import autocorrelation
 from jaxbnn.diagnostics.autocovariance import _fast_length
+from tests.diagnostics.chains import autocovariances
 
 
 @pytest.mark.parametrize("length", [2, 3, 50, 97])

@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from chains import assorted
 
 import jaxbnn.diagnostics as diagnostics
 from jaxbnn.diagnostics import draws as draws_module
 from jaxbnn.diagnostics.table import _statistics
+from tests.diagnostics.chains import assorted
 
 LENGTH = 48
 # Name, arguments, and the shape in front of the trailing one.

@@ -4,14 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from chains import assorted, autoregressive
 
 from jaxbnn.diagnostics import autocorrelation, ess_bulk, ess_geyer, ess_tail, ess_tfp
-
-
-def autocovariances(x):
-    x = x - x.mean()
-    return np.array([x[: len(x) - k] @ x[k:] for k in range(len(x))]) / len(x)
+from tests.diagnostics.chains import assorted, autocovariances, autoregressive
 
 
 def geyer(x):

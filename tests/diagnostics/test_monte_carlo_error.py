@@ -4,10 +4,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from chains import assorted, autoregressive
 
 from jaxbnn.diagnostics import mcse
 from jaxbnn.diagnostics.monte_carlo_error import _beta_quantile
+from tests.diagnostics.chains import assorted, autoregressive
 
 
 @pytest.mark.parametrize("of", ["mean", "sd"])

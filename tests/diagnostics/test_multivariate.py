@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
-from chains import autoregressive
 
 from jaxbnn.diagnostics import multivariate_ess
+from tests.diagnostics.chains import autoregressive
 
 
 def definition(draws, size):

@@ -1,7 +1,6 @@
 import arviz
 import numpy as np
 import pytest
-from chains import assorted
 
 from jaxbnn.diagnostics import (
     folded_split_rhat,
@@ -11,6 +10,7 @@ from jaxbnn.diagnostics import (
     rhat_variance_ratio,
     split_rhat,
 )
+from tests.diagnostics.chains import assorted
 
 ALL = [folded_split_rhat, gelman_rubin, rank_rhat, rhat_paper, rhat_variance_ratio, split_rhat]
 

@@ -2,10 +2,10 @@ import arviz
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from chains import autoregressive
 
 from jaxbnn.diagnostics import ess_bulk, mcse, rank_rhat, summary
 from jaxbnn.diagnostics import table as table_module
+from tests.diagnostics.chains import autoregressive
 
 SHAPE = (4, 200)
 
