@@ -7,7 +7,18 @@ A kernel is a pair `init(position, rng_key=None) -> state`, `step(rng_key, state
 
 from jaxbnn import diagnostics, kernels, networks, numerics, plots, sampling, targets
 from jaxbnn.diagnostics import summary
-from jaxbnn.kernels import cycle, mix, on_block, pcn, pcnl, refresh, repeat, underdamped_langevin
+from jaxbnn.kernels import (
+    cycle,
+    mix,
+    on_block,
+    pcn,
+    pcnl,
+    refresh,
+    repeat,
+    smmala,
+    truncated_mala,
+    underdamped_langevin,
+)
 from jaxbnn.networks import (
     Activation,
     AvgPool,
@@ -40,10 +51,12 @@ from jaxbnn.targets import (
     bernoulli,
     categorical,
     cross_entropy,
+    gauss_newton_metric,
     gaussian,
     heteroscedastic_gaussian,
     learned_gaussian,
     normal_prior,
+    posterior_hessian,
     uniform_prior,
 )
 
@@ -71,6 +84,7 @@ __all__ = [
     "cycle",
     "diagnostics",
     "dual_averaging",
+    "gauss_newton_metric",
     "gaussian",
     "heteroscedastic_gaussian",
     "kernels",
@@ -87,14 +101,17 @@ __all__ = [
     "pcn",
     "pcnl",
     "plots",
+    "posterior_hessian",
     "predictive_mean",
     "refresh",
     "repeat",
     "sample",
     "sampling",
     "schedule",
+    "smmala",
     "summary",
     "targets",
+    "truncated_mala",
     "underdamped_langevin",
     "uniform_prior",
     "window_adaptation",

@@ -18,6 +18,12 @@ from jaxbnn.kernels.crank_nicolson import beta_from_delta, delta_from_beta
 from jaxbnn.kernels.metropolis import MetropolisInfo, metropolis
 from jaxbnn.kernels.pcn import PCNInfo, PCNState, pcn
 from jaxbnn.kernels.pcnl import PCNLInfo, PCNLState, pcnl
+from jaxbnn.kernels.smmala import SMMALAInfo, SMMALAState, smmala
+from jaxbnn.kernels.truncated_mala import (
+    TruncatedMALAInfo,
+    TruncatedMALAState,
+    truncated_mala,
+)
 from jaxbnn.kernels.underdamped_langevin import (
     UnderdampedLangevinInfo,
     UnderdampedLangevinState,
@@ -35,6 +41,10 @@ __all__ = [
     "PCNLInfo",
     "PCNLState",
     "PCNState",
+    "SMMALAInfo",
+    "SMMALAState",
+    "TruncatedMALAInfo",
+    "TruncatedMALAState",
     "UnderdampedLangevinInfo",
     "UnderdampedLangevinState",
     "beta_from_delta",
@@ -49,5 +59,7 @@ __all__ = [
     "pcnl",
     "refresh",
     "repeat",
+    "smmala",
+    "truncated_mala",
     "underdamped_langevin",
 ]

@@ -1,3 +1,4 @@
+from jaxbnn.targets.curvature import gauss_newton_metric, posterior_hessian
 from jaxbnn.targets.likelihoods import (
     Likelihood,
     bernoulli,
@@ -18,9 +19,11 @@ __all__ = [
     "categorical",
     "cross_entropy",
     "expand_prior",
+    "gauss_newton_metric",
     "gaussian",
     "heteroscedastic_gaussian",
     "learned_gaussian",
     "normal_prior",
+    "posterior_hessian",
     "uniform_prior",
 ]

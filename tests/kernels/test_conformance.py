@@ -5,7 +5,17 @@ import jax.numpy as jnp
 import pytest
 from blackjax.mcmc.random_walk import normal
 
-from jaxbnn.kernels import cycle, mix, on_block, pcn, pcnl, repeat, underdamped_langevin
+from jaxbnn.kernels import (
+    cycle,
+    mix,
+    on_block,
+    pcn,
+    pcnl,
+    repeat,
+    smmala,
+    truncated_mala,
+    underdamped_langevin,
+)
 from tests.kit.conformance import KernelCase, conformance_params
 
 
@@ -37,6 +47,10 @@ def underdamped(log_density, step_size):
     return underdamped_langevin(log_density, step_size, refreshment=0.5)
 
 
+def mala_in_a_box(log_density, step_size):
+    return truncated_mala(log_density, step_size, lower=-2.0, upper=({"w": 1.0, "b": 3.0}, (), 2.0))
+
+
 NO_FLOAT32_BESIDE_FLOAT64 = {
     "check_float32_in_a_float64_session": "BlackJAX scales its noise by 1.0 in the default dtype"
 }
@@ -63,6 +77,8 @@ KERNELS = [
     KernelCase("pcn", pcn),
     KernelCase("pcnl", pcnl),
     KernelCase("underdamped_langevin", underdamped),
+    KernelCase("smmala", smmala),
+    KernelCase("truncated_mala", mala_in_a_box),
 ]
 
 

@@ -1,0 +1,326 @@
+"""Hessian and Gauss-Newton matrix of a network's posterior, cheaper than by `jax.hessian`.
+
+Both come from derivatives by the pre-activations, of which a narrow network has far fewer than
+parameters: 6 against 27 for MLP(4, 3, 3). Let e_l be added to the pre-activations of dense layer
+l, a_l be that layer's inputs (with a 1 for the bias), and K the second derivatives of a datum's
+loss by e, g the first ones. A change dW of the weights is e_l = a_l dW_l, where a_l itself moves
+with e_m, m < l. Hence, summed over the data,
+
+    H[(l, p', p), (m, q', q)] = sum_i a_lp' K[(l, p), (m, q)] a_mq' + g_lp (d a_lp' / d e_mq) a_mq'
+
+(the last term for m < l, and transposed for m > l). The Gauss-Newton matrix has
+K = J^T S J with J = d outputs / d e, S the Hessian of the loss by the outputs, and no last term.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jax import lax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, PyTree
+
+from jaxbnn.networks import Activation, Dense, Network
+from jaxbnn.networks.activations import activation_function
+from jaxbnn.targets.posterior import Posterior
+from jaxbnn.targets.prior_trees import is_distribution
+
+Matrix = Float[Array, "d d"]
+
+
+def posterior_hessian(posterior: Posterior) -> Callable[[PyTree], Matrix]:
+    """Return the function params -> Hessian of minus the log density, on ravelled parameters.
+
+    Equal to `jax.hessian` of -log_density up to rounding, at a fraction of its cost for narrow
+    networks (six to ten times less for MLP(4, 3, 3) on 150 data).
+
+    Parameters
+    ----------
+    posterior
+        Posterior of a `Network` of Dense and Activation layers on vectors, tempered or not; the
+        likelihood has no parameter of its own to learn.
+
+    Returns
+    -------
+    A function of the parameters (a PyTree) to a matrix (d, d), ordered like `ravel_pytree`.
+
+    Raises
+    ------
+    ValueError
+        If it is a function or has other layers, or the likelihood learns its noise.
+
+    Examples
+    --------
+    >>> from jaxbnn.networks import mlp
+    >>> from jaxbnn.targets import gaussian, normal_prior
+    >>> network = mlp((1, 1))
+    >>> x, y = jnp.array([[1.0], [2.0]]), jnp.zeros((2, 1))
+    >>> posterior = Posterior(network, normal_prior(network), gaussian(1.0), x, y)
+    >>> params = ({"w": jnp.ones((1, 1)), "b": jnp.zeros(1)},)
+    >>> posterior_hessian(posterior)(params).tolist()  # bias first: x^T x + I
+    [[3.0, 3.0], [3.0, 6.0]]
+    """
+    if not isinstance(posterior.network, Network):
+        raise ValueError(
+            "posterior_hessian needs a Network whose layers it knows, but was given a function; "
+            "leave the Hessian to smmala."
+        )
+    _check(posterior)
+
+    def hessian(params: PyTree) -> Matrix:
+        return _of_network(posterior, params, exact=True) + _prior_curvature(posterior, params)
+
+    return hessian
+
+
+def gauss_newton_metric(posterior: Posterior) -> Callable[[PyTree], Matrix]:
+    """Return the function params -> sum_i J_i^T S_i J_i + prior curvature, on ravelled parameters.
+
+    J_i is the Jacobian of the network's outputs, S_i the Hessian of minus a log-likelihood term
+    by the outputs. For `gaussian`, `bernoulli`, `categorical` and `cross_entropy`, S_i does not
+    depend on the target: the sum is the expected Fisher information, positive semi-definite, and
+    with a normal prior the whole is positive definite. (`heteroscedastic_gaussian`: neither.)
+
+    Parameters
+    ----------
+    posterior
+        Posterior of a `Network` of Dense and Activation layers on vectors, or of any
+        (params, x) -> outputs (then by `jax.jacfwd`); the likelihood has no parameter to learn.
+
+    Returns
+    -------
+    A function of the parameters (a PyTree) to a matrix (d, d), ordered like `ravel_pytree`.
+
+    Raises
+    ------
+    ValueError
+        If a `Network` has other layers, or the likelihood learns its noise.
+
+    Examples
+    --------
+    >>> from jaxbnn.networks import mlp
+    >>> from jaxbnn.targets import bernoulli, normal_prior
+    >>> network = mlp((1, 1))
+    >>> x, y = jnp.array([[2.0]]), jnp.array([1])
+    >>> posterior = Posterior(network, normal_prior(network), bernoulli(), x, y)
+    >>> params = ({"w": jnp.zeros((1, 1)), "b": jnp.zeros(1)},)
+    >>> gauss_newton_metric(posterior)(params).tolist()
+    [[1.25, 0.5], [0.5, 2.0]]
+    """
+    _check(posterior)
+
+    def metric(params: PyTree) -> Matrix:
+        if isinstance(posterior.network, Network):
+            fisher = _of_network(posterior, params, exact=False)
+        else:
+            fisher = _of_function(posterior, params)
+        return fisher + _prior_curvature(posterior, params)
+
+    return metric
+
+
+class _Layer(NamedTuple):
+    """What is kept of a Dense on the way forward; the data axis is the last."""
+
+    weights: Float[Array, "width units"]  # scaled: pre-activations are weights^T signal + bias
+    inputs: Float[Array, "parameters n"]  # d pre-activation / d parameter of a unit, bias first
+    moves: tuple[Float[Array, "parameters others n"], ...]  # d inputs / d e_m, earlier layers m
+
+
+def _of_network(posterior: Posterior, params: PyTree, *, exact: bool) -> Matrix:
+    """Return the Hessian of minus the log likelihood; if not `exact`, its Gauss-Newton part."""
+    network = posterior.network
+    assert isinstance(network, Network)
+    signal = posterior.x.T
+    layers: list[_Layer] = []
+    slopes: list[tuple[Array, Array]] = []
+    moves: tuple[Array, ...] = ()
+    for layer, layer_params in zip(network.layers, params, strict=True):
+        if isinstance(layer, Dense):
+            passed = _enter(network, layer, layer_params, signal, moves)
+            layers.append(passed)
+            signal = _pull(passed.weights, signal)
+            if layer.bias:
+                bias_scale = _scales(network, layer, passed.weights.shape[0])[1]
+                signal = signal + (bias_scale * layer_params["b"])[:, None]
+            units = jnp.eye(layer.features, dtype=signal.dtype)
+            identity = jnp.broadcast_to(units[:, :, None], (*units.shape, signal.shape[1]))
+            moves = (*(_pull(passed.weights, move) for move in moves), identity)
+        else:
+            assert isinstance(layer, Activation)
+            signal, slope, bend = _two_derivatives(activation_function(layer.function), signal)
+            slopes.append((slope, bend))
+            moves = tuple(slope[:, None] * move for move in moves)
+
+    # Backward: derivatives of the loss by the signal (first, second), and by it and e_m (mixed).
+    first, second = _loss_derivatives(posterior, signal)
+    mixed: list[Array] = []
+    later: list[tuple[_Layer, Array]] = []
+    columns: list[list[Array]] = []
+    for layer in reversed(network.layers):
+        if isinstance(layer, Dense):
+            mixed.insert(0, second)
+            later.insert(0, (layers.pop(), first))
+            columns.insert(0, _column(later, mixed, exact))
+            weights = later[0][0].weights
+            first = _push(weights, first)
+            mixed = [_push(weights, m) for m in mixed]
+            second = _push(weights, jnp.swapaxes(mixed[0], 0, 1))
+        else:
+            slope, bend = slopes.pop()
+            mixed = [slope[:, None] * m for m in mixed]
+            second = slope[:, None] * slope[None] * second
+            if exact:
+                units = jnp.eye(len(slope), dtype=slope.dtype)[:, :, None]
+                second = second + units * (bend * first)[None]
+            first = slope * first
+    return _symmetric(columns)
+
+
+def _enter(
+    network: Network, layer: Dense, params: PyTree, signal: Array, moves: tuple[Array, ...]
+) -> _Layer:
+    weight_scale, bias_scale = _scales(network, layer, signal.shape[0])
+    inputs = weight_scale * signal
+    moves = tuple(weight_scale * move for move in moves)
+    if layer.bias:
+        inputs = jnp.concatenate([jnp.full_like(inputs[:1], bias_scale), inputs])
+        moves = tuple(jnp.concatenate([jnp.zeros_like(move[:1]), move]) for move in moves)
+    return _Layer(weight_scale * params["w"], inputs, moves)
+
+
+def _column(
+    later: list[tuple[_Layer, Array]], mixed: list[Array], exact: bool
+) -> list[Float[Array, "rows columns"]]:
+    """Return the blocks of the matrix under the first layer of `later`, one a layer."""
+    index = len(later[0][0].moves)
+    products = []
+    for m, ((layer, gradient), by_signal) in enumerate(zip(later, mixed, strict=True)):
+        second = jnp.swapaxes(by_signal, 0, 1)  # (units of layer m, units of this one, n)
+        product = layer.inputs[:, None, None] * second[None]
+        if exact and m > 0:
+            product = product + gradient[None, :, None] * layer.moves[index][:, None]
+        products.append(product)
+    inputs = later[0][0].inputs
+    # One matrix product for all blocks of the column: each is small.
+    rows = jnp.concatenate([product.reshape(-1, inputs.shape[1]) for product in products])
+    sums = jnp.einsum("an,bn->ab", rows, inputs, precision=lax.Precision.HIGHEST)
+    blocks, start = [], 0
+    for product in products:
+        a, p, q, _ = product.shape
+        block = sums[start : start + a * p * q].reshape(a * p, q, -1)
+        blocks.append(jnp.swapaxes(block, 1, 2).reshape(a * p, -1))
+        start += a * p * q
+    return blocks
+
+
+def _symmetric(columns: list[list[Array]]) -> Matrix:
+    """Put the blocks on and under the diagonal together, and mirror them."""
+    count = range(len(columns))
+    return jnp.block(
+        [[columns[m][k - m] if m <= k else columns[k][m - k].T for m in count] for k in count]
+    )
+
+
+def _scales(network: Network, layer: Dense, width: int) -> tuple[float, float]:
+    if network.parametrisation == "ntk":
+        return layer.weight_scale / math.sqrt(width), layer.bias_scale
+    return 1.0, 1.0
+
+
+def _pull(weights: Float[Array, "width units"], t: Float[Array, "width *more"]) -> Array:
+    return jnp.tensordot(weights, t, ((0,), (0,)), precision=lax.Precision.HIGHEST)
+
+
+def _push(weights: Float[Array, "width units"], t: Float[Array, "units *more"]) -> Array:
+    return jnp.tensordot(weights, t, ((1,), (0,)), precision=lax.Precision.HIGHEST)
+
+
+def _two_derivatives(function: Callable, z: Array) -> tuple[Array, Array, Array]:
+    """Return an elementwise function with its first two derivatives."""
+
+    def with_slope(z: Array) -> tuple[Array, Array]:
+        return jax.jvp(function, (z,), (jnp.ones_like(z),))
+
+    (value, slope), (_, bend) = jax.jvp(with_slope, (z,), (jnp.ones_like(z),))
+    return value, slope, bend
+
+
+def _loss_derivatives(
+    posterior: Posterior, outputs: Float[Array, "k n"], shape: tuple[int, ...] | None = None
+) -> tuple[Float[Array, "k n"], Float[Array, "k k n"]]:
+    """Return each datum's loss's first two derivatives by its own outputs."""
+
+    def gradient(outputs: Array) -> Array:
+        return jax.grad(lambda outputs: _loss(posterior, outputs, shape))(outputs)
+
+    k, n = outputs.shape
+    # One direction a row serves all data at once: they do not mix.
+    rows = jnp.broadcast_to(jnp.eye(k, dtype=outputs.dtype)[:, :, None], (k, k, n))
+    second = jax.vmap(lambda row: jax.jvp(gradient, (outputs,), (row,))[1])(rows)
+    return gradient(outputs), second
+
+
+def _loss(posterior: Posterior, outputs: Array, shape: tuple[int, ...] | None) -> Array:
+    """Return minus the log likelihood from outputs (k, n)."""
+    rows = outputs.T if shape is None else outputs.T.reshape(shape)
+    terms = posterior.likelihood.log_prob(rows, posterior.y, posterior.likelihood.parameter)
+    total = -jnp.sum(terms)
+    power = posterior.likelihood_power
+    return total if power is None else jnp.asarray(power, total.dtype) * total
+
+
+def _of_function(posterior: Posterior, params: PyTree) -> Matrix:
+    """Gauss-Newton matrix of any apply function, from the Jacobian by all parameters."""
+    vector, unravel = ravel_pytree(params)
+    shape = jax.eval_shape(posterior.outputs, params, posterior.x).shape
+
+    def outputs_of(vector: Array) -> Float[Array, "k n"]:
+        return posterior.outputs(unravel(vector), posterior.x).reshape(shape[0], -1).T
+
+    jacobian = jax.jacfwd(outputs_of)(vector)
+    _, second = _loss_derivatives(posterior, outputs_of(vector), shape)
+    weighted = jnp.sum(second[..., None] * jacobian[None], axis=1)
+    return jnp.einsum("knd,kne->de", jacobian, weighted, precision=lax.Precision.HIGHEST)
+
+
+def _prior_curvature(posterior: Posterior, params: PyTree) -> Matrix:
+    """Hessian of minus the log prior, a diagonal for priors of independent numbers."""
+    vector, unravel = ravel_pytree(params)
+
+    def loss(vector: Array) -> Array:
+        return -posterior.log_prior(unravel(vector))
+
+    if not _is_elementwise(posterior.prior):
+        return jax.hessian(loss)(vector)
+    diagonal = jax.jvp(jax.grad(loss), (vector,), (jnp.ones_like(vector),))[1]
+    return jnp.diag(diagonal)
+
+
+def _is_elementwise(prior: PyTree) -> bool:
+    def base(distribution: dist.Distribution) -> dist.Distribution:
+        while isinstance(distribution, dist.Independent):
+            distribution = distribution.base_dist
+        return distribution
+
+    leaves = jax.tree.leaves(prior, is_leaf=is_distribution)
+    return all(base(leaf).event_dim == 0 for leaf in leaves)
+
+
+def _check(posterior: Posterior) -> None:
+    if posterior.likelihood.learns_noise:
+        raise ValueError(
+            "the likelihood must have no parameter of its own, but learned_gaussian has one; use "
+            "gaussian(noise_scale), or leave the Hessian to smmala."
+        )
+    if not isinstance(posterior.network, Network):
+        return
+    for layer in posterior.network.layers:
+        if not isinstance(layer, Dense | Activation):
+            raise ValueError(
+                "the network must be made of Dense and Activation layers, but has "
+                f"{type(layer).__name__}; leave the Hessian to smmala."
+            )
