@@ -1,0 +1,83 @@
+"""What the reparametrisation needs of a network and its data, in one sentence each."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Shaped
+
+from jaxbnn.networks import Dense, Network, features, layer_shapes, output_shape, parameter_shapes
+from jaxbnn.numerics import check_finite, check_positive
+
+
+def check_network(network: Network) -> None:
+    """Raise ValueError unless the network is in the ntk parametrisation with a linear read-out.
+
+    Examples
+    --------
+    >>> from jaxbnn.networks import mlp
+    >>> check_network(mlp((4, 3, 1)))
+    Traceback (most recent call last):
+    ValueError: the reparametrisation needs standard normal weights, but the network is in the ...
+    """
+    last = network.layers[-1]
+    if not isinstance(last, Dense):
+        raise ValueError(
+            "the reparametrisation needs a linear read-out, but the network ends in "
+            f"{type(last).__name__}; let a Dense be its last layer."
+        )
+    if network.parametrisation != "ntk":
+        raise ValueError(
+            "the reparametrisation needs standard normal weights, but the network is in the "
+            f"{network.parametrisation} parametrisation; give it parametrisation='ntk'."
+        )
+    if len(output_shape(network)) != 1:
+        inputs = (network.input_shape, *layer_shapes(network))[-2]
+        raise ValueError(
+            f"the read-out must see one vector per datum, but its inputs have shape {inputs}; put "
+            "a Flatten() before it."
+        )
+
+
+def checked_data(
+    network: Network, x: Shaped[ArrayLike, "..."], y: Shaped[ArrayLike, "..."]
+) -> tuple[Float[Array, "n *input"], Float[Array, "n k"]]:
+    """Return x and y as arrays of one dtype, y with a column per output; or say what is wrong."""
+    check_finite("x", x)
+    check_finite("y", y)
+    x = jnp.asarray(x)
+    is_floating = jnp.issubdtype(x.dtype, jnp.floating)
+    params = parameter_shapes(network, x.dtype if is_floating else float)
+    jax.eval_shape(lambda params: features(network, params, x), params)  # refuses a wrong x
+    shape, (num_outputs,) = np.shape(y), output_shape(network)
+    expected = [(x.shape[0], num_outputs)] + ([(x.shape[0],)] if num_outputs == 1 else [])
+    if shape not in expected or x.shape[0] == 0:
+        raise ValueError(
+            f"y must have shape {expected[0]}, a row per datum (at least one) and a column per "
+            f"output of the network, but has {shape}; change y, x or the last layer."
+        )
+    return x, jnp.asarray(y, x.dtype).reshape(expected[0])
+
+
+def check_noise_scale(noise_scale: Any) -> None:
+    """Raise unless the noise scale is one positive number; a traced one is not looked at.
+
+    Examples
+    --------
+    >>> check_noise_scale(0.0)
+    Traceback (most recent call last):
+    ValueError: noise_scale must be positive and finite, but is 0; ...
+    """
+    if not (isinstance(noise_scale, jax.Array) or np.asarray(noise_scale).dtype.kind in "fiu"):
+        raise TypeError(
+            "noise_scale must be a number, the standard deviation of Gaussian noise, but is "
+            f"{type(noise_scale).__name__}; the reparametrisation exists for Gaussian noise only, "
+            "while pcn and pcnl on the weights themselves take any likelihood."
+        )
+    if np.ndim(noise_scale) != 0:
+        raise ValueError(
+            f"noise_scale must be one number for all outputs, but has shape "
+            f"{np.shape(noise_scale)}; scale the columns of y instead."
+        )
+    check_positive("noise_scale", noise_scale, "give the standard deviation of the noise")

@@ -1,0 +1,214 @@
+"""The coordinates phi of whole networks: identities, gradients, data sets, bad input."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxbnn import wide
+from jaxbnn.networks import Activation, Conv, Dense, Flatten, Network, features, init, mlp
+from jaxbnn.wide.door import check_noise_scale
+from tests.kit.sizes import QUICK
+from tests.wide.linear_algebra import log_joint, log_marginal, standard_normal
+
+NOISE_SCALE = 0.4
+N = 5
+
+
+def two_hidden_layers(width):
+    layers = (
+        Dense(3, weight_scale=1.4, bias_scale=0.1),
+        Activation("gelu"),
+        Dense(width, weight_scale=1.4, bias_scale=0.1),
+        Activation("tanh"),
+        Dense(2, weight_scale=1.3, bias_scale=0.7),
+    )
+    return Network(layers, (2,), "ntk")
+
+
+NETWORKS = {
+    "wide": two_hidden_layers(8),
+    "narrow": two_hidden_layers(2),
+    "no bias": mlp((2, 6, 1), "tanh", bias=False, parametrisation="ntk", weight_scale=1.5),
+    "linear": mlp((2, 3), parametrisation="ntk"),
+    "images": Network((Conv(2, (2, 2)), Activation("relu"), Flatten(), Dense(1)), (3, 3, 1), "ntk"),
+}
+
+
+def problem(name, rng, dtype=np.float64):
+    network = NETWORKS[name]
+    x = rng.standard_normal((N, *network.input_shape)).astype(dtype)
+    y = rng.standard_normal((N, network.layers[-1].features)).astype(dtype)
+    phi = init(jax.random.key(3), network, dtype)
+    return network, x, y, phi
+
+
+def numpy_design(network, params, x):
+    """Return Psi, scaled and with its column of biases, from the features."""
+    g = np.asarray(features(network, params, x))
+    last = network.layers[-1]
+    psi = last.weight_scale / np.sqrt(g.shape[1]) * g
+    return np.c_[psi, np.full(len(g), last.bias_scale)] if last.bias else psi
+
+
+def stacked(read_out):
+    return np.concatenate([np.asarray(read_out[name]).reshape(-1, read_out["w"].shape[1])
+                           for name in ("w", "b") if name in read_out])  # fmt: skip
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("form", ["data", "features"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_identities(name, form, rng):
+    network, x, y, phi = problem(name, rng)
+    posterior = wide.reparametrise(network, x, y, NOISE_SCALE, form=form)
+    new_x = rng.standard_normal((3, *network.input_shape))
+
+    @partial(jax.jit, compiler_options=QUICK)
+    def everything(posterior, phi):
+        theta = posterior.to_weights(phi)
+        back = posterior.from_weights(theta)
+        predictions = posterior.predict(phi, new_x), network.apply(theta, new_x)
+        jacobian = jax.jacfwd(lambda out: posterior.to_weights((*phi[:-1], out))[-1])(phi[-1])
+        likelihood, density = posterior.log_likelihood(phi), posterior.log_density_terms(phi)
+        return theta, back, predictions, jacobian, likelihood, density
+
+    theta, back, predictions, jacobian, likelihood, density = everything(posterior, phi)
+    for inner, same in zip(jax.tree.leaves(phi[:-1]), jax.tree.leaves(theta[:-1]), strict=True):
+        np.testing.assert_array_equal(inner, same)
+    for leaf, same in zip(jax.tree.leaves(phi), jax.tree.leaves(back), strict=True):
+        np.testing.assert_allclose(same, leaf, atol=1e-11)
+    np.testing.assert_allclose(*predictions, atol=1e-12)
+
+    psi = numpy_design(network, phi, x)
+    total = float(likelihood.sum())
+    assert total == pytest.approx(log_marginal(psi, y, NOISE_SCALE), abs=1e-10)
+    sizes = [leaf.size for leaf in jax.tree.leaves(phi[-1])]
+    blocks = [[np.asarray(jacobian[a][b]).reshape(size, -1) for b in jacobian]
+              for a, size in zip(jacobian, sizes, strict=True)]  # fmt: skip
+    log_det = np.linalg.slogdet(np.block(blocks))[1]
+    flat_phi, flat_theta = stacked(phi[-1]), stacked(theta[-1])
+    left = log_joint(flat_theta, psi, y, NOISE_SCALE) + log_det
+    assert abs(left - standard_normal(flat_phi) - total) < 1e-9
+    squares = sum(float(jnp.sum(leaf**2)) for leaf in jax.tree.leaves(phi))
+    assert float(density.sum()) == pytest.approx(total - squares / 2, abs=1e-10)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("form", ["data", "features"])
+def test_gradients_are_finite_differences(form, rng):
+    network, x, y, phi = problem("wide", rng)
+    flat, unravel = jax.flatten_util.ravel_pytree(phi)
+    direction = jnp.asarray(rng.standard_normal((flat.size, 2)))
+
+    def both(flat, log_sigma):
+        posterior = wide.reparametrise(network, x, y, jnp.exp(log_sigma), form=form)
+        phi = unravel(flat)
+        theta = jax.flatten_util.ravel_pytree(posterior.to_weights(phi))[0]
+        return jnp.stack([posterior.log_density(phi), theta @ direction[:, 0]])
+
+    log_sigma, step = jnp.asarray(np.log(0.4)), 1e-5
+    jacobian = jax.jit(jax.jacrev(both, argnums=(0, 1)), compiler_options=QUICK)
+    value = jax.jit(both, compiler_options=QUICK)
+    by_flat, by_sigma = jacobian(flat, log_sigma)
+    away = direction[:, 1]
+    for found, up, down in (
+        (by_flat @ away, (flat + step * away, log_sigma), (flat - step * away, log_sigma)),
+        (by_sigma, (flat, log_sigma + step), (flat, log_sigma - step)),
+    ):
+        numeric = (value(*up) - value(*down)) / (2 * step)
+        np.testing.assert_allclose(found, numeric, rtol=1e-6, atol=1e-6)
+
+    posterior = wide.reparametrise(network, x, y, 0.4, form=form)
+    gradient = jax.grad(lambda phi: posterior.log_likelihood(phi).sum())(phi)
+    assert not jnp.any(gradient[-1]["w"])  # l does not depend on phi's read-out
+    assert jnp.any(gradient[0]["w"])
+
+
+def test_differences_of_densities_keep_their_digits_in_float32(rng):
+    network = mlp((600, 500, 1), "relu", parametrisation="ntk")
+    x, y = rng.standard_normal((3, 600)).astype("f4"), rng.standard_normal(3).astype("f4")
+    phi = init(jax.random.key(0), network)
+
+    @partial(jax.jit, compiler_options=QUICK)
+    def differences(x, y, phi):
+        posterior = wide.reparametrise(network, x, y, NOISE_SCALE)
+        moved = jax.tree.map(lambda leaf: leaf + leaf / 1024, phi)
+        terms = posterior.log_density_terms(moved) - posterior.log_density_terms(phi)
+        return jnp.stack([jnp.sum(terms), posterior.log_density_from(phi)(moved)])
+
+    found = differences(x, y, phi)
+    with jax.enable_x64(True):
+        exact = differences(*jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), (x, y, phi)))
+    np.testing.assert_allclose(found, exact, atol=0.005)
+    assert float(exact[1]) < -100
+
+
+def test_data_sets_and_noise_scales_may_be_traced(rng):
+    network, x, y, phi = problem("wide", rng, np.float32)
+    several = np.stack([y, 2 * y]).astype("f4")
+    scales = np.array([0.3, 0.6], "f4")
+
+    def total(y, noise_scale):
+        return wide.reparametrise(network, x, y, noise_scale).log_likelihood(phi).sum()
+
+    found = jax.jit(jax.vmap(total))(several, scales)
+    psi = numpy_design(network, phi, x)
+    exact = [log_marginal(psi, y, s) for y, s in zip(several, scales, strict=True)]
+    np.testing.assert_allclose(found, exact, rtol=1e-4)
+
+
+def test_one_output_may_come_without_its_axis(rng):
+    network, x, y, phi = problem("no bias", rng, np.float32)
+    with_axis, without = (
+        wide.reparametrise(network, x, t, NOISE_SCALE).log_likelihood(phi) for t in (y, y[:, 0])
+    )
+    np.testing.assert_array_equal(with_axis, without)
+
+
+def test_the_form_follows_the_shapes(rng):
+    forms = {}
+    for name, network in NETWORKS.items():
+        x, y = np.ones((N, *network.input_shape), "f4"), np.ones((N, network.layers[-1].features))
+        forms[name] = wide.reparametrise(network, x, y, NOISE_SCALE).form
+    features_form = {"narrow", "linear"}
+    assert {name for name, form in forms.items() if form == "features"} == features_form
+
+
+GOOD = mlp((2, 4, 1), parametrisation="ntk")
+X, Y = np.ones((3, 2), "f4"), np.ones(3, "f4")
+NAN = np.array([1.0, np.nan, 0.0], "f4")
+ENDS_IN_RELU = Network((Dense(1), Activation("relu")), (2,), "ntk")
+NOT_FLAT = Network((Conv(2, (2, 2)), Dense(1)), (3, 3, 1), "ntk")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((ENDS_IN_RELU, X, Y, 0.1), "linear read-out, but the network ends in Activation; let a"),
+        ((mlp((2, 4, 1)), X, Y, 0.1), "standard parametrisation; give it parametrisation='ntk'"),
+        ((NOT_FLAT, np.ones((3, 3, 3, 1), "f4"), Y, 0.1), r"have shape \(2, 2, 2\); put a Flatten"),
+        ((GOOD, X, Y, 0.0), "noise_scale must be positive and finite, but is 0; give the standard"),
+        ((GOOD, X, Y, -0.1), "noise_scale must be positive and finite, but is -0.1"),
+        ((GOOD, X, Y, np.ones(2)), r"one number for all outputs, but has shape \(2,\)"),
+        ((GOOD, X, np.ones((3, 2)), 0.1), r"y must have shape \(3, 1\).*but has \(3, 2\)"),
+        ((GOOD, X, np.ones(4), 0.1), r"y must have shape \(3, 1\).*but has \(4,\)"),
+        ((GOOD, X[:, :1], Y, 0.1), r"x must have shape \(n, 2\), but has \(3, 1\)"),
+        ((GOOD, X[:0], Y[:0], 0.1), "at least one"),
+        ((GOOD, X, NAN, 0.1), r"y holds nan at index \(1,\)"),
+        ((GOOD, NAN[:, None] * X, Y, 0.1), r"x holds nan at index \(1, 0\)"),
+    ],
+)
+@pytest.mark.parametrize("make", [wide.reparametrise, wide.marginal_conditional])
+def test_bad_input(make, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        make(*arguments)
+
+
+def test_other_likelihoods_and_integers_are_refused():
+    with pytest.raises(TypeError, match="but is dict; the reparametrisation exists for Gaussian"):
+        check_noise_scale({"temperature": 1.0})
+    with pytest.raises(TypeError, match="x must be floating point"):
+        wide.reparametrise(GOOD, np.ones((3, 2), int), Y, 0.1)
