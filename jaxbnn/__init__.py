@@ -5,7 +5,7 @@ A kernel is a pair `init(position, rng_key=None) -> state`, `step(rng_key, state
 `diagnostics` and `plots` judge the draws.
 """
 
-from jaxbnn import diagnostics, kernels, networks, numerics, plots, sampling, targets
+from jaxbnn import diagnostics, kernels, networks, numerics, plots, sampling, targets, wide
 from jaxbnn.diagnostics import summary
 from jaxbnn.kernels import (
     cycle,
@@ -13,6 +13,7 @@ from jaxbnn.kernels import (
     on_block,
     pcn,
     pcnl,
+    power_posterior,
     refresh,
     repeat,
     smmala,
@@ -102,6 +103,7 @@ __all__ = [
     "pcnl",
     "plots",
     "posterior_hessian",
+    "power_posterior",
     "predictive_mean",
     "refresh",
     "repeat",
@@ -114,5 +116,6 @@ __all__ = [
     "truncated_mala",
     "underdamped_langevin",
     "uniform_prior",
+    "wide",
     "window_adaptation",
 ]

@@ -18,7 +18,15 @@ from jaxbnn.kernels.crank_nicolson import beta_from_delta, delta_from_beta
 from jaxbnn.kernels.metropolis import MetropolisInfo, metropolis
 from jaxbnn.kernels.pcn import PCNInfo, PCNState, pcn
 from jaxbnn.kernels.pcnl import PCNLInfo, PCNLState, pcnl
+from jaxbnn.kernels.power_posterior import (
+    PowerPosteriorInfo,
+    PowerPosteriorState,
+    Replicas,
+    power_posterior,
+)
 from jaxbnn.kernels.smmala import SMMALAInfo, SMMALAState, smmala
+from jaxbnn.kernels.swaps import RoundTrips, Swaps, swap_log_ratio
+from jaxbnn.kernels.symmetry import SymmetryInfo, SymmetryState, explain_symmetries, symmetry_moves
 from jaxbnn.kernels.truncated_mala import (
     TruncatedMALAInfo,
     TruncatedMALAState,
@@ -41,8 +49,15 @@ __all__ = [
     "PCNLInfo",
     "PCNLState",
     "PCNState",
+    "PowerPosteriorInfo",
+    "PowerPosteriorState",
+    "Replicas",
+    "RoundTrips",
     "SMMALAInfo",
     "SMMALAState",
+    "Swaps",
+    "SymmetryInfo",
+    "SymmetryState",
     "TruncatedMALAInfo",
     "TruncatedMALAState",
     "UnderdampedLangevinInfo",
@@ -52,14 +67,18 @@ __all__ = [
     "cycle",
     "delta_from_beta",
     "dense_covariance",
+    "explain_symmetries",
     "metropolis",
     "mix",
     "on_block",
     "pcn",
     "pcnl",
+    "power_posterior",
     "refresh",
     "repeat",
     "smmala",
+    "swap_log_ratio",
+    "symmetry_moves",
     "truncated_mala",
     "underdamped_langevin",
 ]

@@ -11,6 +11,7 @@ from jaxbnn.kernels import (
     on_block,
     pcn,
     pcnl,
+    power_posterior,
     repeat,
     smmala,
     truncated_mala,
@@ -51,6 +52,15 @@ def mala_in_a_box(log_density, step_size):
     return truncated_mala(log_density, step_size, lower=-2.0, upper=({"w": 1.0, "b": 3.0}, (), 2.0))
 
 
+def three_rungs(log_density, step_size):
+    def kernel_at(temperature, parameters):
+        return rwm(lambda x: temperature * log_density(x), step_size)
+
+    return power_posterior(
+        kernel_at, lambda x: 0.0, log_density, (0.3, 0.6, 1.0), tempered="posterior", swap_every=2
+    )
+
+
 NO_FLOAT32_BESIDE_FLOAT64 = {
     "check_float32_in_a_float64_session": "BlackJAX scales its noise by 1.0 in the default dtype"
 }
@@ -77,6 +87,7 @@ KERNELS = [
     KernelCase("pcn", pcn),
     KernelCase("pcnl", pcnl),
     KernelCase("underdamped_langevin", underdamped),
+    KernelCase("power_posterior", three_rungs),
     KernelCase("smmala", smmala),
     KernelCase("truncated_mala", mala_in_a_box),
 ]

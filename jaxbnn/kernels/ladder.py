@@ -1,0 +1,58 @@
+"""What a ladder of temperatures must be, and what comes with one entry a rung."""
+
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+from jaxtyping import ArrayLike, PyTree
+
+from jaxbnn.numerics import is_concrete
+
+
+def check_ladder(temperatures: ArrayLike | Sequence[float], tempered: str) -> int:
+    """Return the number of rungs, or raise one clear sentence; traced values pass unseen.
+
+    Parameters
+    ----------
+    temperatures
+        (rungs,) not decreasing, the last one 1.
+    tempered
+        "likelihood" or "posterior".
+    """
+    if tempered not in ("likelihood", "posterior"):
+        raise ValueError(f"tempered must be 'likelihood' or 'posterior', but is {tempered!r}.")
+    shape = np.shape(temperatures)
+    if len(shape) != 1 or shape[0] < 2:
+        raise ValueError(
+            "temperatures must be one row of at least two, the last of them 1, but have shape "
+            f"{shape}; a single temperature is the kernel kernel_at(1.0, parameters) itself."
+        )
+    if not is_concrete(temperatures):
+        return shape[0]
+    ladder = np.asarray(temperatures)
+    if not np.isfinite(ladder).all() or (np.diff(ladder) < 0).any() or (ladder < 0).any():
+        raise ValueError(
+            "temperatures must be finite, not negative and never decrease from one rung to the "
+            f"next, but are {ladder.tolist()}; sort them, the hottest (smallest) first."
+        )
+    if ladder[-1] != 1:
+        raise ValueError(
+            f"temperatures must end at 1, the posterior itself, but end at {ladder[-1]}; append 1."
+        )
+    if tempered == "posterior" and ladder[0] == 0:
+        raise ValueError(
+            "temperatures start at 0, where the whole posterior to that power is flat and cannot "
+            "be sampled; start above 0, or temper the likelihood only."
+        )
+    return shape[0]
+
+
+def check_rungs(name: str, tree: PyTree, rungs: int) -> None:
+    """Raise unless every leaf of `tree`, called `name`, has the rungs as leading axis."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        if np.ndim(leaf) == 0 or np.shape(leaf)[0] != rungs:
+            raise ValueError(
+                f"{name} must have the {rungs} rungs as leading axis of every array, but "
+                f"{jax.tree_util.keystr(path) or 'it'} has shape {np.shape(leaf)}; give one entry "
+                "a temperature."
+            )

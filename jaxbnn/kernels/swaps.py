@@ -1,0 +1,183 @@
+"""Swaps of replicas between tempered targets, and who has travelled the ladder.
+
+Rung i targets p_i(x), a product whose factor exp(sum of terms) is raised to the power t_i. Two
+rungs swap their replicas with probability min(1, r),
+
+    log r = log p_i(x_j) + log p_j(x_i) - log p_i(x_i) - log p_j(x_j)
+          = (t_i - t_j) (terms(x_j) - terms(x_i)),
+
+which leaves the product of all p_i invariant for every pair (i, j) that is chosen without looking
+at the replicas. In a scan over i with partner j ~ p_i, the reverse swap is proposed at the same i
+with the same probability: the factor p_j(i) / p_i(j) that algorithm 1 of Papamarkou et al. prints
+does not belong there (erratum D3).
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
+
+from jaxbnn.kernels.metropolis import metropolis
+from jaxbnn.numerics import sum_of_differences
+
+
+class Swaps(NamedTuple):
+    """What came of the proposals of one step.
+
+    Attributes
+    ----------
+    order
+        Rung i gets the replica that was at rung order[i].
+    acceptance
+        Symmetric: sum of the acceptance probabilities of the swaps proposed for each pair.
+    proposals
+        Symmetric: how many were proposed.
+    """
+
+    order: Int[Array, " rungs"]
+    acceptance: Float[Array, "rungs rungs"]
+    proposals: Float[Array, "rungs rungs"]
+
+
+class RoundTrips(NamedTuple):
+    """Who is where, and how often a replica went from temperature 1 to the hottest rung and back.
+
+    Attributes
+    ----------
+    replica
+        The replica at each rung, numbered by the rung at which it started.
+    phase
+        Of the replica at each rung: 0 it has not been at temperature 1 yet; 1 it has, and
+        not at rung 0 since; 2 it has been at rung 0 since.
+    completed
+        Round trips of all replicas together.
+    """
+
+    replica: Int[Array, "*batch rungs"]
+    phase: Int[Array, "*batch rungs"]
+    completed: Int[Array, "*batch"]
+
+
+def swap_log_ratio(
+    temperature_i: Float[Array, ""],
+    temperature_j: Float[Array, ""],
+    terms_i: Float[Array, " terms"],
+    terms_j: Float[Array, " terms"],
+) -> Float[Array, ""]:
+    """Return (t_i - t_j) sum(terms(x_j) - terms(x_i)), the log ratio of a swap.
+
+    Exactly 0 between equal temperatures, whatever the terms; else NaN, which rejects, where a
+    term is NaN or infinite on both sides.
+
+    Parameters
+    ----------
+    temperature_i, temperature_j
+        t_i and t_j.
+    terms_i, terms_j
+        The logarithm of what is tempered, one term per datum, of the replicas now at i and j.
+
+    Examples
+    --------
+    >>> one, half = jnp.array(1.0), jnp.array(0.5)
+    >>> float(swap_log_ratio(half, one, jnp.array([-3.0]), jnp.array([-7.0])))
+    2.0
+    """
+    difference = temperature_i - temperature_j
+    log_ratio = difference * sum_of_differences(terms_j, terms_i)
+    return jnp.where(difference == 0, jnp.zeros_like(log_ratio), log_ratio)
+
+
+def partner_logits(rungs: int, beta: ArrayLike, dtype: jnp.dtype) -> Float[Array, "rungs rungs"]:
+    """Return -beta |i - j|, -inf on the diagonal: row i holds the logits of the partner of i.
+
+    Papamarkou et al., equations (4.2)-(4.4), up to the constant gamma_i (erratum D2).
+    """
+    rung = jnp.arange(rungs, dtype=dtype)
+    distance = jnp.abs(rung[:, None] - rung[None, :])
+    return jnp.where(distance == 0, -jnp.inf, -jnp.asarray(beta, dtype) * distance)
+
+
+def categorical_swaps(
+    rng_key: PRNGKeyArray,
+    temperatures: Float[Array, " rungs"],
+    terms: Float[Array, "rungs terms"],
+    beta: ArrayLike,
+) -> Swaps:
+    """Propose, for i = 0, 1, ... in turn, a swap of i with a partner j drawn from p_i.
+
+    Papamarkou et al., algorithm 1 with (4.2), without the factor p_j(i) / p_i(j) (erratum D3).
+    """
+    rungs = len(temperatures)
+    key_partner, key_accept = jax.random.split(rng_key)
+    partners = jax.random.categorical(key_partner, partner_logits(rungs, beta, temperatures.dtype))
+    rung = jnp.arange(rungs, dtype=jnp.int32)
+
+    def propose(order, pair):
+        i, j = pair
+        here, there = order[i], order[j]
+        log_ratio = swap_log_ratio(temperatures[i], temperatures[j], terms[here], terms[there])
+        swapped = jnp.where(rung == i, there, jnp.where(rung == j, here, order))
+        order, info = metropolis(jax.random.fold_in(key_accept, i), log_ratio, order, swapped)
+        return order, info.acceptance_rate.astype(temperatures.dtype)
+
+    order, rates = jax.lax.scan(propose, rung, (rung, partners.astype(jnp.int32)))
+    pairs = jax.nn.one_hot(partners, rungs, dtype=temperatures.dtype)
+    return Swaps(order, _symmetric(rates[:, None] * pairs), _symmetric(pairs))
+
+
+def even_odd_swaps(
+    rng_key: PRNGKeyArray,
+    temperatures: Float[Array, " rungs"],
+    terms: Float[Array, "rungs terms"],
+    parity: Int[Array, ""],
+) -> Swaps:
+    """Propose swaps of all neighbours (i, i + 1) with i even (parity 0) or odd (parity 1)."""
+    rungs = len(temperatures)
+    log_ratio = jax.vmap(swap_log_ratio)(temperatures[:-1], temperatures[1:], terms[:-1], terms[1:])
+    is_proposed = jnp.arange(rungs - 1, dtype=jnp.int32) % 2 == parity
+    log_ratio = jnp.where(is_proposed, log_ratio, -jnp.inf)
+    keys = jax.random.split(rng_key, rungs - 1)
+    _, info = jax.vmap(metropolis)(keys, log_ratio, ~is_proposed, is_proposed)
+    swapped = info.is_accepted.astype(jnp.int32)
+    order = jnp.arange(rungs, dtype=jnp.int32)
+    order = order + jnp.pad(swapped, (0, 1)) - jnp.pad(swapped, (1, 0))
+
+    def beside(values):
+        return _symmetric(jnp.diag(values.astype(temperatures.dtype), k=1))
+
+    return Swaps(order, beside(info.acceptance_rate), beside(is_proposed))
+
+
+def no_swaps(rungs: int, dtype: jnp.dtype) -> Swaps:
+    """Return what a step without proposals reports."""
+    nothing = jnp.zeros((rungs, rungs), dtype)
+    return Swaps(jnp.arange(rungs, dtype=jnp.int32), nothing, nothing)
+
+
+def start_trips(rungs: int) -> RoundTrips:
+    """Every replica at its own rung; only the last one has been at temperature 1."""
+    rung = jnp.arange(rungs, dtype=jnp.int32)
+    return RoundTrips(rung, (rung == rungs - 1).astype(jnp.int32), jnp.zeros((), jnp.int32))
+
+
+def follow_trips(trips: RoundTrips, order: Int[Array, " rungs"]) -> RoundTrips:
+    """Move the replicas as `order` says, and count those that came back to temperature 1.
+
+    Examples
+    --------
+    >>> trips = start_trips(2)
+    >>> for _ in range(4):  # from the second swap on, one replica returns each time
+    ...     trips = follow_trips(trips, jnp.array([1, 0]))
+    >>> int(trips.completed)
+    3
+    """
+    phase = trips.phase[order]
+    completed = trips.completed + (phase[-1] == 2).astype(jnp.int32)
+    phase = phase.at[-1].set(1)
+    phase = phase.at[0].set(jnp.where(phase[0] == 1, 2, phase[0]))
+    return RoundTrips(trips.replica[order], phase, completed)
+
+
+def _symmetric(matrix: Array) -> Array:
+    return matrix + matrix.T

@@ -1,0 +1,372 @@
+"""Power posteriors keep the joint law of all rungs; wrong swaps and stale caches do not.
+
+The false-alarm rate of each statistical test is 1e-6.
+"""
+
+import blackjax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from blackjax.base import SamplingAlgorithm
+
+from jaxbnn import diagnostics
+from jaxbnn.kernels import cycle, pcn, refresh, smmala, swaps
+from jaxbnn.kernels.power_posterior import Replicas, power_posterior
+from jaxbnn.sampling import sample
+from tests.kernels.reference_measure import module_of
+from tests.kernels.tempered_line import (
+    LADDER,
+    all_rungs,
+    ladder_target,
+    log_likelihood,
+    log_prior,
+    log_target,
+)
+from tests.kit import both_sizes, check_exact_start, check_flux_identity, random_pairs
+from tests.kit.mutants import random_walk
+
+MODULE = module_of(power_posterior)
+STEP_SIZES = jnp.array([0.9, 0.6, 0.4], jnp.float32)
+SCHEMES = {
+    "categorical": {"swap": "categorical", "tempered": "likelihood", "beta": 2.0},
+    "even_odd": {"swap": "even_odd", "tempered": "posterior", "swap_every": 2},
+}
+
+
+def ladder_kernel(scheme):
+    tempered = SCHEMES[scheme]["tempered"]
+
+    def kernel_at(temperature, step_size):
+        return random_walk(lambda x: log_target(temperature, tempered, x), step_size)
+
+    return power_posterior(
+        kernel_at, log_prior, log_likelihood, LADDER, parameters=STEP_SIZES, **SCHEMES[scheme]
+    )
+
+
+def check(scheme, num_chains):
+    target = ladder_target(SCHEMES[scheme]["tempered"])
+    kernel = all_rungs(ladder_kernel(scheme))
+    return check_exact_start(kernel, target, steps=6, num_chains=num_chains)
+
+
+right_ratio = swaps.swap_log_ratio
+
+
+def sign_flipped(temperature_i, temperature_j, terms_i, terms_j):
+    return -right_ratio(temperature_i, temperature_j, terms_i, terms_j)
+
+
+def with_the_printed_factor(temperature_i, temperature_j, terms_i, terms_j):
+    """Defect of algorithm 1: p_j(i) / p_i(j) in a scan over i (erratum D3)."""
+    ladder = jnp.asarray(LADDER, temperature_i.dtype)
+    i, j = (jnp.argmin(jnp.abs(ladder - t)) for t in (temperature_i, temperature_j))
+    beta = SCHEMES["categorical"]["beta"]
+    log_p = jax.nn.log_softmax(swaps.partner_logits(len(LADDER), beta, ladder.dtype))
+    return right_ratio(temperature_i, temperature_j, terms_i, terms_j) + log_p[j, i] - log_p[i, j]
+
+
+def stale_refresh(kernel, state, position, rng_key=None):
+    """Defect: what the inner kernel has cached stays behind."""
+    return state._replace(position=position)
+
+
+MUTANTS = {
+    "categorical, printed factor": (
+        "categorical",
+        swaps,
+        "swap_log_ratio",
+        with_the_printed_factor,
+    ),
+    "categorical, sign flipped": ("categorical", swaps, "swap_log_ratio", sign_flipped),
+    "even_odd, sign flipped": ("even_odd", swaps, "swap_log_ratio", sign_flipped),
+    "even_odd, stale caches": ("even_odd", MODULE, "refresh", stale_refresh),
+}
+
+
+@both_sizes()
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_exact_draws_of_all_rungs_stay_exact(scheme, num_chains):
+    result = check(scheme, num_chains)
+    assert result.passes, str(result)
+    if num_chains is None:
+        assert result.detectable <= 0.005
+
+
+@both_sizes()
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_mutants_are_found(mutant, num_chains, monkeypatch):
+    scheme, module, name, defect = MUTANTS[mutant]
+    monkeypatch.setattr(module, name, defect)
+    result = check(scheme, num_chains)
+    assert not result.passes, str(result)
+    assert any(result.distances[f] > result.thresholds[f] for f in result.distances)
+
+
+def flux(log_ratio, rng, terms):
+    t_i, t_j = 0.3, 1.0
+
+    def log_pi(x):
+        return sum(
+            t * np.sum(log_likelihood(z, np)) + log_prior(z, np)
+            for t, z in zip((t_i, t_j), x, strict=True)
+        )
+
+    def of_swap(x, y):
+        return log_ratio(
+            jnp.asarray(t_i, x.dtype), jnp.asarray(t_j, x.dtype), terms(x[0]), terms(x[1])
+        )
+
+    x, _ = random_pairs(rng, 200, 2)
+    # The swap is the only move: proposed from both ends with the same probability.
+    return check_flux_identity(log_pi, lambda x, y: 0.0, of_swap, (x, x[:, ::-1]))
+
+
+def test_flux_identity_of_a_swap(rng):
+    assert flux(right_ratio, rng, log_likelihood).passes
+    assert flux(sign_flipped, rng, log_likelihood).largest > 0.1
+    # The prior cancels where it is not tempered.
+    assert (
+        flux(right_ratio, rng, lambda x: jnp.append(log_likelihood(x), log_prior(x))).largest > 0.1
+    )
+
+
+def test_a_swap_between_equal_temperatures_is_always_accepted():
+    one, terms = jnp.array(1.0), jnp.array([1.0, -jnp.inf])
+    assert right_ratio(one, one, terms, -terms) == 0
+    assert jnp.isnan(right_ratio(0.5 * one, one, terms, terms))
+
+
+def test_partners_are_drawn_as_the_paper_says():
+    beta, m = 0.5, 4
+    found = np.exp(jax.nn.log_softmax(swaps.partner_logits(m + 1, beta, jnp.dtype(jnp.float32))))
+    for i in range(m + 1):
+        gamma = np.exp(-beta) * (2 - np.exp(-beta * i) - np.exp(-beta * (m - i)))
+        gamma /= 1 - np.exp(-beta)  # equation (4.4)
+        paper = [np.exp(-beta * abs(j - i)) / gamma if j != i else 0.0 for j in range(m + 1)]
+        np.testing.assert_allclose(found[i], paper, rtol=1e-5)
+
+
+def test_round_trips_are_counted(rng):
+    rungs, steps = 4, 300
+    orders = np.stack([rng.permutation(rungs) for _ in range(steps)]).astype(np.int32)
+    orders[::3] = np.arange(rungs)  # steps without swaps
+
+    def follow(trips, order):
+        trips = swaps.follow_trips(trips, order)
+        return trips, trips
+
+    _, history = jax.lax.scan(follow, swaps.start_trips(rungs), jnp.asarray(orders))
+    where = list(range(rungs))
+    visits = {replica: [] for replica in range(rungs)}
+    visits[rungs - 1].append("cold")
+    for step, order in enumerate(orders):
+        where = [where[old] for old in order]
+        for rung, name in ((rungs - 1, "cold"), (0, "hot")):
+            if visits[where[rung]][-1:] != [name]:
+                visits[where[rung]].append(name)
+        completed = sum(
+            max(0, v[v.index("cold") :].count("cold") - 1) for v in visits.values() if "cold" in v
+        )
+        assert history.replica[step].tolist() == where
+        assert history.completed[step] == completed
+    assert completed > 20
+
+
+def at(temperature, step_size):
+    return blackjax.mala(lambda x: log_target(temperature, "likelihood", x), step_size)
+
+
+def test_in_the_runner_with_traced_step_sizes():
+    def make_kernel(parameters, data):
+        return power_posterior(
+            at, log_prior, log_likelihood, data, parameters=parameters["step_size"], swap_every=3
+        )
+
+    draws = sample(
+        jax.random.key(0),
+        make_kernel,
+        Replicas(jnp.zeros((2, 3))),
+        40,
+        parameters={"step_size": jnp.broadcast_to(STEP_SIZES**2 / 2, (2, 3))},
+        data=jnp.asarray(LADDER),
+        collect=lambda state, info: (state.position, state.replicas, info),
+        progress=False,
+    )
+    position, replicas, info = draws.positions
+    assert position.shape == (2, 40)
+    assert replicas.shape == (2, 40, 3)
+    assert draws.final_state.replicas.shape == (2, 3)
+    np.testing.assert_array_equal(replicas[..., -1], position)
+    expected = np.sum(log_likelihood(replicas, np), axis=0)
+    np.testing.assert_allclose(info.log_likelihood, expected, rtol=1e-5, atol=1e-5)
+    # The cold chain has moved where its state after moves and swaps is another one.
+    has_moved = np.diff(np.append(np.zeros((2, 1)), position, axis=1), axis=1) != 0
+    np.testing.assert_array_equal(info.is_accepted, has_moved)
+    np.testing.assert_allclose(draws.acceptance_rate, has_moved.mean(axis=1), rtol=1e-6)
+    # Swaps in every third step only; in each of them, a partner for each rung.
+    proposed = info.swaps.proposals.sum(axis=(2, 3))
+    np.testing.assert_array_equal(
+        proposed, np.where(np.arange(1, 41) % 3 == 0, 6, 0)[None] * [[1], [1]]
+    )
+    assert (info.swaps.acceptance <= info.swaps.proposals).all()
+    # The inner kernels' caches are those of the replicas they hold.
+    cold = draws.final_state.cold
+    np.testing.assert_allclose(
+        cold.logdensity, log_target(1.0, "likelihood", np.asarray(cold.position), np), rtol=1e-5
+    )
+
+
+def hmc(temperature, step_size):
+    density = lambda x: log_target(temperature, "likelihood", x[0])  # noqa: E731
+    return blackjax.hmc(density, step_size, jnp.ones(1), num_integration_steps=3)
+
+
+def nuts(temperature, step_size):
+    return blackjax.nuts(
+        lambda x: log_target(temperature, "likelihood", x[0]), step_size, jnp.ones(1)
+    )
+
+
+def smmala_at(temperature, step_size):
+    return smmala(lambda x: log_target(temperature, "likelihood", x[0]), step_size)
+
+
+def pcn_at(temperature, step_size):
+    likelihood = lambda x: temperature * log_likelihood(x[0])  # noqa: E731
+    return pcn(likelihood, step_size, PRIOR_VARIANCE, mean=0.5)
+
+
+PRIOR_VARIANCE = 4.0
+
+
+@pytest.mark.third_party(reason="BlackJAX's NUTS")
+@pytest.mark.parametrize("kernel_at", [hmc, nuts, smmala_at, pcn_at])
+def test_any_inner_kernel_is_traced_and_its_state_keeps_its_type(kernel_at):
+    kernel = power_posterior(
+        kernel_at,
+        lambda x: log_prior(x[0]),
+        lambda x: log_likelihood(x[0]),
+        LADDER,
+        parameters=STEP_SIZES,
+    )
+    before = jax.eval_shape(kernel.init, jnp.zeros(1))
+    after, info = jax.eval_shape(kernel.step, jax.random.key(0), before)
+    assert jax.tree.structure(before) == jax.tree.structure(after)
+    assert jax.tree.leaves(before) == jax.tree.leaves(after)
+    assert info.inner.acceptance_rate.shape == (3,)
+
+
+@pytest.mark.parametrize("temperatures", [(1.0, 1.0, 1.0), (0.5, 1.0, 1.0)])
+def test_equal_temperatures_swap_whole_states(temperatures):
+    def kernel_at(temperature, parameters):
+        return pcn(lambda x: temperature * log_likelihood(x), 0.3, PRIOR_VARIANCE, mean=0.5)
+
+    kernel = power_posterior(kernel_at, log_prior, log_likelihood, temperatures, swap="even_odd")
+    state = kernel.init(Replicas(jnp.array([-1.0, 0.5, 2.0])))
+    step = jax.jit(kernel.step)
+    for i in range(2):
+        state, info = step(jax.random.key(i), state)
+        for temperature, x, cached in zip(
+            temperatures, state.replicas, state.inner.log_likelihood, strict=True
+        ):
+            np.testing.assert_allclose(cached, temperature * log_likelihood(x), rtol=1e-5)
+    # Of the odd round: rungs 1 and 2, both at temperature 1.
+    assert info.swaps.acceptance[1, 2] == info.swaps.proposals[1, 2] == 1
+    assert bool(info.is_accepted)
+
+
+def test_another_kernel_moves_the_cold_replica_only():
+    kernel = power_posterior(at, log_prior, log_likelihood, LADDER, parameters=STEP_SIZES)
+    state = kernel.init(Replicas(jnp.array([-1.0, 0.5, 2.0])))
+    moved = refresh(kernel, state, jnp.array(7.0))
+    np.testing.assert_array_equal(moved.replicas, [-1.0, 0.5, 7.0])
+    np.testing.assert_allclose(moved.cold.logdensity, log_target(1.0, "likelihood", 7.0))
+
+    def flip(rng_key, state):
+        return state._replace(position=-state.position), None
+
+    def start(position, rng_key=None):
+        return at(1.0, 0.1).init(position)
+
+    both = cycle(kernel, SamplingAlgorithm(start, flip))
+    state = jax.eval_shape(both.init, jnp.zeros(()))
+    after, _ = jax.eval_shape(both.step, jax.random.key(0), state)
+    assert after.states[0].hot.position.shape == (2,)
+
+
+def test_evidence_of_a_linear_model_is_found():
+    """Bayesian linear regression, whose evidence is a normal density."""
+    rng = np.random.default_rng(5)
+    x, y = rng.normal(size=(6, 2)), rng.normal(size=6)
+    precision = 4.0
+
+    def terms(w):
+        residual = jnp.asarray(y, w.dtype) - jnp.asarray(x, w.dtype) @ w
+        return -0.5 * precision * residual**2 + 0.5 * np.log(precision / (2 * np.pi))
+
+    def kernel_at(temperature, beta):
+        return pcn(lambda w: temperature * terms(w), beta)
+
+    ladder = np.linspace(0, 1, 6) ** 3
+    kernel = power_posterior(
+        kernel_at,
+        lambda w: -0.5 * jnp.sum(w**2),
+        terms,
+        ladder,
+        parameters=jnp.asarray([1.0, 0.9, 0.8, 0.7, 0.6, 0.5]),
+        swap="even_odd",
+    )
+    draws = sample(
+        jax.random.key(1),
+        kernel,
+        jnp.zeros((4, 2)),
+        1000,
+        num_warmup=200,
+        collect=lambda state, info: info.log_likelihood,
+        progress=False,
+    )
+    covariance = x @ x.T + np.eye(6) / precision
+    exact = -0.5 * (
+        y @ np.linalg.solve(covariance, y) + np.linalg.slogdet(2 * np.pi * covariance)[1]
+    )
+    for estimate in (diagnostics.bennett_acceptance_ratio, diagnostics.thermodynamic_integration):
+        found = estimate(draws.positions, ladder)
+        assert 0 < found.standard_error < 0.1
+        assert abs(found.log_evidence - exact) < 4.9 * found.standard_error
+    # Counted while running and computed from the draws: the same swap acceptance, roughly.
+    assert (diagnostics.swap_acceptance(draws.positions, ladder) > 0.3).all()
+    assert (draws.final_state.trips.completed > 20).all()
+
+
+BAD = [
+    ({"temperatures": [0.0, 0.5, 0.2, 1.0]}, "never decrease"),
+    ({"temperatures": [0.0, 0.5]}, "must end at 1"),
+    ({"temperatures": [1.0]}, "at least two"),
+    ({"temperatures": [-0.1, 1.0]}, "not negative"),
+    ({"temperatures": [0.0, 1.0], "tempered": "posterior"}, "cannot be sampled"),
+    ({"swap_every": 0}, "swap_every must be at least 1"),
+    ({"beta": 0.0}, "beta must be positive"),
+    ({"parameters": {"step_size": jnp.ones(2)}}, r"\['step_size'\] has shape \(2,\)"),
+]
+
+
+@pytest.mark.parametrize(("change", "sentence"), BAD)
+def test_bad_input_is_met_at_the_door(change, sentence):
+    arguments = {"temperatures": LADDER, "parameters": STEP_SIZES} | change
+    with pytest.raises(ValueError, match=sentence):
+        power_posterior(at, log_prior, log_likelihood, **arguments)
+
+
+@pytest.mark.parametrize("option", [{"swap": "random"}, {"tempered": "prior"}])
+def test_options_are_one_of_two(option):
+    # Here the annotation speaks first; in use, one sentence does.
+    with pytest.raises(Exception, match=next(iter(option))):
+        power_posterior(at, log_prior, log_likelihood, LADDER, parameters=STEP_SIZES, **option)
+
+
+def test_replicas_must_fit_the_ladder():
+    kernel = power_posterior(at, log_prior, log_likelihood, LADDER, parameters=STEP_SIZES)
+    with pytest.raises(ValueError, match="the positions of Replicas must have the 3 rungs"):
+        kernel.init(Replicas(jnp.zeros(4)))
