@@ -187,8 +187,11 @@ def repeat(kernel: SamplingAlgorithm, num_steps: int) -> SamplingAlgorithm:
         raise ValueError(f"num_steps must be at least 1, but is {num_steps}.")
 
     def step(rng_key, state):
-        keys = jax.random.split(rng_key, num_steps)
-        state, infos = jax.lax.scan(lambda s, key: kernel.step(key, s), state, keys)
+        def one(state, i):
+            # A split scanned over would count as a reuse of keys once mapped over chains.
+            return kernel.step(jax.random.fold_in(rng_key, i), state)
+
+        state, infos = jax.lax.scan(one, state, jnp.arange(num_steps, dtype=jnp.uint32))
         rates = getattr(infos, "acceptance_rate", None)
         return state, ComposedInfo(None if rates is None else jnp.mean(rates), infos)
 
@@ -196,7 +199,7 @@ def repeat(kernel: SamplingAlgorithm, num_steps: int) -> SamplingAlgorithm:
 
 
 def mix(
-    kernels: Sequence[SamplingAlgorithm], weights: ArrayLike | None = None
+    kernels: Sequence[SamplingAlgorithm], weights: ArrayLike | Sequence[float | int] | None = None
 ) -> SamplingAlgorithm:
     """Apply one kernel drawn at random in each step (random scan).
 
@@ -220,10 +223,16 @@ def mix(
         key_choice, key_step = jax.random.split(rng_key)
         uniform = jax.random.uniform(key_choice)
         index = jnp.sum(uniform >= jnp.asarray(thresholds, uniform.dtype), dtype=jnp.int32)
+        # The branches get the key's words: mapped over chains, all of them run, and only one
+        # may use the key itself.
+        is_typed = jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key)
+        words = jax.random.key_data(key_step) if is_typed else key_step
 
         def branch(i):
             def run(operand):
-                key, state = operand
+                words, state = operand
+                impl = jax.random.key_impl(rng_key) if is_typed else None
+                key = jax.random.wrap_key_data(words, impl=impl) if is_typed else words
                 own_state, info = _move(kernels[i], state.states[i], state.position, key)
                 states = (*state.states[:i], own_state, *state.states[i + 1 :])
                 rate = getattr(info, "acceptance_rate", None)
@@ -233,13 +242,13 @@ def mix(
             return run
 
         branches = [branch(i) for i in range(len(kernels))]
-        state, rate = jax.lax.switch(index, branches, (key_step, state))
+        state, rate = jax.lax.switch(index, branches, (words, state))
         return state, MixInfo(rate, index)
 
     return SamplingAlgorithm(_init_all(kernels), step)
 
 
-def _thresholds(weights: ArrayLike, num_kernels: int) -> Any:
+def _thresholds(weights: ArrayLike | Sequence[float | int], num_kernels: int) -> Any:
     """Where in [0, 1) one kernel ends and the next begins; in float64 unless traced."""
     xp: Any = np if is_concrete(weights) else jnp
     array = xp.asarray(weights)

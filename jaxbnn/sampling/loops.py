@@ -245,27 +245,28 @@ def adapt_chains(
     update = adapt.update if adapt.is_pooled else jax.vmap(adapt.update, (0, None, 0, 0))
 
     def step_chain(rng_key, state, parameters):
-        return make(parameters, data).step(rng_key, state)
+        state, info = make(parameters, data).step(rng_key, state)
+        return state, info, rate_of(info)
 
     def refresh_chain(rng_key, state, parameters):
         kernel = make(parameters, data)
         return adapt.refresh(kernel, state, state.position, rng_key)
 
-    step, (_, info_shape) = _trace_once(jax.vmap(step_chain), keys, states, parameters)
+    step, (_, info_shape, rate_shape) = _trace_once(jax.vmap(step_chain), keys, states, parameters)
     example = jax.eval_shape(jax.vmap(lambda s, i: look(options, s, i)), states, info_shape).reduced
 
     def body(i, carry):
         states, adaptation, parameters, rate_sum = carry
         counter = _counter(start, i)
         rng_keys = jax.vmap(step_key, (0, None))(keys, counter)
-        states, infos = step(rng_keys, states, parameters)
+        states, infos, rates = step(rng_keys, states, parameters)
         adaptation, parameters = update(adaptation, counter, states, infos)
         if adapt.refresh is not None:
             refresh_keys = jax.vmap(step_key, (0, None))(rng_keys, jnp.uint32(REFRESH_COUNTER))
             states = jax.vmap(refresh_chain)(refresh_keys, states, parameters)
-        rate_sum = _add_rate(rate_sum, jax.vmap(rate_of)(infos))
+        rate_sum = _add_rate(rate_sum, rates)
         return states, adaptation, parameters, rate_sum
 
-    rate_sum = _zeros(jax.eval_shape(jax.vmap(rate_of), info_shape))
+    rate_sum = _zeros(rate_shape)
     carry = (states, adaptation, parameters, rate_sum)
     return (*jax.lax.fori_loop(0, count, body, carry), _zeros(example))

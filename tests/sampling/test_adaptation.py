@@ -1,0 +1,276 @@
+"""Adaptation reaches its target, follows a changing one, and ends before the first draw."""
+
+import functools
+from typing import NamedTuple
+
+import blackjax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from blackjax.base import SamplingAlgorithm
+from scipy.special import erf
+
+import jaxbnn
+from tests.kit.dkw import distance_to_cdf, threshold
+from tests.sampling.tiny import walk
+
+KEY = jax.random.key(21)
+SCALES = np.array([0.1, 1.0, 1.0, 10.0], np.float32)
+THIRD_PARTY = pytest.mark.third_party(reason="BlackJAX's adaptation promotes dtypes")
+
+
+def random_walk(parameters, data):
+    scale = parameters["scale"]
+    return walk(lambda x: -0.5 * jnp.sum((x / scale) ** 2), parameters["step_size"])
+
+
+def mala(parameters, data):
+    scale = parameters["scale"]
+    return blackjax.mala(lambda x: -0.5 * jnp.sum((x / scale) ** 2), parameters["step_size"])
+
+
+class ShownInfo(NamedTuple):
+    acceptance_rate: jax.Array
+    step_size: jax.Array
+
+
+def shown(make_kernel):
+    """Let the Info say with which step size the kernel ran."""
+
+    def make(parameters, data):
+        kernel = make_kernel(parameters, data)
+
+        def step(rng_key, state):
+            state, info = kernel.step(rng_key, state)
+            return state, ShownInfo(info.acceptance_rate, parameters["step_size"])
+
+        return SamplingAlgorithm(kernel.init, step)
+
+    return make
+
+
+KERNELS = {"random walk": (shown(random_walk), 0.234, 1), "mala": (shown(mala), 0.574, 2)}
+
+
+@functools.cache
+def adapted(name, is_pooled):
+    make_kernel, target, _ = KERNELS[name]
+    scales = np.ones(4, np.float32) if is_pooled else SCALES
+    starts = np.full((4, 5), 0.3, np.float32) * scales[:, None]
+    return jaxbnn.sample(
+        KEY,
+        make_kernel,
+        starts,
+        1500,
+        parameters={"step_size": np.float32(0.01), "scale": scales},
+        num_warmup=1500,
+        adapt=jaxbnn.dual_averaging(target, is_pooled=is_pooled),
+        progress=False,
+    )
+
+
+BOTH = pytest.mark.parametrize("is_pooled", [True, False], ids=["pooled", "per chain"])
+EACH = pytest.mark.parametrize("name", KERNELS)
+
+
+@THIRD_PARTY
+@EACH
+@BOTH
+def test_dual_averaging_reaches_the_target(name, is_pooled):
+    draws = adapted(name, is_pooled)
+    _, target, power = KERNELS[name]
+    rates, step_sizes = draws.acceptance_rate, draws.parameters["step_size"]
+    if is_pooled:
+        assert rates.mean() == pytest.approx(target, abs=0.04)
+        assert len(set(step_sizes.tolist())) == 1
+    else:
+        np.testing.assert_allclose(rates, target, atol=0.08)
+        # The step size (MALA's is a variance) goes with the chain's own scale.
+        np.testing.assert_allclose(step_sizes / step_sizes[1], SCALES**power, rtol=0.5)
+    assert draws.parameters["scale"].tolist() == (np.ones(4) if is_pooled else SCALES).tolist()
+
+
+@THIRD_PARTY
+@EACH
+@BOTH
+def test_parameters_are_frozen_while_sampling(name, is_pooled):
+    draws = adapted(name, is_pooled)
+    used = draws.infos.step_size
+    np.testing.assert_array_equal(used, np.broadcast_to(used[:, :1], used.shape))
+    np.testing.assert_array_equal(used[:, 0], draws.parameters["step_size"])
+    assert draws.parameters["step_size"].dtype == np.float32
+
+
+@THIRD_PARTY
+def test_a_rate_that_is_nan_shrinks_the_step_size():
+    # All proposals but tiny ones leave the domain: their rate must count as 0.
+    def make_kernel(parameters, data):
+        kernel = walk(lambda x: jnp.sum(0 * x), parameters["step_size"])
+
+        def step(rng_key, state):
+            state, info = kernel.step(rng_key, state)
+            rate = jnp.where(parameters["step_size"] > 0.1, jnp.nan, info.acceptance_rate)
+            return state, ShownInfo(rate, parameters["step_size"])
+
+        return SamplingAlgorithm(kernel.init, step)
+
+    draws = jaxbnn.sample(
+        KEY, make_kernel, np.zeros((2, 1), np.float32), 5, parameters={"step_size": 10.0},
+        num_warmup=1000, adapt=jaxbnn.dual_averaging(0.5), progress=False,
+    )  # fmt: skip
+    assert (draws.parameters["step_size"] > 0.01).all()
+    assert (draws.parameters["step_size"] < 1).all()
+
+
+@THIRD_PARTY
+@pytest.mark.parametrize("kernel", ["hmc", pytest.param("nuts", marks=pytest.mark.long)])
+def test_window_adaptation_learns_scales(kernel):
+    scales = np.array([0.1, 1.0, 10.0], np.float32)
+
+    def make_kernel(parameters, data):
+        log_density = lambda x: -0.5 * jnp.sum((x / data) ** 2)  # noqa: E731
+        arguments = (log_density, parameters["step_size"], parameters["inverse_mass_matrix"])
+        if kernel == "hmc":
+            return blackjax.hmc(*arguments, num_integration_steps=6)
+        return blackjax.nuts(*arguments, max_num_doublings=5)
+
+    parameters = {"step_size": 0.1, "inverse_mass_matrix": np.ones((2, 3), np.float32)}
+    draws = jaxbnn.sample(
+        KEY, make_kernel, np.ones((2, 3), np.float32), 300, parameters=parameters, data=scales,
+        num_warmup=600, adapt=jaxbnn.window_adaptation(600), progress=False,
+    )  # fmt: skip
+    learned = np.asarray(draws.parameters["inverse_mass_matrix"])
+    assert learned.shape == (2, 3)
+    # A variance from 300 draws or more of a good sampler; 2.5 is far beyond its error.
+    ratio = learned / scales**2
+    assert (ratio > 1 / 2.5).all(), learned
+    assert (ratio < 2.5).all(), learned
+    np.testing.assert_allclose(draws.acceptance_rate, 0.8, atol=0.15)
+    np.testing.assert_allclose(draws.positions.std((0, 1)), scales, rtol=0.35)
+    assert draws.parameters["step_size"].shape == (2,)
+    if kernel == "nuts":
+        assert draws.infos.num_integration_steps.shape == (2, 300)
+        assert draws.infos.is_divergent.dtype == bool
+        assert draws.infos.momentum is None  # a vector
+    assert jaxbnn.window_adaptation(50) is jaxbnn.window_adaptation(50)
+
+
+class Still(NamedTuple):
+    position: jax.Array
+    log_density: jax.Array
+
+
+def still(parameters, data):
+    """Never moves, keeps its cache, and says which variance it ran with."""
+
+    def init(position, rng_key=None):
+        return Still(position, -0.5 * jnp.sum(position**2) / parameters["variance"])
+
+    def step(rng_key, state):
+        return state, ShownInfo(jnp.ones(()), parameters["variance"])
+
+    return SamplingAlgorithm(init, step)
+
+
+def test_a_schedule_is_followed_and_its_last_values_stay():
+    values = lambda t: {"variance": 1.0 / (1.0 + t.astype(jnp.float32))}  # noqa: E731
+    options = {"parameters": {"variance": 7.0}, "adapt": jaxbnn.schedule(values)}
+    draws = jaxbnn.sample(
+        KEY, still, np.ones((2, 1), np.float32), 4, num_warmup=10, progress=False, **options
+    )
+    np.testing.assert_allclose(draws.infos.step_size, 0.1, rtol=1e-6)
+    np.testing.assert_allclose(draws.parameters["variance"], 0.1, rtol=1e-6)
+
+    def summing(parameters, data):
+        def step(rng_key, state):
+            return state._replace(log_density=state.log_density + parameters["variance"]), None
+
+        return SamplingAlgorithm(lambda x, rng_key=None: Still(x, jnp.zeros(())), step)
+
+    draws = jaxbnn.sample(
+        KEY, summing, np.ones((2, 1), np.float32), 1, num_warmup=10, progress=False, **options
+    )
+    # Step 0 runs with what was given, step t + 1 with function(t).
+    expected = 7 + sum(1 / (1 + t) for t in range(10))
+    np.testing.assert_allclose(draws.final_state.log_density, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("refresh", [jaxbnn.refresh, None])
+def test_refresh_makes_caches_current(refresh):
+    starts = np.array([[1.0], [3.0]], np.float32)
+    draws = jaxbnn.sample(
+        KEY, still, starts, 1, parameters={"variance": 100.0}, num_warmup=70, progress=False,
+        adapt=jaxbnn.schedule(
+            lambda t: {"variance": jnp.where(t < 60, 10.0, 4.0)}, refresh=refresh
+        ),
+    )  # fmt: skip
+    variance = 100 if refresh is None else 4
+    np.testing.assert_allclose(
+        draws.final_state.log_density, -0.5 * starts[:, 0] ** 2 / variance, rtol=1e-6
+    )
+
+
+def test_an_annealed_target_is_biased_without_refresh_and_right_with_it():
+    # Exact draws of N(0, 1) stand still while the variance is annealed from 1/4 to 1; the one
+    # step that follows keeps their distribution unless it trusts the old log densities.
+    n = 50_000
+    starts = np.random.default_rng(2).standard_normal((n, 1)).astype(np.float32)
+
+    def make_kernel(parameters, data):
+        variance = parameters["variance"]
+        return walk(lambda x: -0.5 * jnp.sum(x**2) / variance, parameters["stride"])
+
+    def distance(refresh):
+        values = lambda t: {"variance": 1.0, "stride": 1.0}  # noqa: E731
+        draws = jaxbnn.sample(
+            KEY, make_kernel, starts, 1, num_warmup=1, progress=False,
+            parameters={"variance": 0.25, "stride": 0.0},
+            adapt=jaxbnn.schedule(values, refresh=refresh),
+        )  # fmt: skip
+        x = np.abs(draws.positions[:, 0, 0].astype(np.float64))
+        return distance_to_cdf(x, lambda v: erf(v / np.sqrt(2)))
+
+    assert distance(jaxbnn.refresh) < threshold(n)  # false alarm 1e-6
+    assert distance(None) > 3 * threshold(n)
+
+
+def test_a_custom_adaptation_of_one_chain_or_of_all():
+    def count(is_pooled):
+        def update(a, step, state, info):
+            assert info.acceptance_rate.ndim == is_pooled
+            assert state.position.ndim == 1 + is_pooled
+            return a + 1, {"variance": a + 1}
+
+        return jaxbnn.Adaptation(
+            lambda parameters: jnp.zeros_like(parameters["variance"]),
+            update,
+            lambda a: {"variance": 100 * a},
+            is_pooled,
+        )
+
+    for is_pooled in (False, True):
+        draws = jaxbnn.sample(
+            KEY, still, np.ones((2, 1), np.float32), 3, parameters={"variance": 1.0},
+            num_warmup=5, adapt=count(is_pooled), progress=False,
+        )  # fmt: skip
+        assert draws.parameters["variance"].tolist() == [500, 500]
+        assert (draws.infos.step_size == 500).all()
+
+
+def test_a_data_set_a_chain():
+    data = np.arange(6, dtype=np.float32).reshape(3, 2)
+
+    def make_kernel(parameters, data):
+        return walk(lambda x: -0.5 * jnp.sum((x - parameters["y"]) ** 2) - data * 0, 0.7)
+
+    def run(y):
+        starts = np.zeros((3, 2), np.float32)
+        options = {"parameters": {"y": y}, "data": np.float32(1), "progress": False}
+        return jaxbnn.sample(KEY, make_kernel, starts, 40, **options).positions
+
+    together = run(data)
+    for c in range(3):
+        alone = run(np.broadcast_to(data[c], (3, 2)))
+        np.testing.assert_allclose(together[c], alone[c], rtol=1e-5, atol=1e-6)
+    assert np.abs(together[0] - together[2]).max() > 1
