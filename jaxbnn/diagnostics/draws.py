@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, PyTree, Shaped
 
 # A block's draws are at most 1/16 of this; sorting and transforming them takes several copies.
 _WORKSPACE_BYTES = 2**28
+_LONG_COORDINATE = 2**16
 
 
 def check_draws(
@@ -105,11 +106,18 @@ def _map_blocks(diagnostic, options, draws):
     # The last block is moved back to end with the last coordinate, so that all are equal.
     starts = np.minimum(np.arange(0, count, block), count - block)
 
+    def one_coordinate(x):
+        return diagnostic(x, *options)
+
     def one_block(start):
         part = jax.lax.dynamic_slice_in_dim(flat, start, block, axis=2)
         part = jnp.moveaxis(part, 2, 0).astype(dtype)
         has_nan = jnp.isnan(part).any(axis=(1, 2))
-        values = jax.vmap(lambda x: diagnostic(x, *options))(part)
+        # Long coordinates fill the processor by themselves, and gather faster one at a time.
+        if chains * length >= _LONG_COORDINATE:
+            values = jax.lax.map(one_coordinate, part)
+        else:
+            values = jax.vmap(one_coordinate)(part)
 
         def mark(value):
             return jnp.where(has_nan.reshape(block, *(1,) * (value.ndim - 1)), jnp.nan, value)

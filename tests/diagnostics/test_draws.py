@@ -118,7 +118,7 @@ def test_inside_jit(rng):
 
 
 def test_memory_for_many_coordinates():
-    # 1.8 GB of draws; the work arrays beside them stay below 0.7 GB.
+    # 1.8 GB of draws; the work arrays beside them stay below 0.3 GB.
     draws = jax.ShapeDtypeStruct((10, 100_000, 450), jnp.float32)
     compiled = draws_module._map_blocks.lower(_statistics, (), draws).compile()
-    assert compiled.memory_analysis().temp_size_in_bytes < 7e8
+    assert compiled.memory_analysis().temp_size_in_bytes < 3e8
