@@ -83,10 +83,10 @@ def marginal_conditional(
     >>> network = mlp((1, 8, 1), "tanh", parametrisation="ntk")
     >>> x = jnp.array([[-1.0], [0.5], [1.0]])
     >>> marginal = marginal_conditional(network, x, jnp.array([0.3, -0.2, 0.1]), 0.1)
-    >>> *inner, _ = init(jax.random.key(0), network)
-    >>> marginal.log_likelihood(tuple(inner)).shape
+    >>> inner = init(jax.random.key(0), network)[:-1]
+    >>> jax.jit(marginal.log_likelihood)(inner).shape  # for a kernel: pcn(..., 0.1)
     (3,)
-    >>> marginal.draw_read_out(jax.random.key(1), tuple(inner))[-1]["w"].shape
+    >>> jax.jit(marginal.draw_read_out)(jax.random.key(1), inner)[-1]["w"].shape
     (8, 1)
     """
     return MarginalConditional(reparametrise(network, x, y, noise_scale, form=form))
@@ -125,7 +125,7 @@ def with_read_out(kernel: SamplingAlgorithm, marginal: MarginalConditional) -> S
     >>> marginal = marginal_conditional(network, jnp.ones((3, 1)), jnp.zeros(3), 0.1)
     >>> kernel = with_read_out(pcn(marginal.log_likelihood, 0.5), marginal)
     >>> state = kernel.init(init(jax.random.key(0), network))
-    >>> state, info = kernel.step(jax.random.key(1), state)
+    >>> state, info = jax.jit(kernel.step)(jax.random.key(1), state)
     >>> state.position[-1]["w"].shape
     (8, 1)
     """

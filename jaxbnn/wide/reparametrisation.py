@@ -184,8 +184,8 @@ def reparametrise(
     'data'
     >>> kernel = pcn(posterior.log_likelihood, 0.3)
     >>> state = kernel.init(init(jax.random.key(0), network))
-    >>> state, info = kernel.step(jax.random.key(1), state)
-    >>> posterior.predict(state.position, x).shape
+    >>> state, info = jax.jit(kernel.step)(jax.random.key(1), state)
+    >>> jax.jit(posterior.predict)(state.position, x).shape
     (3, 1)
     """
     check_network(network)

@@ -22,16 +22,26 @@ NOISE_SCALE = 0.4
 PHI = init(jax.random.key(5), NETWORK)
 
 
+def design():
+    """Return Psi at PHI in float64."""
+    compute = jax.jit(lambda phi: design_matrix(NETWORK, phi, X), compiler_options=QUICK)
+    return np.asarray(compute(PHI), np.float64)
+
+
 @pytest.fixture(scope="module")
 def marginal():
     return wide.marginal_conditional(NETWORK, X, Y, NOISE_SCALE)
 
 
 def test_log_likelihood_is_that_of_the_whole(marginal):
-    psi = np.asarray(design_matrix(NETWORK, PHI, X), np.float64)
-    found = marginal.log_likelihood(PHI[:-1])
-    np.testing.assert_array_equal(found, marginal.joint.log_likelihood(PHI))
-    assert float(found.sum()) == pytest.approx(log_marginal(psi, Y, NOISE_SCALE), abs=1e-4)
+    psi = design()
+    both = jax.jit(
+        lambda phi: (marginal.log_likelihood(phi[:-1]), marginal.joint.log_likelihood(phi)),
+        compiler_options=QUICK,
+    )
+    found, whole = both(PHI)
+    np.testing.assert_array_equal(found, whole)
+    assert float(np.sum(found)) == pytest.approx(log_marginal(psi, Y, NOISE_SCALE), abs=1e-4)
 
 
 def test_read_outs_have_their_conditional_law(marginal):
@@ -44,7 +54,7 @@ def test_read_outs_have_their_conditional_law(marginal):
     np.testing.assert_array_equal(inner[0]["w"][7], PHI[0]["w"])
     draws = np.concatenate([read_out["w"], read_out["b"][:, None]], axis=1).astype(np.float64)
 
-    psi = np.asarray(design_matrix(NETWORK, PHI, X), np.float64)
+    psi = design()
     covariance, mean = posterior_of_read_out(psi, Y, NOISE_SCALE)
     root = np.linalg.inv(np.linalg.cholesky(covariance))
     # Columns of white noise, independent of each other: 8 means and 36 second moments.
