@@ -52,12 +52,12 @@ def read_out_layer(network: Network) -> Dense:
     return layer
 
 
-def stack_read_out(params: dict[str, Array]) -> Float[Array, "p k"]:
-    """Return the read-out's parameters as one matrix, the bias below the weights.
+def stack_weights(params: dict[str, Array]) -> Float[Array, "p k"]:
+    """Return the parameters of a Dense as one matrix, the bias below the weights.
 
     Examples
     --------
-    >>> stack_read_out({"w": jnp.ones((3, 2)), "b": jnp.zeros(2)}).shape
+    >>> stack_weights({"w": jnp.ones((3, 2)), "b": jnp.zeros(2)}).shape
     (4, 2)
     """
     if "b" not in params:
@@ -66,7 +66,7 @@ def stack_read_out(params: dict[str, Array]) -> Float[Array, "p k"]:
 
 
 def unstack_read_out(theta: Float[Array, "p k"], network: Network) -> dict[str, Array]:
-    """Return the inverse of `stack_read_out`.
+    """Return the read-out's parameters of one matrix, the inverse of `stack_weights`.
 
     Examples
     --------

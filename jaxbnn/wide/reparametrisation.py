@@ -20,7 +20,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree, Shaped
 
 from jaxbnn.networks import Network, apply, layer_shapes
 from jaxbnn.numerics import sum_of_differences
-from jaxbnn.wide.design import design_matrix, read_out_layer, stack_read_out, unstack_read_out
+from jaxbnn.wide.design import design_matrix, read_out_layer, stack_weights, unstack_read_out
 from jaxbnn.wide.door import check_network, check_noise_scale, checked_data
 from jaxbnn.wide.linear_model import (
     Form,
@@ -117,7 +117,7 @@ class Reparametrisation:
 
     def _with_read_out(self, params: PyTree, move) -> PyTree:
         psi = design_matrix(self.network, params, self.x)
-        read_out = stack_read_out(params[-1])
+        read_out = stack_weights(params[-1])
         moved = move(read_out, psi, self.y, self._sigma(psi), self.form)
         return (*params[:-1], unstack_read_out(moved, self.network))
 
@@ -142,7 +142,8 @@ def reparametrise(
     ----------
     network
         In the ntk parametrisation, of any depth, with a Dense as its last layer. phi is a PyTree
-        like its parameters; `networks.init` draws one from N(0, I).
+        like its parameters; `networks.init` draws one from N(0, I). With few data in many
+        dimensions, `reduce_inputs` makes a smaller network with the same posterior.
     x, y
         Data of shapes (n, *input_shape) and (n, k), or (n,) for one output.
     noise_scale
@@ -201,5 +202,5 @@ def reparametrise(
 
 
 def _num_features(network: Network) -> int:
-    from_layers = (network.input_shape, *layer_shapes(network))[-2]
-    return from_layers[0] + read_out_layer(network).bias
+    (num_inputs,) = (network.input_shape, *layer_shapes(network))[-2]
+    return num_inputs + read_out_layer(network).bias

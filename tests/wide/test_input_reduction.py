@@ -1,0 +1,172 @@
+"""A chain on reduced inputs, filled in, has the joint law of the unreduced chain."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxbnn
+from jaxbnn import wide
+from jaxbnn.networks import Activation, Dense, Network, init, mlp
+from jaxbnn.wide import count_accepted, reduce_inputs
+from tests.kit import both_sizes
+from tests.kit.dkw import compare
+from tests.kit.sizes import QUICK
+
+NETWORK = Network(
+    (
+        Dense(2, weight_scale=1.5, bias_scale=0.5),
+        Activation("tanh"),
+        Dense(1, weight_scale=2.0, bias_scale=0.5),
+    ),
+    (3,),
+    "ntk",
+)
+X = np.array([[1.0, -0.5, 0.3], [0.2, 1.2, -1.0]], "f4")
+Y = np.array([[1.0], [-1.5]], "f4")
+NOISE_SCALE, BETA, LAG = 0.3, 0.5, 10
+BATCH = 20_000
+REDUCTION = reduce_inputs(NETWORK, X)
+# What the likelihood sees of the first layer, and what it does not.
+SEEN = np.asarray(REDUCTION.basis)
+UNSEEN = np.linalg.svd(SEEN, full_matrices=True)[0][:, SEEN.shape[1] :]
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("n", [2, 7])
+def test_the_reduced_network_is_the_same_function(n, rng):
+    x = rng.standard_normal((n, 3))
+    reduction = reduce_inputs(NETWORK, x)
+    params = init(jax.random.key(0), NETWORK)
+    r = min(n, 4)
+    assert reduction.network.input_shape == (r,)
+    np.testing.assert_allclose(reduction.basis.T @ reduction.basis, np.eye(r), atol=1e-12)
+    reduced = reduction.reduce(params)
+    outputs = NETWORK.apply(params, x)
+    np.testing.assert_allclose(reduction.network.apply(reduced, reduction.x), outputs, atol=1e-12)
+    restored = reduction.restore(reduced, jnp.asarray(rng.standard_normal((4, 2))))
+    np.testing.assert_allclose(NETWORK.apply(restored, x), outputs, atol=1e-12)
+    # Its own noise brings all of it back.
+    own = jnp.concatenate([params[0]["w"], params[0]["b"][None]])
+    back = reduction.restore(reduced, own)
+    np.testing.assert_allclose(back[0]["w"], params[0]["w"], atol=1e-12)
+    np.testing.assert_allclose(back[0]["b"], params[0]["b"], atol=1e-12)
+
+
+def statistics(weights, accepted):
+    """Test functions of draws 0, 1 and 10 of one chain: joint in time, seen and unseen."""
+    v = jnp.concatenate([weights[0]["w"], weights[0]["b"][:, None]], axis=1)
+    seen = jnp.einsum("pr,tph->trh", SEEN, v)[:, 0, 0]
+    unseen = jnp.einsum("pr,tph->trh", UNSEEN, v)
+    a, b = unseen[:, 0, 0], unseen[:, 1, 1]
+    new = jnp.array([[0.5, 0.5, -1.0]], v.dtype)
+    prediction = jax.vmap(lambda w: NETWORK.apply(w, new)[0, 0])(weights)
+    return {
+        "unseen": a[-1],
+        "lag 1": a[0] * a[1],
+        "lag 10": a[0] * a[-1],
+        "increment": a[1] - a[0],
+        "increment of 10": b[-1] - b[0],
+        "across units": a[0] * b[-1],
+        "with the seen": (a[1] - a[0]) * (seen[1] - seen[0]),
+        "moved, seen or not": jnp.abs(a[1] - a[0]) + jnp.abs(seen[1] - seen[0]),
+        "prediction": prediction[-1],
+        "prediction, lag 1": prediction[1] - prediction[0],
+        "prediction, lag 10": prediction[-1] - prediction[0],
+    }
+
+
+def trajectory(key, network, x, start):
+    """Run pCN on phi; positions and counts after each of 11 steps."""
+    posterior = wide.reparametrise(network, x, Y, NOISE_SCALE)
+    kernel = count_accepted(jaxbnn.pcn(posterior.log_likelihood, BETA))
+
+    def step(state, i):
+        state = kernel.step(jax.random.fold_in(key, i), state)[0]
+        return state, (posterior.to_weights(state.position), state.accepted)
+
+    steps = jnp.arange(LAG + 1, dtype=jnp.uint32)
+    return jax.lax.scan(step, kernel.init(start), steps)[1]
+
+
+def unreduced(key):
+    key_start, key_steps = jax.random.split(key)
+    return statistics(*trajectory(key_steps, NETWORK, X, init(key_start, NETWORK)))
+
+
+def filled_in(key, counts=lambda accepted: accepted):
+    key_start, key_steps, key_fill = jax.random.split(key, 3)
+    start = init(key_start, REDUCTION.network)
+    positions, accepted = trajectory(key_steps, REDUCTION.network, REDUCTION.x, start)
+    weights = REDUCTION.fill_in(key_fill, positions, counts(accepted), BETA)
+    return statistics(weights, accepted)
+
+
+def every_step(accepted):
+    """Defect: the unseen part moves when the proposal is rejected as well."""
+    return jnp.arange(len(accepted), dtype=accepted.dtype)
+
+
+def independent(accepted):
+    """Defect: a fresh unseen part for each draw, right in its marginals."""
+    return 1000 * every_step(accepted)
+
+
+def frozen(accepted):
+    """Defect: the unseen part never moves."""
+    return jnp.zeros_like(accepted)
+
+
+def run(function, seed, num_chains):
+    """Run independent chains, a batch at a time."""
+    keys = jax.random.split(jax.random.key(seed), (num_chains // BATCH, BATCH))
+    values = jax.jit(lambda keys: jax.lax.map(jax.vmap(function), keys), compiler_options=QUICK)(
+        keys
+    )
+    return jax.tree.map(lambda leaf: np.asarray(leaf).ravel(), values)
+
+
+@both_sizes(short=BATCH)
+def test_joint_law(num_chains):
+    num_chains = num_chains or 1_200_000
+
+    def ours(key):
+        return {"right": filled_in(key)} | {
+            defect.__name__: filled_in(key, defect) for defect in (every_step, independent, frozen)
+        }
+
+    with jax.debug_key_reuse(False):  # the same chain is filled in rightly and wrongly
+        found = run(ours, 0, num_chains)
+    reference = run(unreduced, 1, num_chains)
+    results = {name: compare(values, reference, {}, moved=1.0) for name, values in found.items()}
+    right = results.pop("right")
+    assert right.passes, str(right)
+    for name, result in results.items():
+        assert not result.passes, f"{name} was not found: {result}"
+
+
+def test_chains_that_never_move_or_always_draw_anew():
+    start = REDUCTION.reduce(init(jax.random.key(0), NETWORK))
+    positions = jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), start)
+    for beta, accepted, same in ((1.0, [5, 5, 6], False), (0.5, [2, 2, 2], True)):
+        weights = REDUCTION.fill_in(
+            jax.random.key(1), positions, np.array(accepted, np.int32), beta
+        )
+        w = np.asarray(weights[0]["w"])
+        np.testing.assert_array_equal(w[0], w[1])
+        assert np.isfinite(w).all()
+        assert np.array_equal(w[1], w[2]) == same
+
+
+@pytest.mark.parametrize(
+    ("network", "x", "message"),
+    [
+        (mlp((3, 2, 1)), X, "give it parametrisation='ntk'"),
+        (mlp((3, 1), parametrisation="ntk"), X, "not the read-out"),
+        (NETWORK, X[:, :2], r"shape \(n, 3\), n > 0, but has \(2, 2\)"),
+        (NETWORK, np.nan * X, r"x holds nan at index \(0, 0\)"),
+    ],
+)
+def test_bad_input(network, x, message):
+    with pytest.raises(ValueError, match=message):
+        reduce_inputs(network, x)
