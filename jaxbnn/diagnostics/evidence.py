@@ -6,6 +6,7 @@ those of the sum over the rungs of each estimator's first-order terms, a series 
 know its autocorrelation, the disagreement of chains, and that swaps correlate the rungs.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -73,21 +74,7 @@ def thermodynamic_integration(
     check_finite(
         "log_likelihoods", draws, f"{name} averages them; bennett_acceptance_ratio takes -inf"
     )
-    right, left = jnp.pad(steps, (0, 1))[None, None], jnp.pad(steps, (1, 0))[None, None]
-    weights = (left + right) / 2
-    mean = jnp.mean(draws, axis=(0, 1), keepdims=True)
-    away = draws - mean
-    # The second pass removes the rounding error of a long float32 sum.
-    rest = jnp.mean(away, axis=(0, 1), keepdims=True)
-    mean, away = mean + rest, away - rest
-    estimate = jnp.sum(weights * mean)
-    series = jnp.sum(weights * away, axis=2)
-    if corrected:
-        squares = jnp.square(away)
-        variance = jnp.mean(squares, axis=(0, 1), keepdims=True)
-        curvature = (jnp.square(left) - jnp.square(right)) / 12
-        estimate = estimate - jnp.sum(curvature * variance)
-        series = series - jnp.sum(curvature * (squares - variance), axis=2)
+    estimate, series = _integrate(draws, steps, corrected)
     return Evidence(estimate, mcse(series))
 
 
@@ -133,6 +120,55 @@ def bennett_acceptance_ratio(
             "log_likelihoods holds NaN or +inf; look for the draw at which the log likelihood "
             "fails, and leave its chain out."
         )
+    estimate, series = _bennett(draws, steps)
+    return Evidence(estimate, mcse(series))
+
+
+def _check_ladder(
+    name: str, log_likelihoods: ArrayLike, temperatures: ArrayLike | Sequence[float]
+) -> tuple[Float[Array, "chain draw rung"], Float[Array, " step"]]:
+    """Return the draws and the steps between temperatures, or raise one clear sentence."""
+    draws = check_draws(name, log_likelihoods, min_draws=4)
+    if draws.ndim != 3 or np.shape(temperatures) != draws.shape[2:] or draws.shape[2] < 2:
+        raise ValueError(
+            f"{name} needs log_likelihoods (chain, draw, rung) and one temperature for each of at "
+            f"least two rungs, but the shapes are {draws.shape} and {np.shape(temperatures)}."
+        )
+    if is_concrete(temperatures):
+        ladder = np.asarray(temperatures)
+        if ladder[0] != 0 or ladder[-1] != 1 or (np.diff(ladder) < 0).any():
+            raise ValueError(
+                f"{name} needs temperatures that run from 0 to 1 and never decrease, but they are "
+                f"{ladder.tolist()}; without rung 0, the prior, the evidence has no reference."
+            )
+    dtype = float_dtype(draws.dtype)
+    return draws.astype(dtype), jnp.diff(jnp.asarray(temperatures, dtype))
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _integrate(draws, steps, corrected):
+    """Return the integral and its first-order terms, (chain, draw)."""
+    right, left = jnp.pad(steps, (0, 1))[None, None], jnp.pad(steps, (1, 0))[None, None]
+    weights = (left + right) / 2
+    mean = jnp.mean(draws, axis=(0, 1), keepdims=True)
+    away = draws - mean
+    # The second pass removes the rounding error of a long float32 sum.
+    rest = jnp.mean(away, axis=(0, 1), keepdims=True)
+    mean, away = mean + rest, away - rest
+    estimate = jnp.sum(weights * mean)
+    series = jnp.sum(weights * away, axis=2)
+    if corrected:
+        squares = jnp.square(away)
+        variance = jnp.mean(squares, axis=(0, 1), keepdims=True)
+        curvature = (jnp.square(left) - jnp.square(right)) / 12
+        estimate = estimate - jnp.sum(curvature * variance)
+        series = series - jnp.sum(curvature * (squares - variance), axis=2)
+    return estimate, series
+
+
+@jax.jit
+def _bennett(draws, steps):
+    """Return the sum of c over neighbours and its first-order terms, (chain, draw)."""
     steps = steps[None, None]
     low = jnp.where(steps > 0, steps * draws[..., :-1], 0)
     high = jnp.where(steps > 0, steps * draws[..., 1:], 0)
@@ -159,25 +195,4 @@ def bennett_acceptance_ratio(
         return jnp.mean(chance * (1 - chance), axis=(0, 1), keepdims=True)
 
     series = jnp.sum(imbalance(c) / (slope(low) + slope(high)), axis=2)
-    return Evidence(jnp.sum(c), mcse(series))
-
-
-def _check_ladder(
-    name: str, log_likelihoods: ArrayLike, temperatures: ArrayLike | Sequence[float]
-) -> tuple[Float[Array, "chain draw rung"], Float[Array, " step"]]:
-    """Return the draws and the steps between temperatures, or raise one clear sentence."""
-    draws = check_draws(name, log_likelihoods, min_draws=4)
-    if draws.ndim != 3 or np.shape(temperatures) != draws.shape[2:] or draws.shape[2] < 2:
-        raise ValueError(
-            f"{name} needs log_likelihoods (chain, draw, rung) and one temperature for each of at "
-            f"least two rungs, but the shapes are {draws.shape} and {np.shape(temperatures)}."
-        )
-    if is_concrete(temperatures):
-        ladder = np.asarray(temperatures)
-        if ladder[0] != 0 or ladder[-1] != 1 or (np.diff(ladder) < 0).any():
-            raise ValueError(
-                f"{name} needs temperatures that run from 0 to 1 and never decrease, but they are "
-                f"{ladder.tolist()}; without rung 0, the prior, the evidence has no reference."
-            )
-    dtype = float_dtype(draws.dtype)
-    return draws.astype(dtype), jnp.diff(jnp.asarray(temperatures, dtype))
+    return jnp.sum(c), series

@@ -185,7 +185,8 @@ def power_posterior(
     ...     return blackjax.mala(log_density, step_size)
     >>> kernel = power_posterior(kernel_at, log_prior, log_likelihood, [0.0, 0.1, 1.0],
     ...                          parameters=jnp.array([1.0, 0.3, 0.02]), swap="even_odd")
-    >>> state, info = kernel.step(jax.random.key(0), kernel.init(jnp.array(1.0)))
+    >>> state = jax.jit(kernel.init)(jnp.array(1.0))
+    >>> state, info = jax.jit(kernel.step)(jax.random.key(0), state)
     >>> state.position.shape, state.replicas.shape, info.log_likelihood.shape
     ((), (3,), (3,))
     """
