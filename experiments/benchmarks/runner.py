@@ -51,7 +51,8 @@ def run(
     cases += [("Iris", _iris_density, chains, iris_steps) for chains in (1, 4)]
     for name, density, chains, total in cases:
         setting = f"{name} MALA, {chains} chain{'s' * (chains > 1)}"
-        rows += _compare(setting, *density(), chains, total // chains, num_pairs)
+        posterior, step_size = density()
+        rows += _compare(setting, posterior, step_size, chains, total // chains, num_pairs)
     print(f"{os.cpu_count()} cores, {jax.devices()[0].device_kind}, float32")
     return rows
 

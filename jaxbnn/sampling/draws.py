@@ -32,7 +32,7 @@ class Draws(NamedTuple):
     Attributes
     ----------
     positions
-        What `collect` chose to keep of each draw (None where nothing is kept).
+        What `collect` chose to keep of each draw; None, as `infos`, where nothing is kept.
     infos
         The kernel's Info at each draw; fields that are not one number a step are None.
     reduced

@@ -85,14 +85,17 @@ def rate_of(info: Any) -> Array | None:
 
 def look(options: Options, state: Any, info: Any) -> _Seen:
     """Collect what the run keeps and what its reducers want to see."""
-    collected = None if options.collect is None else options.collect(state, info)
-    if any(_is_key(leaf) for leaf in jax.tree.leaves(collected)):
+    collect = options.collect
+    collected = state.position if collect is None else collect(state, info)
+    if collect is not None and any(_is_key(leaf) for leaf in jax.tree.leaves(collected)):
         raise ValueError("collect returns a PRNG key, which NumPy cannot hold; leave it out.")
     reduced = tuple(
         collected if reducer.collect is None else reducer.collect(state, info)
         for reducer in options.reduce
     )
     as_array = lambda tree: jax.tree.map(jnp.asarray, tree)  # noqa: E731
+    if collect is None:
+        return _Seen(None, None, rate_of(info), as_array(reduced))
     return _Seen(as_array(collected), scalars(info), rate_of(info), as_array(reduced))
 
 
@@ -164,7 +167,7 @@ def sample_chain(
             reducer.update(r, x) if reducer.every_step else r
             for reducer, r, x in zip(options.reduce, reducers, seen.reduced, strict=True)
         )
-        if options.is_thinned:
+        if rate_sum is not None:
             rate_sum = _add_rate(rate_sum, seen.rate)
         return (state, reducers, rate_sum), seen
 
@@ -203,12 +206,13 @@ def sample_chain(
         )
         return counter, (state, reducers, rate_sum), buffers
 
-    rate_sum = _zeros(shapes.rate) if options.is_thinned else None
+    # Where every step's Info is kept, rates are summed in one pass after the loop.
+    sums_rates = options.is_thinned or options.collect is None
+    rate_sum = _zeros(shapes.rate) if sums_rates else None
     loop = (start, (state, reducers, rate_sum), records.make_buffers(kept, capacity))
     _, (state, reducers, rate_sum), buffers = jax.lax.fori_loop(0, count, record, loop)
     positions, infos = records.read(buffers, kept)
-    if shapes.rate is not None and not options.is_thinned:
-        # Every step is a record: summed here in one pass instead of step by step.
+    if shapes.rate is not None and not sums_rates:
         rates = infos.acceptance_rate.astype(shapes.rate.dtype)
         is_filled = jnp.arange(capacity, dtype=count.dtype) < count
         rate_sum = jnp.sum(jnp.where(is_filled & ~jnp.isnan(rates), rates, 0))

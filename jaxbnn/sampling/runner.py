@@ -85,7 +85,8 @@ def sample(
         Steps from one kept draw to the next; or an increasing schedule, the numbers of
         sampling steps after which a draw is kept (its length is `num_samples`).
     collect
-        `collect(state, info)`, deterministic: what is kept of a draw. None keeps nothing.
+        `collect(state, info)`, deterministic: what is kept of a draw, and what reducers see.
+        None keeps nothing, no Info either; reducers then see the position.
     reduce
         Streaming reducers by name (`jaxbnn.sampling.moments()`, ...), updated with each kept
         draw (`acceptance` with every step).

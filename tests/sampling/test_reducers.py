@@ -188,11 +188,16 @@ def test_nothing_collected():
         STARTS,
         NUM,
         collect=None,
-        reduce={"a": jaxbnn.acceptance()},
+        reduce={"a": jaxbnn.acceptance(), "m": jaxbnn.moments()},
         progress=False,
     )
     assert draws.positions is None
-    assert draws.infos.acceptance_rate.shape == (3, NUM)
+    assert draws.infos is None
+    expected = np.nan_to_num(every_rate()[:, :NUM]).mean(axis=1)
+    np.testing.assert_allclose(draws.acceptance_rate, expected, rtol=1e-5)
+    # Reducers see the position where nothing is collected.
+    mean = run("whole").positions[:, :NUM].mean(axis=1)
+    np.testing.assert_allclose(draws.reduced["m"].per_chain.mean, mean, rtol=1e-4, atol=1e-5)
     close(draws.reduced["a"].pooled.acceptance_rate, np.nan_to_num(every_rate()[:, :NUM]).mean())
     np.testing.assert_allclose(
         draws.final_state.position, run("whole").positions[:, -1], rtol=1e-5, atol=1e-6

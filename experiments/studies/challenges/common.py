@@ -88,7 +88,7 @@ def means_of(draws: Matrix) -> dict:
     return {"mean": means.mean(axis=0), "mean_error": error}
 
 
-def table_rows(found: Mapping[str, np.ndarray], setting: str, source: str) -> list[Row]:
+def table_rows(found: Mapping[str, np.ndarray], setting: str, source: str | None) -> list[Row]:
     """Turn the pairs (value, error) of `diagnostics_of` into rows."""
     return [
         Row(quantity, setting, float(pair[0]), float(pair[1]), source)

@@ -6,6 +6,7 @@ copies. What can be compared between chains are functions that do not see the co
 predicted probabilities first.
 """
 
+import functools
 import math
 from typing import Literal
 
@@ -96,13 +97,13 @@ def run_iris(settings: IrisSettings, context: Context) -> list[Row]:
     """Run each sampler, draw the figures, return the numbers."""
     x, y = iris()
     data = {"x": jnp.asarray(x), "y": jnp.asarray(y)}
-    rows, kept, series = [], {}, {}
+    rows: list[Row] = []
+    kept: dict[str, np.ndarray] = {}
+    series: dict[str, np.ndarray] = {}
     for index, run in enumerate(settings.runs):
         key = jax.random.fold_in(context.key, index)
-        found = context.stage(
-            f"run_{index}_{run.sampler}",
-            lambda run=run, key=key: _sample(run, settings, data, context, key),
-        )
+        compute = functools.partial(_sample, run, settings, data, context, key)
+        found = context.stage(f"run_{index}_{run.sampler}", compute)
         kept[run.sampler], series[run.sampler] = found["draws"], found["log_density"]
         rows += _rows(run, found)
         print(f"\n{run.sampler}, step size {float(found['step_size']):.4g}: raw parameters")

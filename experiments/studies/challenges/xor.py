@@ -3,6 +3,7 @@
 Table 1, the Metropolis numbers of section 6.1.1, Table 3, and figures 2, 3, 6 and 7.
 """
 
+import functools
 from typing import Literal
 
 import blackjax
@@ -103,9 +104,8 @@ def run_xor(settings: XorSettings, context: Context) -> list[Row]:
     rows, kept = [], {}
     for index, run in enumerate(settings.runs):
         key = jax.random.fold_in(context.key, index)
-        found = context.stage(
-            f"run_{index}", lambda run=run, key=key: _sample(run, settings, context, key)
-        )
+        compute = functools.partial(_sample, run, settings, context, key)
+        found = context.stage(f"run_{index}", compute)
         draws = found.pop("draws")
         kept[run.setting] = draws
         rows += _rows(run, found)
