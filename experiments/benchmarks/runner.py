@@ -33,7 +33,7 @@ def _iris_density():
 
 
 def run(
-    out_dir: Path, *, num_pairs: int = 7, xor_steps: int = 300_000, iris_steps: int = 60_000
+    out_dir: Path, *, num_pairs: int = 31, xor_steps: int = 100_000, iris_steps: int = 30_000
 ) -> list[Row]:
     """Measure; one row a number: steps per second of both, their ratio, compile times, traces.
 
