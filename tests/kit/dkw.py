@@ -18,6 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tests.kit.report import record
+
 FALSE_ALARM = 1e-6
 MISS = 1e-6
 DISTANCE = 0.005
@@ -168,7 +170,7 @@ def compare(
     """
     num_functions = len(after)
     num_chains = len(next(iter(after.values())))
-    distances, thresholds, detectable = {}, {}, 0.0
+    distances, thresholds, sizes, detectable = {}, {}, {}, 0.0
     for name, values in after.items():
         two_sample = name not in cdfs
         if two_sample:
@@ -177,8 +179,11 @@ def compare(
             distances[name] = distance_of_samples(values, reference[name])
         else:
             distances[name] = distance_to_cdf(values, cdfs[name])
+        sizes[name] = num_chains / 2 if two_sample else num_chains
         thresholds[name] = threshold(num_chains, num_functions, two_sample=two_sample)
         power = detectable_distance(num_chains, num_functions, two_sample=two_sample)
         detectable = max(detectable, power)
     num_nan = sum(int(np.isnan(values).sum()) for values in after.values())
-    return Comparison(distances, thresholds, num_chains, detectable, num_nan, moved)
+    comparison = Comparison(distances, thresholds, num_chains, detectable, num_nan, moved)
+    record(comparison, sizes)
+    return comparison
