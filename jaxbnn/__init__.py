@@ -9,6 +9,7 @@ from jaxbnn import diagnostics, kernels, networks, numerics, plots, sampling, ta
 from jaxbnn.diagnostics import summary
 from jaxbnn.kernels import (
     cycle,
+    explain_symmetries,
     mix,
     on_block,
     pcn,
@@ -17,6 +18,7 @@ from jaxbnn.kernels import (
     refresh,
     repeat,
     smmala,
+    symmetry_moves,
     truncated_mala,
     underdamped_langevin,
 )
@@ -28,6 +30,7 @@ from jaxbnn.networks import (
     Flatten,
     Network,
     Residual,
+    canonicalize,
     mlp,
     network_summary,
     num_parameters,
@@ -78,6 +81,7 @@ __all__ = [
     "acceptance",
     "batch_means",
     "bernoulli",
+    "canonicalize",
     "categorical",
     "complete",
     "covariance",
@@ -85,6 +89,7 @@ __all__ = [
     "cycle",
     "diagnostics",
     "dual_averaging",
+    "explain_symmetries",
     "gauss_newton_metric",
     "gaussian",
     "heteroscedastic_gaussian",
@@ -112,6 +117,7 @@ __all__ = [
     "schedule",
     "smmala",
     "summary",
+    "symmetry_moves",
     "targets",
     "truncated_mala",
     "underdamped_langevin",

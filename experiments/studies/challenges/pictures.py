@@ -26,7 +26,7 @@ def _panels(count: int, columns: int = 3, size=(4.6, 3.1)) -> tuple[Figure, list
 
 def xor_figures(runs: Sequence[Any], kept: Mapping[str, Matrix], context: Context) -> None:
     """Figures 2, 3, 6 and 7: marginals with priors, covariances, traces."""
-    mala = [run for run in runs if run.sampler == "MALA"]
+    mala = [run for run in runs if run.sampler != "MH"]
     if mala:
         context.save_figure("figure_2_theta_4", _marginals(mala, kept, THETA_4, "theta_4"))
         context.save_figure("figure_7_theta_8", _marginals(mala, kept, THETA_8, "theta_8"))
@@ -39,11 +39,16 @@ def _marginals(runs: Sequence[Any], kept: Mapping[str, Matrix], index: int, name
     figure, axes = _panels(len(runs) + 1)
     for axis, run in zip(axes, runs, strict=False):
         draws = kept[run.setting][:1, :, index]
-        prior = dist.Normal(run.prior_mean, run.prior_variance**0.5)
-        plots.density(draws, axis, prior=prior, names=name, show_chains=False)
+        bounds = None if run.prior_bound is None else (-run.prior_bound, run.prior_bound)
+        if bounds is None:
+            prior = dist.Normal(run.prior_mean, run.prior_variance**0.5)
+        else:
+            prior = dist.Uniform(*bounds)
+        plots.density(draws, axis, prior=prior, bounds=bounds, names=name, show_chains=False)
         axis.set_title(run.setting)
-        label = run.setting.removeprefix("MALA, prior ")
-        plots.density(draws, axes[-1], names=name, label=label, show_chains=False)
+        plots.density(
+            draws, axes[-1], bounds=bounds, names=name, label=run.prior, show_chains=False
+        )
     axes[-1].set_title("the posteriors together")
     return figure
 

@@ -1,9 +1,10 @@
-"""XOR by MLP(2, 2, 1): Metropolis and MALA under several priors (seed paper 004, section 6.1).
+"""XOR by MLP(2, 2, 1): Metropolis and MALA under several priors (paper 004, section 6.1).
 
 Table 1, the Metropolis numbers of section 6.1.1, Table 3, and figures 2, 3, 6 and 7.
 """
 
 import functools
+import math
 from typing import Literal
 
 import blackjax
@@ -22,21 +23,32 @@ from experiments.studies.challenges.common import (
     table_rows,
 )
 from experiments.study import Context, Row, Settings
-from jaxbnn import Posterior, bernoulli, diagnostics, dual_averaging, mlp, normal_prior, sample
+from jaxbnn import (
+    Posterior,
+    bernoulli,
+    diagnostics,
+    dual_averaging,
+    mlp,
+    normal_prior,
+    sample,
+    truncated_mala,
+    uniform_prior,
+)
 
 NETWORK = mlp((2, 2, 1), activation="sigmoid")
 
 
 class XorRun(Settings):
-    """One row of Table 1: a sampler under the prior N(mean, variance I).
+    """One row of Table 1: a sampler under the prior N(mean, variance I), or U(-bound, bound).
 
     Either the step size is tuned to `target_acceptance_rate` during burn-in, or it is given:
     the standard deviation of the Metropolis step, or MALA's eps.
     """
 
-    sampler: Literal["MH", "MALA"]
+    sampler: Literal["MH", "MALA", "truncated MALA"]
     prior_mean: float = 0.0
-    prior_variance: float = Field(gt=0)
+    prior_variance: float | None = Field(default=None, gt=0)
+    prior_bound: float | None = Field(default=None, gt=0)
     target_acceptance_rate: float | None = Field(default=None, gt=0, lt=1)
     step_size: float | None = Field(default=None, gt=0)
 
@@ -46,10 +58,25 @@ class XorRun(Settings):
             raise ValueError("give either target_acceptance_rate or step_size")
         return self
 
+    @model_validator(mode="after")
+    def _prior_fits_the_sampler(self):
+        if (self.prior_variance is None) == (self.prior_bound is None):
+            raise ValueError("give either prior_variance or prior_bound")
+        if (self.sampler == "truncated MALA") != (self.prior_bound is not None):
+            raise ValueError("prior_bound goes with the sampler 'truncated MALA', and only with it")
+        return self
+
+    @property
+    def prior(self) -> str:
+        """The paper's words for the prior."""
+        if self.prior_bound is not None:
+            return f"U(-{self.prior_bound:g}, {self.prior_bound:g})"
+        return f"N({self.prior_mean:g}, {self.prior_variance:g}I)"
+
     @property
     def setting(self) -> str:
         """The paper's words for this run."""
-        return f"{self.sampler}, prior N({self.prior_mean:g}, {self.prior_variance:g}I)"
+        return f"{self.sampler}, prior {self.prior}"
 
 
 class XorSettings(Settings):
@@ -68,7 +95,11 @@ class XorSettings(Settings):
 
 
 def posterior(parameters, data) -> Posterior:
-    """Return the XOR posterior; prior mean and variance may be traced."""
+    """Return the XOR posterior; prior mean, variance and bound may be traced."""
+    if "prior_bound" in parameters:
+        bound = parameters["prior_bound"]
+        prior = uniform_prior(NETWORK, -bound, bound)
+        return Posterior(NETWORK, prior, bernoulli(), data["x"], data["y"])
     precision = 1 / parameters["prior_variance"]
     prior = normal_prior(
         NETWORK,
@@ -93,10 +124,21 @@ def mala(parameters, data):
     return blackjax.mala(posterior(parameters, data).log_density, parameters["step_size"] ** 2 / 2)
 
 
-KERNELS = {"MH": metropolis, "MALA": mala}
-SOURCES = {"MH": "004 Section 6.1.1", "MALA": "004 Table 1"}
-# The paper prints a middle ESS of Metropolis as a mean; its own definition is the median.
-START_STEP_SIZES = {"MH": 0.5, "MALA": 1.0}
+def bounded_mala(parameters, data):
+    """MALA with proposals truncated to the prior's box; `step_size` is eps."""
+    bound = parameters["prior_bound"]
+    log_density = posterior(parameters, data).log_density
+    return truncated_mala(log_density, parameters["step_size"], -bound, bound)
+
+
+KERNELS = {"MH": metropolis, "MALA": mala, "truncated MALA": bounded_mala}
+SOURCES = {
+    "MH": "004 Section 6.1.1",
+    "MALA": "004 Table 1",
+    "truncated MALA": "004 Table 1",
+}
+# Where dual averaging starts, in units of the prior's standard deviation.
+START_STEP_SIZES = {"MH": 0.3, "MALA": 0.5, "truncated MALA": 0.1}
 
 
 def run_xor(settings: XorSettings, context: Context) -> list[Row]:
@@ -120,12 +162,15 @@ def _sample(run: XorRun, settings: XorSettings, context: Context, key) -> dict:
     x, y = xor()
     data = {"x": jnp.asarray(x), "y": jnp.asarray(y)}
     num_chains = settings.num_chains
-    step_size = run.step_size or START_STEP_SIZES[run.sampler] * np.sqrt(run.prior_variance / 3)
-    parameters = {
-        "step_size": float(step_size),
-        "prior_mean": run.prior_mean,
-        "prior_variance": run.prior_variance,
-    }
+    if run.prior_variance is not None:
+        scale = math.sqrt(run.prior_variance)
+        prior = {"prior_mean": run.prior_mean, "prior_variance": run.prior_variance}
+    else:
+        assert run.prior_bound is not None  # checked with the settings
+        scale = run.prior_bound / math.sqrt(3)
+        prior = {"prior_bound": run.prior_bound}
+    start = START_STEP_SIZES[run.sampler] * scale
+    parameters = {"step_size": run.step_size or start, **prior}
     starts = posterior(parameters, data).sample_prior(key_start, (num_chains,))
     num_samples = settings.num_iterations - settings.num_burn_in
     with context.timed(run.setting, num_chains * settings.num_iterations):
