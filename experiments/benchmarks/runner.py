@@ -32,6 +32,13 @@ def _iris_density():
     return Posterior(network, prior, categorical(), *iris()), 0.003 / 2
 
 
+def xor_mala(num_chains: int):
+    """Return XOR MALA with the paper's step and starts for `num_chains` chains."""
+    posterior, step_size = _xor_density()
+    starts = posterior.sample_prior(jax.random.key(0), (num_chains,))
+    return blackjax.mala(posterior.log_density, step_size), starts
+
+
 def run(
     out_dir: Path, *, num_pairs: int = 31, xor_steps: int = 100_000, iris_steps: int = 30_000
 ) -> list[Row]:

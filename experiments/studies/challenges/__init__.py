@@ -1,4 +1,4 @@
-"""Challenges in MCMC for neural networks (seed paper 004): XOR and Iris."""
+"""Challenges in MCMC for neural networks (Paper 004): XOR and Iris."""
 
 from experiments.studies.challenges.iris import IrisSettings, run_iris
 from experiments.studies.challenges.xor import XorSettings, run_xor

@@ -1,4 +1,4 @@
-"""Iris by MLP(4, 3, 3): MALA, and NUTS beside it (seed paper 004, section 6.2, Table 2).
+"""Iris by MLP(4, 3, 3): MALA, and NUTS beside it (Paper 004, section 6.2, Table 2).
 
 No sampler here converges in parameter space, as the paper finds for MALA: hidden units can
 be exchanged and reflected without any change of the output, and chains stay in different

@@ -64,7 +64,8 @@ def _covariances(kept: Mapping[str, Matrix]) -> Figure:
 
 def _traces(runs: Sequence[Any], kept: Mapping[str, Matrix]) -> Figure:
     """Trace of one chain a run, and autocorrelations and running means of them all."""
-    figure, axes = _panels(len(kept) + 2)
+    figure, axes = _panels(len(kept) + 3)
+    legend_place = axes.pop()
     for axis, setting in zip(axes, kept, strict=False):
         draws = kept[setting][:1, :, THETA_4]
         plots.trace(draws, axis, names="theta_4")
@@ -73,9 +74,10 @@ def _traces(runs: Sequence[Any], kept: Mapping[str, Matrix]) -> Figure:
         plots.running_mean(draws, axes[-1], names="theta_4", label=setting)
     axes[-2].set_title("autocorrelation of theta_4")
     axes[-1].set_title("running mean of theta_4")
-    for axis in axes[-2:]:  # the same five lines: one legend, where it hides nothing
+    for axis in axes[-2:]:  # the same lines: one legend, in a panel of its own
         axis.get_legend().remove()
-    axes[-1].legend(loc="upper left", bbox_to_anchor=(1.05, 1.0), frameon=False)
+    legend_place.set_axis_off()
+    legend_place.legend(*axes[-1].get_legend_handles_labels(), loc="upper left", frameon=False)
     return figure
 
 
