@@ -1,6 +1,6 @@
-"""Iris by MLP(4, 3, 3): MALA, and NUTS beside it (Paper 004, section 6.2, Table 2).
+"""Iris by MLP(4, 3, 3): the samplers of Table 2, and NUTS (paper 004, section 6.2).
 
-No sampler here converges in parameter space, as the paper finds for MALA: hidden units can
+No sampler here converges in parameter space, as the paper finds: hidden units can
 be exchanged and reflected without any change of the output, and chains stay in different
 copies. What can be compared between chains are functions that do not see the copies, the
 predicted probabilities first.
@@ -10,7 +10,6 @@ import functools
 import math
 from typing import Literal
 
-import blackjax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,34 +23,45 @@ from experiments.studies.challenges.common import (
     parameter_names,
     table_rows,
 )
+from experiments.studies.challenges.iris_kernels import (
+    NETWORK,
+    NUM_PARAMETERS,
+    kernel_of,
+    posterior,
+)
 from experiments.study import Context, Row, Settings
 from jaxbnn import (
     Adaptation,
-    Posterior,
-    categorical,
     diagnostics,
     dual_averaging,
-    mlp,
-    normal_prior,
+    kernels,
     sample,
     window_adaptation,
 )
 
-NETWORK = mlp((4, 3, 3), activation="sigmoid")
-NUM_PARAMETERS = 27
 SOURCE = "004 Table 2"
+START_STEP_SIZE = 0.05
 
 
 class IrisRun(Settings):
-    """One sampler, its step size tuned in burn-in."""
+    """One sampler; its step size eps is tuned to `target_acceptance_rate`, or given.
 
-    sampler: Literal["MALA", "NUTS"]
+    The power posteriors (P-) have `num_replicas` replicas, all at temperature 1, which propose
+    to swap every `swap_every` iterations.
+    """
+
+    sampler: Literal["MALA", "NUTS", "SMMALA", "P-MALA", "P-SMMALA"]
     num_iterations: int = Field(ge=200)
     num_burn_in: int = Field(ge=100)
-    target_acceptance_rate: float = Field(gt=0, lt=1)
+    target_acceptance_rate: float | None = Field(default=None, gt=0, lt=1)
+    step_size: float | None = Field(default=None, gt=0)
+    num_replicas: int = Field(default=10, ge=2)
+    swap_every: int = Field(default=10, ge=1)
 
     @model_validator(mode="after")
-    def _leaves_draws(self):
+    def _leaves_draws_and_has_a_step(self):
+        if (self.target_acceptance_rate is None) == (self.step_size is None):
+            raise ValueError("give either target_acceptance_rate or step_size")
         if self.num_burn_in > self.num_iterations - 100:
             raise ValueError("num_burn_in must leave at least 100 of num_iterations")
         return self
@@ -68,29 +78,6 @@ class IrisSettings(Settings):
     prior_variance: float = Field(gt=0)
     start_scale: float = Field(gt=0)
     runs: tuple[IrisRun, ...] = Field(min_length=1)
-
-
-def posterior(prior_variance: float, data) -> Posterior:
-    """Return the posterior of MLP(4, 3, 3) on all of Iris, raw features."""
-    precision = 1 / prior_variance
-    prior = normal_prior(NETWORK, weight_precision=precision, bias_precision=precision)
-    return Posterior(NETWORK, prior, categorical(), data["x"], data["y"])
-
-
-def kernel_of(sampler: str, prior_variance: float):
-    """Return `make_kernel(parameters, data)` of a sampler; MALA's step size is eps."""
-
-    def mala(parameters, data):
-        log_density = posterior(prior_variance, data).log_density
-        return blackjax.mala(log_density, parameters["step_size"] ** 2 / 2)
-
-    def nuts(parameters, data):
-        log_density = posterior(prior_variance, data).log_density
-        return blackjax.nuts(
-            log_density, parameters["step_size"], parameters["inverse_mass_matrix"]
-        )
-
-    return {"MALA": mala, "NUTS": nuts}[sampler]
 
 
 def run_iris(settings: IrisSettings, context: Context) -> list[Row]:
@@ -120,7 +107,7 @@ def run_iris(settings: IrisSettings, context: Context) -> list[Row]:
 
 def _rows(run: IrisRun, found: dict) -> list[Row]:
     numbers = {name: value for name, value in found.items() if np.shape(value) == (2,)}
-    rows = table_rows(numbers, run.sampler, SOURCE if run.sampler == "MALA" else None)
+    rows = table_rows(numbers, run.sampler, None if run.sampler == "NUTS" else SOURCE)
     rows += [
         Row(name, run.sampler, float(value))
         for name, value in found.items()
@@ -133,27 +120,25 @@ def _rows(run: IrisRun, found: dict) -> list[Row]:
 def _sample(run: IrisRun, settings: IrisSettings, data, context: Context, key) -> dict:
     key_start, key_run = jax.random.split(key)
     num_chains = settings.num_chains
-    prior_draws = posterior(settings.prior_variance, data).sample_prior(key_start, (num_chains,))
+    target = posterior(settings.prior_variance, data)
+    is_population = run.sampler.startswith("P-")
+    shape = (num_chains, run.num_replicas) if is_population else (num_chains,)
     shrink = settings.start_scale / math.sqrt(settings.prior_variance)
-    parameters: dict = {"step_size": 0.05}
-    adapt: Adaptation = dual_averaging(run.target_acceptance_rate)
+    starts = jax.tree.map(lambda leaf: leaf * shrink, target.sample_prior(key_start, shape))
+    parameters: dict = {"step_size": run.step_size or START_STEP_SIZE}
     if run.sampler == "NUTS":
         parameters["inverse_mass_matrix"] = np.ones((num_chains, NUM_PARAMETERS), np.float32)
-        adapt = window_adaptation(
-            run.num_burn_in, target_acceptance_rate=run.target_acceptance_rate
-        )
     with context.timed(run.sampler, num_chains * run.num_iterations):
         draws = sample(
             key_run,
-            kernel_of(run.sampler, settings.prior_variance),
-            jax.tree.map(lambda leaf: leaf * shrink, prior_draws),
+            kernel_of(run.sampler, settings.prior_variance, run.num_replicas, run.swap_every),
+            kernels.Replicas(starts) if is_population else starts,
             run.num_iterations - run.num_burn_in,
             parameters=parameters,
             data=data,
             num_warmup=run.num_burn_in,
-            adapt=adapt,
+            adapt=_adaptation(run),
         )
-    target = posterior(settings.prior_variance, data)
     matrix = paper_order(draws.positions)
     log_density = np.asarray(diagnostics.evaluate(target.log_density, draws.positions))
     probabilities = diagnostics.evaluate(
@@ -167,6 +152,15 @@ def _sample(run: IrisRun, settings: IrisSettings, data, context: Context, key) -
         **diagnostics_of(matrix, draws.acceptance_rate),
         **invariants_of(log_density, np.asarray(probabilities)),
     }
+
+
+def _adaptation(run: IrisRun) -> Adaptation | None:
+    if run.target_acceptance_rate is None:
+        return None
+    if run.sampler == "NUTS":
+        rate = run.target_acceptance_rate
+        return window_adaptation(run.num_burn_in, target_acceptance_rate=rate)
+    return dual_averaging(run.target_acceptance_rate)
 
 
 def invariants_of(log_density: np.ndarray, probabilities: np.ndarray) -> dict:
