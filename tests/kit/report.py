@@ -1,9 +1,11 @@
 """The record of a long run: which statements were tested, at what size, with which p-values.
 
-`JAXBNN_TEST_RECORD=record.jsonl pytest -m long` appends one line a comparison;
-`python -m tests.kit.report record.jsonl > tests/LONG.md` writes the table that is committed.
+`JAXBNN_TEST_RECORD=record.jsonl pytest -m long` appends one line a comparison, with the commit
+it ran at; `python -m tests.kit.report record.jsonl > tests/LONG.md` writes the table that is
+committed.
 """
 
+import functools
 import json
 import math
 import os
@@ -28,6 +30,8 @@ def record(comparison, effective_sizes) -> None:
         for name, distance in comparison.distances.items()
     ]
     line = {
+        "commit": _commit(),
+        "date": datetime.now(UTC).date().isoformat(),
         "test": os.environ.get("PYTEST_CURRENT_TEST", "").removesuffix(" (call)"),
         "chains": comparison.num_chains,
         "functions": count,
@@ -40,16 +44,20 @@ def record(comparison, effective_sizes) -> None:
         file.write(json.dumps(line) + "\n")
 
 
+@functools.cache
+def _commit() -> str:
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def table(lines: list[dict]) -> str:
     """Return the Markdown of a run's record: kernels that must pass, mutants that must not."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    date = datetime.now(UTC).date().isoformat()
+    commits = " and ".join(sorted({line["commit"] for line in lines}))
+    date = min(line["date"] for line in lines)
     text = [
         "# The long tests",
         "",
-        f"`pytest -m long` on {date} at commit {commit}: {len(lines)} comparisons of empirical",
+        f"`pytest -m long` on {date} at commit {commits}: {len(lines)} comparisons of empirical",
         "with exact distribution functions. The p-value is the DKW bound over all test functions",
         "of the comparison (1 where the bound says nothing); `finds` is the sup-distance that the",
         "comparison finds with probability 1 - 1e-6. A false alarm has probability 1e-6. Rows",
