@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Array, Float, Int
-from numpyro.distributions import constraints
 
 from jaxbnn.networks.symmetries import Units, sum_per_unit
 from jaxbnn.numerics import is_concrete
+from jaxbnn.targets.prior_density import log_prob_terms
 
 
 def log_ratio_per_unit(priors: list, old: list, new: list, units: Units) -> Float[Array, " units"]:
@@ -20,8 +20,8 @@ def log_ratio_per_unit(priors: list, old: list, new: list, units: Units) -> Floa
     """
     return sum(
         sum_per_unit(
-            prior_terms(priors[axis.leaf], new[axis.leaf])
-            - prior_terms(priors[axis.leaf], old[axis.leaf]),
+            log_prob_terms(priors[axis.leaf], new[axis.leaf])
+            - log_prob_terms(priors[axis.leaf], old[axis.leaf]),
             axis,
             units.size,
         )
@@ -34,20 +34,9 @@ def log_ratio_of_leaves(
 ) -> Float[Array, ""]:
     """Return log prior(new) - log prior(old) over the parameter arrays in `leaves`."""
     return sum(
-        jnp.sum(prior_terms(priors[leaf], new[leaf]) - prior_terms(priors[leaf], old[leaf]))
+        jnp.sum(log_prob_terms(priors[leaf], new[leaf]) - log_prob_terms(priors[leaf], old[leaf]))
         for leaf in leaves
     )  # type: ignore[return-value]
-
-
-def prior_terms(prior: Any, value: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Return the log density, one term per independent event, -inf outside the support."""
-    while isinstance(prior, dist.Independent):
-        prior = prior.base_dist
-    terms = prior.log_prob(value)
-    if not _is_real(prior.support):
-        # NumPyro's densities are right inside the support only.
-        terms = jnp.where(prior.support(value), terms, -jnp.inf)
-    return terms.astype(value.dtype)
 
 
 def touched_leaves(units: Units) -> list[int]:
@@ -133,9 +122,3 @@ def _elementwise_parameters(base: Any, values: list) -> bool:
         np.broadcast_shapes(np.shape(value), base.batch_shape) == tuple(base.batch_shape)
         for value in values
     )
-
-
-def _is_real(support: Any) -> bool:
-    while hasattr(support, "base_constraint"):
-        support = support.base_constraint
-    return type(support) is type(constraints.real)

@@ -43,7 +43,7 @@ def prior_log_prob(prior: PyTree, position: PyTree) -> Float[Array, ""]:
     """
     return _total(
         [
-            _normal_log_prob(d, p) if _base_normal(d) else jnp.sum(_log_prob(d, p))
+            _normal_log_prob(d, p) if _base_normal(d) else jnp.sum(log_prob_terms(d, p))
             for d, p in _pairs(prior, position)
         ]
     )
@@ -70,7 +70,7 @@ def prior_log_ratio(prior: PyTree, reference: PyTree) -> Callable[[PyTree], Floa
     -0.2
     """
     pairs = _pairs(prior, reference)
-    reference_terms = [None if _base_normal(d) else _log_prob(d, r) for d, r in pairs]
+    reference_terms = [None if _base_normal(d) else log_prob_terms(d, r) for d, r in pairs]
 
     def log_ratio(position):
         ratios = []
@@ -80,7 +80,7 @@ def prior_log_ratio(prior: PyTree, reference: PyTree) -> Callable[[PyTree], Floa
             if r_terms is None:
                 ratios.append(_normal_log_ratio(d, p, r))
             else:
-                ratios.append(jnp.sum(_log_prob(d, p) - r_terms))
+                ratios.append(jnp.sum(log_prob_terms(d, p) - r_terms))
         return _total(ratios)
 
     return log_ratio
@@ -148,7 +148,7 @@ def _normal_log_ratio(distribution: Any, p: Array, reference: Array) -> Array:
     return -0.5 * _weighted_sum(precision, (p - reference) * ((p - loc) + (reference - loc)))
 
 
-def _log_prob(distribution: Any, p: Array) -> Array:
+def log_prob_terms(distribution: Any, p: Array) -> Array:
     """Return the terms of the log density, -inf outside the support, one per independent event."""
     while isinstance(distribution, dist.Independent):
         distribution = distribution.base_dist
