@@ -1,26 +1,30 @@
-from jaxbnn.wide.input_reduction import (
-    AcceptedState,
-    InputReduction,
-    count_accepted,
-    reduce_inputs,
-)
+from jaxbnn.wide.accepted_moves import AcceptedState, count_accepted
+from jaxbnn.wide.complement import Carried, CarriedState, carry_complement
+from jaxbnn.wide.input_reduction import InputReduction, reduce_inputs
 from jaxbnn.wide.marginal import (
     MarginalConditional,
     ReadOutState,
     marginal_conditional,
     with_read_out,
 )
+from jaxbnn.wide.projections import WeightProjections, weight_directions, weight_projections
 from jaxbnn.wide.reparametrisation import Reparametrisation, reparametrise
 
 __all__ = [
     "AcceptedState",
+    "Carried",
+    "CarriedState",
     "InputReduction",
     "MarginalConditional",
     "ReadOutState",
     "Reparametrisation",
+    "WeightProjections",
+    "carry_complement",
     "count_accepted",
     "marginal_conditional",
     "reduce_inputs",
     "reparametrise",
+    "weight_directions",
+    "weight_projections",
     "with_read_out",
 ]

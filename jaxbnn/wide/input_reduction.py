@@ -12,22 +12,24 @@ over m steps of which a were accepted
 
     E <- c^a E + sqrt(1 - c^(2a)) xi,    c = sqrt(1 - beta^2),    xi standard normal,
 
-is drawn only where a draw is kept. A step then costs nothing that grows with p.
+is drawn only where a draw is kept. A step then costs nothing that grows with p. The same holds for
+pCNL: the gradient of the likelihood and the acceptance have nothing from E. Langevin's acceptance
+sees E, through its length: see `reduced_langevin`.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree, Shaped
 
-from jaxbnn.networks import Dense, Network
+from jaxbnn.networks import Dense, Network, apply
 from jaxbnn.numerics import check_finite
+from jaxbnn.wide.accepted_moves import autoregress
 from jaxbnn.wide.design import stack_weights
 
 
@@ -44,12 +46,31 @@ class InputReduction:
         Its inputs sqrt(r) L, (n, r); give both to `reparametrise` or `marginal_conditional`.
     basis
         Q, (p, r).
+    also
+        Further inputs, (m, r + s), in the basis [Q, Q2]; m = s = 0 where there are none.
+    also_basis
+        Q2, (p, s).
     """
 
     full: Network = field(metadata={"static": True})
     network: Network = field(metadata={"static": True})
     x: Any
     basis: Any
+    also: Any
+    also_basis: Any
+
+    @property
+    def dimension(self) -> int:
+        """Return (p - r) h, the number of first-layer weights that the chain leaves out."""
+        p, r = self.basis.shape
+        return (p - r) * self.width
+
+    @property
+    def width(self) -> int:
+        """Return h, the number of the first layer's units."""
+        first = self.full.layers[0]
+        assert isinstance(first, Dense)
+        return first.features
 
     def reduce(self, params: PyTree) -> PyTree:
         """Return the reduced network's parameters, with Q^T V for the first layer's."""
@@ -67,6 +88,22 @@ class InputReduction:
         assert isinstance(first, Dense)
         return ({"w": v[:-1], "b": v[-1]} if first.bias else {"w": v}, *reduced[1:])
 
+    def outputs(self, params: PyTree, inputs: Float[Array, "s h"]) -> Float[Array, "m k"]:
+        """Return the network's outputs, without noise, at the inputs given as `also`.
+
+        Parameters
+        ----------
+        params
+            The reduced network's parameters: weights, not phi.
+        inputs
+            Q2^T V, the complement's part that these inputs see: `carried.inputs` of the state of
+            `carry_complement` or `reduced_langevin`.
+        """
+        w = jnp.concatenate([params[0]["w"], inputs])
+        wider = Network(self.network.layers, (w.shape[0],), "ntk")
+        x = math.sqrt(w.shape[0]) * self.also  # the ntk form divides by it
+        return apply(wider, ({"w": w}, *params[1:]), x)
+
     def fill_in(
         self,
         key: PRNGKeyArray,
@@ -75,7 +112,7 @@ class InputReduction:
         step_size: ArrayLike,
         function: Callable[[PyTree], PyTree] = lambda params: params,
     ) -> PyTree:
-        """Return function(params) of the full network at each kept draw of one pCN chain.
+        """Return function(params) of the full network at each kept draw of a pCN or pCNL chain.
 
         Successive draws have the joint law of the unreduced chain that started at a draw from the
         prior of E. One draw's weights are held at a time.
@@ -85,8 +122,8 @@ class InputReduction:
         key
             A key that the chain did not use.
         positions
-            Kept positions of the reduced network in order, leaves (draw, ...): of pCN on phi,
-            or of inner weights with their read-outs drawn.
+            Kept positions of the reduced network in order, leaves (draw, ...): phi, its weights,
+            or inner weights with their read-outs drawn.
         accepted
             Moves accepted up to each kept draw, from `count_accepted`.
         step_size
@@ -94,27 +131,27 @@ class InputReduction:
         function
             Of all parameters, for instance predictions.
         """
-        p, h = self.basis.shape[0], self.network.layers[0].features  # type: ignore[union-attr]
-        dtype = self.basis.dtype
-        num_draws = len(accepted)
-        log_c = jnp.log1p(-jnp.square(jnp.asarray(step_size, dtype))) / 2
+        shape, dtype = (self.basis.shape[0], self.width), self.basis.dtype
         moves = jnp.diff(jnp.asarray(accepted)).astype(dtype)
         # Before the first draw the noise is fresh, whatever has happened.
         away = jnp.concatenate([jnp.full(1, jnp.inf, dtype), moves])
 
         def step(noise, argument):
             index, moves, position = argument
-            # Zero moves keep the noise at beta = 1 too, where log c is -inf.
-            exponent = jnp.where(moves > 0, moves * log_c, jnp.zeros((), dtype))
-            fresh = jax.random.normal(jax.random.fold_in(key, index), (p, h), dtype)
-            noise = jnp.exp(exponent) * noise + jnp.sqrt(-jnp.expm1(2 * exponent)) * fresh
+            fresh = jax.random.normal(jax.random.fold_in(key, index), shape, dtype)
+            noise = autoregress(noise, fresh, moves, step_size)
             return noise, function(self.restore(position, noise))
 
-        indices = jnp.arange(num_draws, dtype=jnp.uint32)
-        return jax.lax.scan(step, jnp.zeros((p, h), dtype), (indices, away, positions))[1]
+        indices = jnp.arange(len(accepted), dtype=jnp.uint32)
+        return jax.lax.scan(step, jnp.zeros(shape, dtype), (indices, away, positions))[1]
 
 
-def reduce_inputs(network: Network, x: Shaped[ArrayLike, "n d"]) -> InputReduction:
+def reduce_inputs(
+    network: Network,
+    x: Shaped[ArrayLike, "n d"],
+    *,
+    also: Shaped[ArrayLike, "m d"] | None = None,
+) -> InputReduction:
     """Rotate the inputs so that the first layer has min(n, d + 1) weights a unit, not d + 1.
 
     Parameters
@@ -123,15 +160,19 @@ def reduce_inputs(network: Network, x: Shaped[ArrayLike, "n d"]) -> InputReducti
         In the ntk parametrisation, its first layer a Dense that is not the last one.
     x
         Data of shape (n, d).
+    also
+        Further inputs, (m, d), at which outputs are wanted while the chain runs; the likelihood
+        does not see them. Their part of the complement, min(m, d + 1 - n) numbers a unit, is then
+        carried beside the chain; outputs at any inputs can be had without, by `fill_in`.
 
     Returns
     -------
-    `InputReduction`, with the smaller `network`, its inputs `x`, and `fill_in`.
+    `InputReduction`, with the smaller `network`, its inputs `x`, `fill_in` and `outputs`.
 
     Raises
     ------
     ValueError
-        A network of another form; x not of its shape, or not finite.
+        A network of another form; x or also not of its shape, or not finite.
 
     Examples
     --------
@@ -153,64 +194,35 @@ def reduce_inputs(network: Network, x: Shaped[ArrayLike, "n d"]) -> InputReducti
             f"but the layers are {network.layers} on inputs of shape {network.input_shape}; "
             "flatten the data before the network."
         )
-    check_finite("x", x)
-    x = jnp.asarray(x)
-    if x.ndim != 2 or x.shape[1:] != network.input_shape or x.shape[0] == 0:
-        raise ValueError(
-            f"x must have shape (n, {network.input_shape[0]}), n > 0, but has {x.shape}."
-        )
-    whitened = x * (first.weight_scale / math.sqrt(x.shape[1]))
-    if first.bias:
-        bias = jnp.full((x.shape[0], 1), first.bias_scale, x.dtype)
-        whitened = jnp.concatenate([whitened, bias], axis=1)
+    whitened = _whiten("x", x, first, network.input_shape[0])
+    n, p = whitened.shape
+    if also is not None:
+        further = _whiten("also", also, first, network.input_shape[0])
+        whitened = jnp.concatenate([whitened, further.astype(whitened.dtype)])
     basis, upper = jnp.linalg.qr(whitened.T)
-    rank = basis.shape[1]
+    rank = min(n, p)
     layers = (Dense(first.features, bias=False), *network.layers[1:])
-    # The ntk form divides by sqrt(r) again.
-    reduced = Network(layers, (rank,), "ntk")
-    return InputReduction(network, reduced, math.sqrt(rank) * upper.T, basis)
+    return InputReduction(
+        full=network,
+        network=Network(layers, (rank,), "ntk"),
+        x=math.sqrt(rank) * upper[:rank, :n].T,  # the ntk form divides by it
+        basis=basis[:, :rank],
+        also=upper[:, n:].T,
+        also_basis=basis[:, rank:],
+    )
 
 
-class AcceptedState(NamedTuple):
-    """The position, the kernel's own state, and how many of its moves were accepted so far."""
-
-    position: PyTree
-    inner: Any
-    accepted: Int[Array, ""]
-
-
-# A count is not a function of the position; `refresh` carries it over.
-AcceptedState.auxiliary = ("accepted",)  # type: ignore[attr-defined]
-
-
-def count_accepted(kernel: SamplingAlgorithm) -> SamplingAlgorithm:
-    """Count a kernel's accepted moves in its state, for `InputReduction.fill_in`.
-
-    Let `collect` of `jaxbnn.sample` keep `state.accepted` with the position.
-
-    Parameters
-    ----------
-    kernel
-        Its Info has `is_accepted`.
-
-    Examples
-    --------
-    >>> from jaxbnn import pcn
-    >>> kernel = count_accepted(pcn(lambda u: jnp.zeros(()), 0.5))
-    >>> state, info = jax.jit(kernel.step)(jax.random.key(0), kernel.init(jnp.zeros(2)))
-    >>> int(state.accepted)
-    1
-    """
-
-    def init(position: PyTree, rng_key: PRNGKeyArray | None = None) -> AcceptedState:
-        return AcceptedState(position, kernel.init(position, rng_key), jnp.zeros((), jnp.int32))
-
-    def step(rng_key: PRNGKeyArray, state: AcceptedState) -> tuple[AcceptedState, Any]:
-        inner, info = kernel.step(rng_key, state.inner)
-        accepted = state.accepted + info.is_accepted.astype(jnp.int32)
-        return AcceptedState(inner.position, inner, accepted), info
-
-    return SamplingAlgorithm(init, step)
+def _whiten(name: str, x: Any, first: Dense, num_inputs: int) -> Float[Array, "n p"]:
+    """Return [weight_scale / sqrt(d) x, bias_scale 1], or say what is wrong with x."""
+    check_finite(name, x)
+    x = jnp.asarray(x)
+    if x.ndim != 2 or x.shape[1] != num_inputs or x.shape[0] == 0:
+        raise ValueError(f"{name} must have shape (n, {num_inputs}), n > 0, but has {x.shape}.")
+    scaled = x * (first.weight_scale / math.sqrt(num_inputs))
+    if not first.bias:
+        return scaled
+    bias = jnp.full((x.shape[0], 1), first.bias_scale, x.dtype)
+    return jnp.concatenate([scaled, bias], axis=1)
 
 
 def _multiply(a: Float[Array, "a b"], b: Float[Array, "b c"]) -> Float[Array, "a c"]:
