@@ -1,4 +1,5 @@
 from jaxbnn.diagnostics.autocovariance import autocorrelation
+from jaxbnn.diagnostics.blockwise import BlockwiseRhat, blockwise_rhat
 from jaxbnn.diagnostics.ess import ess_bulk, ess_geyer, ess_tail, ess_tfp
 from jaxbnn.diagnostics.evidence import (
     Evidence,
@@ -6,6 +7,7 @@ from jaxbnn.diagnostics.evidence import (
     thermodynamic_integration,
 )
 from jaxbnn.diagnostics.functions import evaluate
+from jaxbnn.diagnostics.merge import MergeTime, merge_time
 from jaxbnn.diagnostics.monte_carlo_error import mcse
 from jaxbnn.diagnostics.multivariate import multivariate_ess
 from jaxbnn.diagnostics.rhat import (
@@ -16,14 +18,21 @@ from jaxbnn.diagnostics.rhat import (
     rhat_variance_ratio,
     split_rhat,
 )
+from jaxbnn.diagnostics.score import ScoreTime, score_time
+from jaxbnn.diagnostics.stationarity import StationarityTime, stationarity_time
 from jaxbnn.diagnostics.table import Summary, summary
 from jaxbnn.diagnostics.tempering import equalise_rejections, swap_acceptance
 
 __all__ = [
+    "BlockwiseRhat",
     "Evidence",
+    "MergeTime",
+    "ScoreTime",
+    "StationarityTime",
     "Summary",
     "autocorrelation",
     "bennett_acceptance_ratio",
+    "blockwise_rhat",
     "equalise_rejections",
     "ess_bulk",
     "ess_geyer",
@@ -33,11 +42,14 @@ __all__ = [
     "folded_split_rhat",
     "gelman_rubin",
     "mcse",
+    "merge_time",
     "multivariate_ess",
     "rank_rhat",
     "rhat_paper",
     "rhat_variance_ratio",
+    "score_time",
     "split_rhat",
+    "stationarity_time",
     "summary",
     "swap_acceptance",
     "thermodynamic_integration",

@@ -1,0 +1,164 @@
+"""Where a recorded series has settled: the rule that merge, stationarity and score times share.
+
+The last part of the run is *judged*: its records are cut into ten batches, whose means are
+compared by t tests, and its mean and spread give a band. A series has settled after the last
+record outside the band. Everything works on many series at once, (..., record), in float64 on
+the host; a record that is not finite lies outside every band, so that a run cut short (NaN from
+there on) never passes.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import ArrayLike, Bool, Float, Int
+
+from jaxbnn.diagnostics.student_t import student_t_bound
+
+NUM_BATCHES = 10
+
+# NumPy reduces arrays without axes to scalars.
+Number = Float[np.ndarray, "..."] | np.floating
+Flag = Bool[np.ndarray, "..."] | np.bool_
+Count = Int[np.ndarray, "..."] | np.integer
+
+
+class Level(NamedTuple):
+    """What the judged records say: mean, its standard error, spread, and how many they are worth.
+
+    `slope_t` is the t statistic (8 degrees of freedom) of the batch means' slope in time.
+    """
+
+    mean: Number
+    error: Number
+    spread: Number
+    worth: Number
+    slope_t: Number
+
+
+def check_series(
+    name: str, series: ArrayLike, steps: ArrayLike
+) -> tuple[Float[np.ndarray, "... records"], Float[np.ndarray, " records"]]:
+    """Return series (..., record) and their steps as float64, or raise one clear sentence."""
+    values, times = np.asarray(series, float), np.asarray(steps, float)
+    if times.ndim != 1 or values.ndim < 1 or values.shape[-1] != len(times):
+        raise ValueError(
+            f"{name} needs series (..., record) and one step a record, but the shapes are "
+            f"{values.shape} and {times.shape}; put the records on the last axis."
+        )
+    if not (np.isfinite(times).all() and (np.diff(times) > 0).all() and times[0] >= 0):
+        raise ValueError(f"{name} needs steps that increase from 0 or more; sort the records.")
+    return values, times
+
+
+def check_rates(name: str, false_alarm_rate: float, judged_fraction: float) -> None:
+    """Refuse numbers outside (0, 1)."""
+    for what, value in (
+        ("false_alarm_rate", false_alarm_rate),
+        ("judged_fraction", judged_fraction),
+    ):
+        if not 0 < value < 1:
+            raise ValueError(f"{what} of {name} must lie between 0 and 1, but is {value}.")
+
+
+def judged_records(name: str, steps: Float[np.ndarray, " records"], fraction: float) -> int:
+    """Return the first record of the last `fraction` of the run's steps; 20 must follow it."""
+    first = int(np.searchsorted(steps, (1 - fraction) * steps[-1], side="right"))
+    number = len(steps) - first
+    if number < 2 * NUM_BATCHES:
+        raise ValueError(
+            f"{name} judges the records in the last {fraction:.0%} of the steps and needs at least "
+            f"{2 * NUM_BATCHES} there, but there are {number}; record more often."
+        )
+    return first
+
+
+def level_of(judged: Float[np.ndarray, "... records"]) -> Level:
+    """Estimate the level of judged records by ten batch means."""
+    length = judged.shape[-1] // NUM_BATCHES
+    # Records left over are the earliest.
+    batches = judged[..., -NUM_BATCHES * length :].reshape(*judged.shape[:-1], NUM_BATCHES, length)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        means = batches.mean(axis=-1)
+        mean, spread = means.mean(axis=-1), batches.std(axis=(-2, -1), ddof=1)
+        error = means.std(axis=-1, ddof=1) / np.sqrt(NUM_BATCHES)
+        number = NUM_BATCHES * length
+        worth = np.clip((spread / error) ** 2, NUM_BATCHES / 2, number)
+        # The spread of correlated records around their own mean is too small by this.
+        spread = spread * np.sqrt(worth / (worth - 1))
+        slope_t = _slope_t(means)
+    # Identical records know their level exactly.
+    is_constant = (judged == judged[..., :1]).all(axis=-1)
+    return Level(
+        mean,
+        np.where(is_constant, 0.0, error),
+        np.where(is_constant, 0.0, spread),
+        np.where(is_constant, float(number), worth),
+        np.where(is_constant, 0.0, slope_t),
+    )
+
+
+def _slope_t(means):
+    centred = np.arange(NUM_BATCHES) - (NUM_BATCHES - 1) / 2
+    squares = (centred**2).sum()
+    slope = (means * centred).sum(axis=-1) / squares
+    fitted = means.mean(axis=-1, keepdims=True) + slope[..., None] * centred
+    residual = ((means - fitted) ** 2).sum(axis=-1) / (NUM_BATCHES - 2)
+    return slope / np.sqrt(residual / squares)
+
+
+def has_no_slope(level: Level, rate: float) -> Flag:
+    """Whether the judged records show no drift, at this error rate."""
+    return np.abs(level.slope_t) <= student_t_bound(NUM_BATCHES - 2, rate)
+
+
+def differs_by_chance(difference: Number, *errors: Number, rate: float) -> Flag:
+    """Whether a difference of levels with these standard errors is small, by Welch's t test."""
+    variances = np.stack(np.broadcast_arrays(*[error**2 for error in errors]))
+    total = variances.sum(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        freedom = (NUM_BATCHES - 1) * total**2 / (variances**2).sum(axis=0)
+    freedom = np.where(total > 0, freedom, 1.0)
+    return np.abs(difference) <= student_t_bound(freedom, rate) * np.sqrt(total)
+
+
+def band(level: Level, num_records: int, rate: float) -> tuple[Number, Number]:
+    """Return bounds that no one of `num_records` settled records leaves, but for this rate.
+
+    A prediction interval for each record, by Bonferroni's inequality: it holds however the
+    records depend on each other, for records that are roughly normal.
+    """
+    bound = student_t_bound(level.worth - 1, rate / num_records)
+    width = bound * level.spread * np.sqrt(1 + 1 / level.worth)
+    return level.mean - width, level.mean + width
+
+
+def settled_after(
+    values: Float[np.ndarray, "... records"],
+    low: Number,
+    high: Number,
+) -> Count:
+    """Return how many records precede the settled ones: the last one outside, and all before."""
+    low, high = np.asarray(low)[..., None], np.asarray(high)[..., None]
+    inside = (values >= low) & (values <= high)  # NaN is outside
+    trailing = np.argmin(inside[..., ::-1], axis=-1)
+    return np.where(inside.all(axis=-1), 0, values.shape[-1] - trailing)
+
+
+def lower_bound(
+    count: Count,
+    is_passed: Flag,
+    steps: Float[np.ndarray, " records"],
+) -> Number:
+    """Return the step of the last unsettled record: 0 if there is none, the last if not passed."""
+    with_zero = np.concatenate([[0.0], steps])
+    return np.where(is_passed, with_zero[count], steps[-1])
+
+
+def as_results(*values: Any) -> list:
+    """Return arrays without axes as Python scalars, others as they are; in tuples too."""
+    return [
+        tuple(as_results(*value))
+        if isinstance(value, tuple)
+        else (np.asarray(value).item() if np.ndim(value) == 0 else value)
+        for value in values
+    ]

@@ -1,0 +1,83 @@
+"""When a series begins to oscillate around a constant."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import ArrayLike, Bool, Float
+
+from jaxbnn.diagnostics import settling
+
+
+class StationarityTime(NamedTuple):
+    """What `stationarity_time` found, for each series.
+
+    Attributes
+    ----------
+    lower_bound
+        Lower bound of the thermalization time in steps: the last record outside the band; the
+        length of the run if the series is not stationary.
+    is_passed
+        Whether the series is stationary at the end of the run.
+    level, level_error
+        Mean over the judged records, with its standard error.
+    band
+        (low, high): where all records lie after `lower_bound`.
+    """
+
+    lower_bound: float | Float[np.ndarray, "..."]
+    is_passed: bool | Bool[np.ndarray, "..."]
+    level: float | Float[np.ndarray, "..."]
+    level_error: float | Float[np.ndarray, "..."]
+    band: tuple
+
+
+def stationarity_time(
+    series: ArrayLike,
+    steps: ArrayLike,
+    *,
+    false_alarm_rate: float = 0.01,
+    judged_fraction: float = 0.5,
+) -> StationarityTime:
+    """Lower bound of the thermalization time: the step from which a series is stationary.
+
+    Piccioli et al., section V.1. As `merge_time`, with the series' own level in place of an
+    informed one's: it is stationary if the records in the last `judged_fraction` of the steps
+    show no drift and lie in a band around their mean, and has been so since the last record
+    outside that band. A plateau far from equilibrium passes too.
+
+    A series that is stationary throughout fails to give time 0 with probability at most
+    `false_alarm_rate`, under the conditions of `merge_time`.
+
+    Parameters
+    ----------
+    series
+        Series (..., record).
+    steps, false_alarm_rate, judged_fraction
+        As in `merge_time`.
+
+    Raises
+    ------
+    ValueError
+        As `merge_time`.
+
+    Examples
+    --------
+    >>> steps = np.arange(1, 1001)
+    >>> noise = np.random.default_rng(0).normal(size=1000)
+    >>> found = stationarity_time(noise + 30 * np.exp(-steps / 50), steps)
+    >>> found.is_passed, bool(50 < found.lower_bound < 200)
+    (True, True)
+    >>> stationarity_time(noise + steps / 100, steps).is_passed
+    False
+    """
+    settling.check_rates("stationarity_time", false_alarm_rate, judged_fraction)
+    values, times = settling.check_series("stationarity_time", series, steps)
+    first = settling.judged_records("stationarity_time", times, judged_fraction)
+    rate = false_alarm_rate / 2
+    level = settling.level_of(values[..., first:])
+    low, high = settling.band(level, len(times), rate)
+    count = settling.settled_after(values, low, high)
+    is_passed = settling.has_no_slope(level, rate) & (count <= first)
+    bound = settling.lower_bound(count, is_passed, times)
+    numbers = (bound, is_passed, level.mean, level.error, (low, high))
+    return StationarityTime(*settling.as_results(*numbers))

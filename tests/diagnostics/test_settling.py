@@ -1,0 +1,154 @@
+"""Merge, stationarity and score times, and blockwise R-hat, on series with known answers."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from jaxbnn.diagnostics import (
+    blockwise_rhat,
+    merge_time,
+    rhat_paper,
+    score_time,
+    stationarity_time,
+)
+from jaxbnn.diagnostics.student_t import student_t_bound
+
+STEPS = np.unique(np.geomspace(1, 200_000, 1000).astype(int))
+JUDGED = 100_000
+
+
+def equilibrium(rng, correlation_time, *shape):
+    """Stationary Gaussian AR(1) series of unit variance, seen at STEPS only."""
+    noise = rng.normal(size=(*shape, len(STEPS)))
+    keep = np.exp(-np.diff(STEPS, prepend=-np.inf) / correlation_time)
+    series = np.empty_like(noise)
+    state = np.zeros(shape)
+    for i, a in enumerate(keep):
+        state = series[..., i] = a * state + np.sqrt(1 - a**2) * noise[..., i]
+    return series
+
+
+@pytest.mark.parametrize("probability", [0.3, 0.05, 1e-3, 1e-7])
+def test_student_bound_equals_scipy(probability):
+    freedom = np.array([1, 3.5, 9, 30, 200, 5000.0])
+    expected = stats.t.isf(probability / 2, freedom)
+    np.testing.assert_allclose(student_t_bound(freedom, probability), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("correlation_time", [1e-9, 0.01 * JUDGED])
+def test_false_alarms_are_as_rare_as_stated(correlation_time, rng):
+    count, rate = 4000, 0.02
+    a, b = equilibrium(rng, correlation_time, 2, count)
+    alarms = {
+        "merge": merge_time(a, b, STEPS, false_alarm_rate=rate).lower_bound > 0,
+        "stationarity": stationarity_time(a, STEPS, false_alarm_rate=rate).lower_bound > 0,
+        "score": score_time(a, STEPS, false_alarm_rate=rate).lower_bound > 0,
+    }
+    most = stats.binom.isf(1e-6, count, rate)
+    # Not hollow either: a rule that never rejects would pass the bound above.
+    least = stats.binom.isf(1 - 1e-6, count, rate / 10)
+    for name, alarm in alarms.items():
+        assert least <= alarm.sum() <= most, name
+
+
+def test_a_plateau_does_not_merge_but_is_stationary(rng):
+    informed, noise = equilibrium(rng, 100.0, 2, 200)
+    plateau = 3.0 + noise
+    merged = merge_time(plateau, informed, STEPS)
+    assert not merged.is_passed.any()
+    assert (merged.lower_bound == STEPS[-1]).all()
+    assert stationarity_time(plateau, STEPS).is_passed.mean() > 0.9
+    np.testing.assert_allclose(merged.difference, 3.0, atol=6 * merged.difference_error.max())
+
+
+@pytest.mark.parametrize("time", [10.0, 1000.0, 5000.0])
+def test_the_time_is_that_of_the_descent(time, rng):
+    informed, noise = equilibrium(rng, 50.0, 2, 100)
+    # 40 exp(-t / time) passes through the band, a few units wide, between 1.5 and 5 times `time`.
+    descent = noise + 40 * np.exp(-STEPS / time)
+    for found in (
+        merge_time(descent, informed, STEPS),
+        stationarity_time(descent, STEPS),
+        score_time(descent, STEPS),
+    ):
+        passed = found.lower_bound[found.is_passed]
+        assert len(passed) > 90
+        # An excursion of the noise later on is a false alarm.
+        assert ((passed > 1.5 * time) & (passed < 5 * time)).sum() > 90
+
+
+def test_drifts_are_not_equilibrium(rng):
+    informed, noise = equilibrium(rng, 50.0, 2, 100)
+    drift = 20 * STEPS / STEPS[-1]
+    assert not stationarity_time(noise + drift, STEPS).is_passed.any()
+    # An informed series that still moves away from the teacher gives no level to merge with,
+    # even for a series that moves with it.
+    assert not merge_time(noise + drift, informed + drift, STEPS).is_passed.any()
+
+
+def test_a_run_cut_short_has_not_merged(rng):
+    informed, series = equilibrium(rng, 50.0, 2)
+    series[-3:] = np.nan
+    found = merge_time(series, informed, STEPS)
+    assert not found.is_passed
+    assert found.lower_bound == STEPS[-1]
+    assert not stationarity_time(series, STEPS).is_passed
+    assert not score_time(series, STEPS).is_passed
+    assert not merge_time(informed, series, STEPS).is_passed
+
+
+def test_constant_series_merge_with_their_equals_only():
+    one = np.ones(len(STEPS))
+    assert merge_time(one, one, STEPS)[:2] == (0.0, True)
+    assert not merge_time(one, one + 1e-6, STEPS).is_passed
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"steps": STEPS[::-1]}, "increase"),
+        ({"steps": STEPS[:-1]}, "one step a record"),
+        ({"false_alarm_rate": 1.0}, "between 0 and 1"),
+        ({"judged_fraction": 0.0}, "between 0 and 1"),
+        ({"judged_fraction": 0.01}, "record more often"),
+    ],
+)
+def test_bad_input_is_named(change, message):
+    arguments = {"steps": STEPS, **change}
+    with pytest.raises(ValueError, match=message):
+        stationarity_time(np.zeros(len(STEPS)), **arguments)
+
+
+def test_blockwise_rhat_is_formula_16_block_by_block(rng):
+    draws = rng.normal(size=(3, 1003, 4)) + rng.normal(size=(3, 1, 1))
+    found = blockwise_rhat(draws, 10 * np.arange(1, 1004), block_length=25, threshold=100.0)
+    for block in (0, 17, 39):
+        expected = np.asarray(rhat_paper(draws[:, 25 * block : 25 * (block + 1)]))
+        np.testing.assert_allclose(found.mean[block], expected.mean(), rtol=1e-5)
+        np.testing.assert_allclose(
+            found.percentiles[:, block], np.percentile(expected, [25, 50, 75, 95]), rtol=1e-5
+        )
+    assert found.steps[1] == 10 * np.mean(np.arange(26, 51))
+    assert found.is_passed
+    np.testing.assert_allclose(found.level, np.exp(np.log(found.mean[20:]).mean()))
+    strict = blockwise_rhat(draws, 10 * np.arange(1, 1004), block_length=25, threshold=1.2)
+    assert not strict.is_passed
+    assert strict.lower_bound == 10_030
+
+
+def test_chains_that_meet_pass_where_they_meet_and_fooled_ones_too(rng):
+    steps = 100 * np.arange(1, 2001)
+    noise = rng.normal(size=(2, 2000, 30))
+    apart = np.array([8.0, -8.0])[:, None, None] * (steps < 50_000)[:, None]
+    found = blockwise_rhat(noise + apart, steps)
+    assert found.is_passed
+    assert found.lower_bound == 50_000
+    assert blockwise_rhat(noise + 1000.0, steps)[-2:] == (0.0, True)
+
+
+def test_blockwise_rhat_wants_equal_spacing_and_room():
+    draws = np.zeros((2, len(STEPS), 3))
+    with pytest.raises(ValueError, match="equally spaced"):
+        blockwise_rhat(draws, STEPS)
+    with pytest.raises(ValueError, match="block_length"):
+        blockwise_rhat(draws, np.arange(len(STEPS)), block_length=1)
