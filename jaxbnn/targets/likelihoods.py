@@ -243,12 +243,15 @@ def _bernoulli_check(outputs: tuple[int, ...], y: ArrayLike, parameter: None) ->
 
 
 def _categorical_log_prob(outputs: Outputs, y: Targets, parameter: None) -> Terms:
-    # Written with a mask, not a gather, whose gradient would scatter; the shift keeps exp finite.
-    logits = outputs - jax.lax.stop_gradient(jnp.max(outputs, axis=-1, keepdims=True))
-    classes = jnp.arange(logits.shape[-1], dtype=jnp.int32)
-    is_label = y.astype(jnp.int32)[:, None] == classes[None]
-    of_label = jnp.sum(jnp.where(is_label, logits, 0), axis=-1)
-    return of_label - jnp.log(jnp.sum(jnp.exp(logits), axis=-1))
+    # Classes first and the long data axis last, where XLA vectorises on a CPU (value and gradient of
+    # an MLP (4, 3, 3) on 150 rows take less than half as long). A mask, not a gather, whose gradient
+    # would scatter; the shift keeps exp finite.
+    logits = outputs.T
+    logits = logits - jax.lax.stop_gradient(jnp.max(logits, axis=0, keepdims=True))
+    classes = jnp.arange(logits.shape[0], dtype=jnp.int32)
+    is_label = y.astype(jnp.int32)[None] == classes[:, None]
+    of_label = jnp.sum(jnp.where(is_label, logits, 0), axis=0)
+    return of_label - jnp.log(jnp.sum(jnp.exp(logits), axis=0))
 
 
 def _cross_entropy_log_prob(outputs: Outputs, y: Targets, temperature: ArrayLike) -> Terms:
