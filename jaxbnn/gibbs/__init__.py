@@ -1,0 +1,27 @@
+from jaxbnn.gibbs.latents import sample_inputs, sample_pooled
+from jaxbnn.gibbs.model import GibbsPosition, IntermediateNoise
+from jaxbnn.gibbs.pieces import Piece, PiecewiseLinear, activation_pieces
+from jaxbnn.gibbs.pre_activations import sample_pre_activations
+from jaxbnn.gibbs.probit import sample_binary_logit, sample_logits, satisfying_logits
+from jaxbnn.gibbs.sampler import GibbsInfo, GibbsState, gibbs_sampler
+from jaxbnn.gibbs.weights import sample_bias, sample_weights, sample_weights_and_bias
+
+__all__ = [
+    "GibbsInfo",
+    "GibbsPosition",
+    "GibbsState",
+    "IntermediateNoise",
+    "Piece",
+    "PiecewiseLinear",
+    "activation_pieces",
+    "gibbs_sampler",
+    "sample_bias",
+    "sample_binary_logit",
+    "sample_inputs",
+    "sample_logits",
+    "sample_pooled",
+    "sample_pre_activations",
+    "sample_weights",
+    "sample_weights_and_bias",
+    "satisfying_logits",
+]

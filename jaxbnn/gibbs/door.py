@@ -1,0 +1,122 @@
+"""Data, variances and precisions at the door: one sentence for what does not fit."""
+
+import math
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import DTypeLike
+from jaxtyping import Array, ArrayLike, Float, Shaped
+
+from jaxbnn.networks import Flatten, Network, layer_shapes, output_shape
+from jaxbnn.numerics import check_finite, check_positive, is_concrete
+
+_LIMITS = (
+    "without noise at some stages the Gibbs sampler cannot move: for the limits of none but the "
+    "last (the classical posterior) and of none at post-activations (stochastic feed-forward "
+    "networks) run HMC, NUTS or MALA, on jaxbnn.Posterior or on a log density of your own"
+)
+
+
+def inputs_last(network: Network, x: Shaped[Array | np.ndarray, "n ..."]) -> Float[Array, "..."]:
+    """Return data (n, *input_shape) with the data axis last.
+
+    Raises
+    ------
+    ValueError
+        If the shape does not fit the network.
+    TypeError
+        If x is not floating point.
+    """
+    x = jnp.asarray(x)
+    if x.ndim == 0 or x.shape[1:] != network.input_shape:
+        expected = ", ".join(("n", *map(str, network.input_shape)))
+        raise ValueError(f"x must have shape ({expected}), but has {x.shape}.")
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise TypeError(f"x must be floating point, but has dtype {x.dtype}; use x.astype(float).")
+    return jnp.moveaxis(x, 0, -1)
+
+
+def outputs_last(
+    network: Network, y: Shaped[Array | np.ndarray, "n ..."], dtype: DTypeLike
+) -> Float[Array, "..."]:
+    """Return y of a regression, (n, *output_shape), as the values of the last noisy layer.
+
+    Raises
+    ------
+    ValueError
+        If the shape does not fit the network.
+    """
+    y = jnp.asarray(y)
+    shape = output_shape(network)
+    if y.shape[1:] != shape and not (y.ndim == 1 and math.prod(shape) == 1):
+        expected = ", ".join(("n", *map(str, shape)))
+        raise ValueError(f"y must have shape ({expected}), but has {y.shape}.")
+    noisy = [
+        shape
+        for layer, shape in zip(network.layers, layer_shapes(network), strict=True)
+        if not isinstance(layer, Flatten)
+    ]
+    return jnp.moveaxis(y.reshape(y.shape[0], *noisy[-1]), 0, -1).astype(dtype)
+
+
+def check_data(network: Network, output: str, x, y) -> None:
+    """Say what is wrong with x and y, as far as it can be seen."""
+    check_finite("x", x)
+    inputs = inputs_last(network, x)
+    if jnp.shape(y)[:1] != (inputs.shape[-1],):
+        raise ValueError(f"x has {inputs.shape[-1]} rows, but y has shape {jnp.shape(y)}.")
+    if output == "regression":
+        check_finite("y", y)
+        outputs_last(network, y, inputs.dtype)
+        return
+    if jnp.ndim(y) != 1 or not jnp.issubdtype(jnp.result_type(y), jnp.integer):
+        raise ValueError(
+            "y must be whole numbers of shape (n,) for a probit, but is "
+            f"{jnp.result_type(y)} of shape {jnp.shape(y)}."
+        )
+    classes = max(2, output_shape(network)[0])
+    if is_concrete(y) and np.size(y) and not (np.min(y) >= 0 and np.max(y) < classes):
+        raise ValueError(
+            f"y must hold labels from 0 to {classes - 1}, but runs from {np.min(y)} to {np.max(y)}."
+        )
+
+
+def check_noise_variance(value: ArrayLike | Sequence[ArrayLike], num_stages: int) -> None:
+    """Say what is wrong with noise variances."""
+    _check_values("noise_variance", value, num_stages, "layer with noise", _LIMITS)
+
+
+def check_precision(name: str, value: ArrayLike | Sequence[ArrayLike], num_affine: int) -> None:
+    """Say what is wrong with prior precisions."""
+    advice = "give the inverse of the prior's variance"
+    _check_values(name, value, num_affine, "Dense or Conv", advice)
+
+
+def check_output(output: str, network: Network) -> None:
+    """Say if the model's output is unknown or does not fit the network."""
+    if output == "regression":
+        return
+    if output not in ("probit", "binary_probit"):
+        raise ValueError(
+            f"output must be 'regression', 'probit' or 'binary_probit', but is {output!r}."
+        )
+    shape = output_shape(network)
+    fits = len(shape) == 1 and (shape[0] == 1 if output == "binary_probit" else shape[0] > 1)
+    if not fits or isinstance(network.layers[-1], Flatten):
+        wanted = "one output" if output == "binary_probit" else "one output a class, two at least"
+        raise ValueError(
+            f"output {output!r} needs {wanted}, from a Dense that ends the network, but the "
+            f"outputs have shape {shape}; change the last layer, or use the other probit."
+        )
+
+
+def _check_values(name: str, value, number: int, what: str, advice: str) -> None:
+    entries = tuple(value) if isinstance(value, tuple | list) else (value,)
+    for entry in entries:
+        check_positive(name, entry, advice)
+    shape = (len(value),) if isinstance(value, tuple | list) else jnp.shape(value)
+    if shape not in ((), (number,)):
+        raise ValueError(
+            f"{name} must be one number or {number}, one per {what}, but has shape {shape}."
+        )

@@ -1,0 +1,111 @@
+"""The conditional of probit logits given the label.
+
+Multinomial: label = argmax_a z_a with z ~ N(mean, D I). First z_label, bounded below by the
+others, then all others at once, bounded above by it: given z_label they are independent
+(Piccioli et al., (48)-(51), with the sum that erratum A8 adds). Binary: label = [z > 0].
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, Integer, PRNGKeyArray
+
+from jaxbnn.numerics import truncated_normal_from_mode, uniform_open
+
+
+def sample_logits(
+    key: PRNGKeyArray,
+    mean: Float[Array, "classes n"],
+    logits: Float[Array, "classes n"],
+    labels: Integer[Array, " n"],
+    variance: ArrayLike,
+) -> Float[Array, "classes n"]:
+    """Draw logits ~ N(mean, variance) given that the label's is the largest: a Gibbs update.
+
+    Parameters
+    ----------
+    key
+        A PRNG key.
+    mean
+        What the last layer gives without noise, its bias included.
+    logits
+        The current ones: the label's new logit is bounded by those of the other classes.
+    labels
+        Classes from 0.
+    variance
+        D, that of the last layer's noise.
+
+    Examples
+    --------
+    >>> import jax
+    >>> mean = jnp.zeros((3, 2))
+    >>> z = sample_logits(jax.random.key(0), mean, mean, jnp.array([2, 0]), 1.0)
+    >>> jnp.argmax(z, axis=0).tolist()
+    [2, 0]
+    """
+    scale = jnp.sqrt(jnp.asarray(variance, mean.dtype))
+    classes = jnp.arange(mean.shape[0], dtype=labels.dtype)
+    is_label = classes[:, None] == labels[None, :]
+    uniform = uniform_open(key, mean.shape, mean.dtype)
+    largest = jnp.max(jnp.where(is_label, -jnp.inf, logits), axis=0, keepdims=True)
+
+    def of_label(values):
+        return jnp.sum(jnp.where(is_label, values, 0), axis=0, keepdims=True)
+
+    own = _above(of_label(uniform), largest, of_label(mean), scale)
+    others = -_above(uniform, -own, -mean, scale)
+    return jnp.where(is_label, own, others)
+
+
+def sample_binary_logit(
+    key: PRNGKeyArray,
+    mean: Float[Array, "*one n"],
+    labels: Integer[Array, " n"],
+    variance: ArrayLike,
+) -> Float[Array, "*one n"]:
+    """Draw z ~ N(mean, variance) given z > 0 for label 1 and z < 0 for label 0.
+
+    Parameters
+    ----------
+    key, mean, variance
+        As in `sample_logits`.
+    labels
+        0 or 1.
+
+    Examples
+    --------
+    >>> import jax
+    >>> z = sample_binary_logit(jax.random.key(0), jnp.zeros((1, 2)), jnp.array([1, 0]), 1.0)
+    >>> (z[0] > 0).tolist()
+    [True, False]
+    """
+    scale = jnp.sqrt(jnp.asarray(variance, mean.dtype))
+    uniform = uniform_open(key, mean.shape, mean.dtype)
+    side = jnp.where(labels > 0, 1, -1).astype(mean.dtype)
+    side = jnp.broadcast_to(side, mean.shape)
+    return side * _above(uniform, jnp.zeros_like(mean), side * mean, scale)
+
+
+def satisfying_logits(
+    logits: Float[Array, "classes n"], labels: Integer[Array, " n"]
+) -> Float[Array, "classes n"]:
+    """Raise the label's logit to the largest where it is smaller, so that the label is possible.
+
+    One row of logits is binary: those on the wrong side of zero are moved to zero.
+
+    Examples
+    --------
+    >>> satisfying_logits(jnp.array([[1.0], [3.0]]), jnp.array([0])).tolist()
+    [[3.0], [3.0]]
+    """
+    if logits.shape[0] == 1:
+        is_one = (labels > 0)[None, :]
+        return jnp.where(is_one, jnp.maximum(logits, 0), jnp.minimum(logits, 0))
+    classes = jnp.arange(logits.shape[0], dtype=labels.dtype)
+    is_label = classes[:, None] == labels[None, :]
+    return jnp.where(is_label, jnp.max(logits, axis=0, keepdims=True), logits)
+
+
+def _above(uniform: Array, low: Array, mean: Array, scale: Array) -> Array:
+    """Draw from N(mean, scale^2) above `low`."""
+    edge = (low - mean) / scale
+    draw = jnp.maximum(mean, low) + scale * truncated_normal_from_mode(uniform, edge)
+    return jnp.maximum(draw, low)

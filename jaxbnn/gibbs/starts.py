@@ -1,0 +1,103 @@
+"""Where a chain of the Gibbs sampler starts."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray, PyTree, Shaped
+
+from jaxbnn.gibbs.door import inputs_last
+from jaxbnn.gibbs.model import GibbsPosition, IntermediateNoise
+from jaxbnn.gibbs.probit import satisfying_logits
+from jaxbnn.gibbs.stages import split
+from jaxbnn.networks import parameter_shapes
+
+Data = Shaped[Array | np.ndarray, "n ..."]
+
+
+def zero_position(model: IntermediateNoise, x: Data, y: Data) -> GibbsPosition:
+    """Return zeros for every weight, bias and latent.
+
+    Examples
+    --------
+    >>> from jaxbnn.networks import mlp
+    >>> model = IntermediateNoise(mlp((2, 3, 1)), 0.01)
+    >>> zero_position(model, jnp.ones((5, 2)), jnp.ones((5, 1))).post[0].shape
+    (3, 5)
+    """
+    before = inputs_last(model.network, x)
+    shapes = _latent_shapes(model, before.shape[-1], before.dtype)
+    params = parameter_shapes(model.network, before.dtype)
+    zeros = jax.tree.map(
+        lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), GibbsPosition(params, *shapes)
+    )
+    return satisfying(model, zeros, y)
+
+
+def random_position(model: IntermediateNoise, key: PRNGKeyArray, x: Data, y: Data) -> GibbsPosition:
+    """Draw weights from the prior, and latents from the model with noise of their own."""
+    key_weights, key_latents = jax.random.split(key)
+    params = model.sample_prior(key_weights, inputs_last(model.network, x).dtype)
+    return position_from_weights(model, key_latents, params, x, y)
+
+
+def informed_position(
+    model: IntermediateNoise, position: GibbsPosition, x: Data, y: Data
+) -> GibbsPosition:
+    """Return a teacher's weights and latents as a start.
+
+    Parameters
+    ----------
+    model
+        That of the chain.
+    position
+        What `model.simulate` returned with the data.
+    x, y
+        The data.
+
+    Raises
+    ------
+    ValueError
+        If the teacher is of another architecture or has other data.
+    """
+    before = inputs_last(model.network, x)
+    n = before.shape[-1]
+    params = parameter_shapes(model.network, before.dtype)
+    wanted = GibbsPosition(params, *_latent_shapes(model, n, before.dtype))
+    shapes = [jax.tree.map(jnp.shape, tree) for tree in (wanted, position)]
+    if shapes[0] != shapes[1]:
+        raise ValueError(
+            "the teacher's weights and latents must have the shapes of this model on these data, "
+            f"{shapes[0]}, but have {shapes[1]}; give one of the same architecture and data, or "
+            "use position_from_weights."
+        )
+    return satisfying(model, position, y)
+
+
+def position_from_weights(
+    model: IntermediateNoise, key: PRNGKeyArray | None, params: PyTree, x: Data, y: Data
+) -> GibbsPosition:
+    """Draw latents from the model given weights; without noise if the key is None.
+
+    Logits that contradict their label are moved as `satisfying_logits` says.
+    """
+    values = model._forward(key, params, inputs_last(model.network, x))
+    latent = model.latent_stages
+    position = GibbsPosition(params, *split(latent, values[: len(latent)]))
+    return satisfying(model, position, y)
+
+
+def satisfying(model: IntermediateNoise, position: GibbsPosition, y: Data) -> GibbsPosition:
+    """Move the logits of a probit that contradict their label; otherwise the same position."""
+    if model.output == "regression":
+        return position
+    stages = model.latent_stages
+    if stages[-1].is_post:
+        logits = satisfying_logits(position.post[-1], jnp.asarray(y))
+        return position._replace(post=(*position.post[:-1], logits))
+    logits = satisfying_logits(position.pre[-1], jnp.asarray(y))
+    return position._replace(pre=(*position.pre[:-1], logits))
+
+
+def _latent_shapes(model: IntermediateNoise, n: int, dtype) -> tuple[tuple, tuple]:
+    stages = model.latent_stages
+    return split(stages, [jax.ShapeDtypeStruct((*s.output_shape, n), dtype) for s in stages])

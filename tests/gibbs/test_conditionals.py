@@ -1,0 +1,235 @@
+"""Each conditional against the joint log density, numerically and in float64.
+
+Along one block the log joint density is quadratic for Gaussian conditionals: its gradient and
+Hessian, from automatic differentiation, give mean and covariance. The draw is affine in its
+normal noise: zeros and unit vectors put in the noise's place give mean and covariance again.
+For pre-activations and logits the draw maps uniforms to values; a fine grid of uniforms must
+come out with the distribution function that quadrature of the joint density gives.
+"""
+
+from contextlib import contextmanager
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+from scipy import stats
+
+from jaxbnn.gibbs import activation_pieces, pre_activations
+from jaxbnn.gibbs.door import inputs_last
+from jaxbnn.gibbs.model import chain_values
+from jaxbnn.gibbs.sampler import _Sweep
+from jaxbnn.gibbs.stages import split
+from tests.gibbs.cases import ACTIVATIONS, MODELS, data
+from tests.kit.sizes import QUICK
+
+N = 3
+
+
+@contextmanager
+def noise_given(flat):
+    """Let jax.random.normal hand out the entries of `flat` in turn, then zeros; counts them."""
+    given = [0]
+
+    def normal(key, shape=(), dtype=float):
+        size = int(np.prod(shape))
+        part = flat[given[0] : given[0] + size]
+        given[0] += size
+        return jnp.pad(part, (0, size - part.size)).reshape(shape).astype(dtype)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jax.random, "normal", normal)
+        yield given
+
+
+def affine_map(draw):
+    """Return mean and covariance of a draw(key) that is affine in its normal noise."""
+    with noise_given(jnp.zeros(0)) as given:
+        jax.eval_shape(draw, jax.random.key(0))
+
+    def with_noise(flat):
+        with noise_given(flat):
+            value = ravel_pytree(draw(jax.random.key(0)))[0]
+        return value, value
+
+    jacobian, mean = jax.jacfwd(with_noise, has_aux=True)(jnp.zeros(given[0]))
+    return mean, jacobian @ jacobian.T
+
+
+def quadratic(log_density, block):
+    """Return mean and covariance of the normal law that a quadratic log density describes."""
+    flat, unravel = ravel_pytree(block)
+
+    def gradient(flat):
+        value = jax.grad(lambda flat: log_density(unravel(flat)))(flat)
+        return value, value
+
+    hessian, slope = jax.jacfwd(gradient, has_aux=True)(flat)
+    covariance = jnp.linalg.inv(-hessian)
+    return flat + covariance @ slope, covariance
+
+
+def setting(name):
+    """Return model, data, and a position whose weights did not make its latents."""
+    model, x = MODELS[name], data(name, N)
+    keys = jax.random.split(jax.random.key(0), 3)
+    position, y = model.simulate(keys[0], model.sample_prior(keys[1]), x)
+    return model, x, y, position._replace(params=model.sample_prior(keys[2]))
+
+
+def replaced(entries, index, entry):
+    return (*entries[:index], entry, *entries[index + 1 :])
+
+
+def latent_comparisons(name):
+    """Return {stage: (drawn, wanted)} for the latents whose conditional is Gaussian."""
+    model, x, y, position = setting(name)
+    sweep = _Sweep(model, inputs_last(model.network, x), y, "joint")
+    values = chain_values(model, position, y, x.dtype)
+    params = list(position.params)
+    found = {}
+    for j, stage in enumerate(model.stages[:-1]):
+        if model.stages[j + 1].is_post:
+            continue
+
+        def log_density(value, j=j):
+            pre, post = split(
+                model.latent_stages, replaced(values, j, value)[: len(model.latent_stages)]
+            )
+            return model.log_density(position._replace(pre=pre, post=post), x, y)
+
+        def draw(key, j=j, first=j == 0 and stage.is_affine):
+            if first:
+                return sweep.draw_first(key, params, values)[0]
+            return sweep.draw_latent(key, j, params, values)
+
+        found[f"latent {j}"] = affine_map(draw), quadratic(log_density, values[j])
+    return found
+
+
+def params_comparisons(name, bias):
+    """Return {stage: (drawn, wanted)} for weights and biases, drawn jointly or in turn."""
+    model, x, y, position = setting(name)
+    sweep = _Sweep(model, inputs_last(model.network, x), y, bias)
+    values = chain_values(model, position, y, x.dtype)
+    params, found = list(position.params), {}
+    for j, stage in enumerate(model.stages):
+        if not stage.is_affine:
+            continue
+        fixed = [(None, None)]
+        if j == 0:
+            fixed.append((sweep.spectrum(), sweep.residuals(params, values)))
+        for i, (spectrum, residuals) in enumerate(fixed):
+
+            def draw(key, j=j, spectrum=spectrum, residuals=residuals):
+                return sweep.draw_params(key, j, params, values, spectrum, residuals)
+
+            def log_density(block, index=stage.index):
+                params = replaced(position.params, index, block)
+                return model.log_density(position._replace(params=params), x, y)
+
+            current = params[stage.index]
+            if bias == "joint" or "b" not in current:
+                found[f"params {j} {i}"] = affine_map(draw), quadratic(log_density, current)
+                continue
+            # Weights given the biases there are; then biases given the new weights.
+            weights = quadratic(lambda w: log_density(current | {"w": w}), current["w"])  # noqa: B023
+            found[f"weights {j} {i}"] = affine_map(lambda key: draw(key)["w"]), weights
+            with noise_given(jnp.zeros(0)):
+                new = draw(jax.random.key(0))
+            mean, covariance = quadratic(lambda b: log_density(new | {"b": b}), new["b"])  # noqa: B023
+            # The mean moves with the noise in the weights, too: its own comes last.
+            found[f"bias {j} {i}"] = (new["b"], bias_covariance(draw)), (mean, covariance)
+    return found
+
+
+def bias_covariance(draw):
+    """Return the covariance of the biases given the weights, from the noise that comes last."""
+    with noise_given(jnp.zeros(0)) as given:
+        shape = jax.eval_shape(draw, jax.random.key(0))["b"].shape
+
+    def with_noise(last):
+        with noise_given(jnp.concatenate([jnp.zeros(given[0] - last.size), last])):
+            return draw(jax.random.key(0))["b"]
+
+    jacobian = jax.jacfwd(with_noise)(jnp.zeros(shape))
+    return jacobian @ jacobian.T
+
+
+def assert_equal(comparisons):
+    assert comparisons
+    for name, (found, wanted) in comparisons.items():
+        for what, a, b in zip(("mean", "covariance"), found, wanted, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-9, err_msg=f"{name}, {what}")
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "linear"])
+def test_gaussian_latents_are_those_of_the_joint_density(name, x64):
+    assert_equal(jax.jit(lambda: latent_comparisons(name), compiler_options=QUICK)())
+
+
+@pytest.mark.parametrize("bias", ["joint", "separate"])
+@pytest.mark.parametrize("name", MODELS)
+def test_weights_and_biases_are_those_of_the_joint_density(name, bias, x64):
+    assert_equal(jax.jit(lambda: params_comparisons(name, bias), compiler_options=QUICK)())
+
+
+GRID = 4000
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
+def test_pre_activations_have_the_law_of_the_joint_density(activation, x64, monkeypatch):
+    """A grid of uniforms in, the distribution function out: exact up to the grid's step."""
+    sigma = activation_pieces(activation)
+    grid = (np.arange(GRID) + 0.5) / GRID
+
+    def uniforms(key, shape, dtype):
+        return jnp.broadcast_to(jnp.asarray(grid, dtype)[:, None], shape)
+
+    monkeypatch.setattr(pre_activations, "uniform_open", uniforms)
+    normals = stats.norm.ppf(grid)
+    monkeypatch.setattr(
+        jax.random, "normal", lambda key, shape, dtype: jnp.broadcast_to(normals[:, None], shape)
+    )
+    mean = np.array([0.3, -1.2, 0.9, -0.1, 2.0])
+    post = np.array([0.7, 0.4, -1.1, -0.6, -2.0])
+    draw = jax.jit(
+        lambda pre_variance, post_variance: pre_activations.sample_pre_activations(
+            jax.random.key(0),
+            sigma,
+            jnp.broadcast_to(mean, (GRID, 5)),
+            jnp.broadcast_to(post, (GRID, 5)),
+            pre_variance,
+            post_variance,
+        ),
+        compiler_options=QUICK,
+    )
+    for d_pre, d_post in ((0.3, 0.5), (0.02, 0.6), (1.5, 0.05)):
+        draws = np.asarray(draw(d_pre, d_post))
+        for i in range(5):
+            z = grid_around(mean[i], d_pre)
+            log_density = -((z - mean[i]) ** 2) / (2 * d_pre)
+            log_density -= (apply_pieces(sigma, z) - post[i]) ** 2 / (2 * d_post)
+            assert distance_to_density(draws[:, i], z, log_density) < 2.5 / GRID
+
+
+def apply_pieces(sigma, z):
+    """Evaluate an activation with NumPy."""
+    value = np.zeros_like(z)
+    for slope, intercept, low, high in sigma.pieces:
+        value = np.where((z > low) & (z <= high), slope * z + intercept, value)
+    return value
+
+
+def grid_around(mean, variance):
+    edges = mean + np.sqrt(variance) * np.linspace(-9, 9, 400_001)
+    return (edges[1:] + edges[:-1]) / 2
+
+
+def distance_to_density(draws, z, log_density):
+    """Sup-distance of the draws' distribution function to that of a density on a grid z."""
+    cdf = np.cumsum(np.exp(log_density - np.max(log_density)))
+    at_draws = np.interp(np.sort(draws), z + (z[1] - z[0]) / 2, cdf / cdf[-1])
+    steps = np.arange(draws.size + 1) / draws.size
+    return max(np.max(steps[1:] - at_draws), np.max(at_draws - steps[:-1]))
