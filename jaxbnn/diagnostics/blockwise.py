@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import ArrayLike, Bool, Float
+from jaxtyping import ArrayLike, Float
 
 from jaxbnn.diagnostics import settling
 from jaxbnn.diagnostics.draws import check_draws
@@ -38,7 +38,7 @@ class BlockwiseRhat(NamedTuple):
     level: float
     level_error: float
     lower_bound: float
-    is_passed: bool | Bool[np.ndarray, ""]
+    is_passed: bool
 
 
 def blockwise_rhat(

@@ -1,0 +1,20 @@
+from jaxbnn.thermalization.comparison import Comparison, Estimate, compare
+from jaxbnn.thermalization.observables import mean_squared_error, score_statistic
+from jaxbnn.thermalization.posteriors import classical_posterior
+from jaxbnn.thermalization.teacher_student import (
+    TeacherStudent,
+    near_zero_position,
+    teacher_student,
+)
+
+__all__ = [
+    "Comparison",
+    "Estimate",
+    "TeacherStudent",
+    "classical_posterior",
+    "compare",
+    "mean_squared_error",
+    "near_zero_position",
+    "score_statistic",
+    "teacher_student",
+]

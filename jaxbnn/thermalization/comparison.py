@@ -1,0 +1,177 @@
+"""All criteria at once, from what was recorded of several chains."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import ArrayLike
+
+from jaxbnn.diagnostics import (
+    BlockwiseRhat,
+    blockwise_rhat,
+    merge_time,
+    score_time,
+    stationarity_time,
+)
+
+Pair = tuple[str, str]
+
+
+class Estimate(NamedTuple):
+    """One criterion's word on one chain or pair of chains.
+
+    Attributes
+    ----------
+    criterion
+        "teacher-student", "stationarity", "score" or "R-hat".
+    chains
+        Names of the chains it looked at.
+    lower_bound
+        Of the thermalization time, in steps; the length of the run if it is not passed.
+    is_passed
+        Whether the criterion sees nothing wrong from `lower_bound` on.
+    level, level_error
+        What the criterion's series is near in the end: the mean of the log mean squared error,
+        of the score, or of R-hat.
+    """
+
+    criterion: str
+    chains: tuple[str, ...]
+    lower_bound: float
+    is_passed: bool
+    level: float
+    level_error: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `compare` found; printed, a table.
+
+    Attributes
+    ----------
+    estimates
+        One for each criterion and chain, or pair of chains.
+    rhat
+        R-hat by blocks for each pair.
+    """
+
+    estimates: tuple[Estimate, ...]
+    rhat: Mapping[Pair, BlockwiseRhat]
+
+    def of(self, criterion: str, *chains: str) -> Estimate:
+        """Return the estimate of a criterion for these chains.
+
+        Raises KeyError if there is none.
+        """
+        for estimate in self.estimates:
+            if estimate.criterion == criterion and estimate.chains == chains:
+                return estimate
+        raise KeyError((criterion, *chains))
+
+    def __str__(self) -> str:
+        lines = [f"{'criterion':<16}{'chains':<24}{'lower bound':>12}  verdict"]
+        for one in self.estimates:
+            verdict = "passed" if one.is_passed else "not passed"
+            chains = ", ".join(one.chains)
+            lines.append(f"{one.criterion:<16}{chains:<24}{one.lower_bound:>12,.0f}  {verdict}")
+        return "\n".join(lines)
+
+
+def compare(
+    steps: ArrayLike,
+    mse: Mapping[str, ArrayLike],
+    *,
+    informed: str = "informed",
+    score: Mapping[str, ArrayLike] | None = None,
+    output_steps: ArrayLike | None = None,
+    outputs: Mapping[str, ArrayLike] | None = None,
+    pairs: Sequence[Pair] = (),
+    false_alarm_rate: float = 0.01,
+    block_length: int = 50,
+    threshold: float = 1.44,
+    percentiles: Sequence[float] = (25.0, 50.0, 75.0, 95.0),
+) -> Comparison:
+    """Evaluate all thermalization criteria on recorded series (Piccioli et al., section V.1).
+
+    For each uninformed chain: the teacher-student criterion (`merge_time` with the informed
+    chain) and stationarity, both of the logarithm of its mean squared error, and the score, if
+    given. For each of `pairs`: R-hat of the outputs, by blocks. Criteria give lower bounds:
+    the largest is the one to believe.
+
+    Parameters
+    ----------
+    steps
+        (record,), increasing, for `mse` and `score`.
+    mse
+        Series (record,) of each chain's test error, positive, by the chain's name.
+    informed
+        Name of the chain that started at the teacher.
+    score
+        Series (record,) of `score_statistic` by chain.
+    output_steps
+        (record,), equally spaced, for `outputs`.
+    outputs
+        (record, point): outputs on test inputs by chain.
+    pairs
+        Names of the two chains of each R-hat.
+    false_alarm_rate
+        Of each criterion but R-hat.
+    block_length, threshold, percentiles
+        Of `blockwise_rhat`.
+
+    Raises
+    ------
+    ValueError
+        If the informed chain or a chain of a pair is missing, or a criterion refuses its series.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> steps = np.arange(1, 1001)
+    >>> noise = 0.1 * rng.normal(size=(2, 1000))
+    >>> mse = {"informed": np.exp(noise[0]), "zero": np.exp(noise[1] + 10 * np.exp(-steps / 50))}
+    >>> print(compare(steps, mse))
+    criterion       chains                   lower bound  verdict
+    teacher-student zero, informed                   ...  passed
+    stationarity    zero                             ...  passed
+    stationarity    informed                         ...  passed
+    """
+    if informed not in mse:
+        raise ValueError(f"mse has no chain {informed!r}, only {', '.join(mse)}; name one of them.")
+    for name in {name for pair in pairs for name in pair} - set(outputs or {}):
+        raise ValueError(f"outputs has no chain {name!r}, which pairs names; record its outputs.")
+    with np.errstate(divide="ignore"):
+        logs = {name: np.log(np.asarray(series, float)) for name, series in mse.items()}
+    rate = {"false_alarm_rate": false_alarm_rate}
+    estimates = []
+    for name, series in logs.items():
+        if name == informed:
+            continue
+        merged = merge_time(series, logs[informed], steps, **rate)
+        estimates.append(_estimate("teacher-student", (name, informed), *merged[:4]))
+    for name in sorted(logs, key=lambda name: name == informed):
+        found = stationarity_time(logs[name], steps, **rate)
+        estimates.append(_estimate("stationarity", (name,), *found[:4]))
+    for name, series in (score or {}).items():
+        estimates.append(_estimate("score", (name,), *score_time(series, steps, **rate)[:4]))
+    rhat = {}
+    for pair in pairs:
+        assert outputs is not None
+        assert output_steps is not None
+        rhat[pair] = one = blockwise_rhat(
+            np.stack([np.asarray(outputs[name]) for name in pair]),
+            output_steps,
+            block_length=block_length,
+            threshold=threshold,
+            percentiles=percentiles,
+            **rate,
+        )
+        numbers = (one.lower_bound, one.is_passed, one.level, one.level_error)
+        estimates.append(_estimate("R-hat", pair, *numbers))
+    return Comparison(tuple(estimates), rhat)
+
+
+def _estimate(criterion, chains, lower_bound, is_passed, level, error) -> Estimate:
+    numbers = (float(lower_bound), bool(is_passed), float(level), float(error))
+    return Estimate(criterion, chains, *numbers)

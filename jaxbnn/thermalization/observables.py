@@ -1,0 +1,83 @@
+"""What is recorded of a chain: numbers that do not see the network's symmetries, and the score."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree, Shaped
+
+from jaxbnn.gibbs import GibbsPosition, IntermediateNoise
+from jaxbnn.networks import Network
+
+
+def mean_squared_error(
+    network: Network,
+    params: PyTree,
+    x_test: Shaped[Array, "m ..."],
+    f_test: Float[Array, "m ..."],
+) -> Float[Array, ""]:
+    """Mean squared error of one state's noiseless outputs against the teacher's.
+
+    Piccioli et al., section V.1.
+
+    Examples
+    --------
+    >>> from jaxbnn.networks import mlp
+    >>> params = ({"w": jnp.ones((1, 1)), "b": jnp.zeros(1)},)
+    >>> float(mean_squared_error(mlp((1, 1)), params, jnp.ones((2, 1)), jnp.zeros((2, 1))))
+    1.0
+    """
+    return jnp.mean(jnp.square(network.apply(params, x_test) - f_test))
+
+
+def score_statistic(
+    model: IntermediateNoise,
+    position: GibbsPosition,
+    x: Shaped[Array, "n ..."],
+    y: Shaped[Array, "n ..."],
+    layer: int = 0,
+) -> Float[Array, ""]:
+    """Score of one layer's weights, averaged over them and in units of the noise: U.
+
+    U = Delta mean_ij d log p(weights, latents | x, y) / d w_ij, whose posterior mean is zero
+    (Piccioli et al., section V.1, with the first layer). Delta is the noise variance of that
+    layer's pre-activations. Give its series to `jaxbnn.diagnostics.score_time`.
+
+    Parameters
+    ----------
+    model, x, y
+        The model and the data.
+    position
+        Weights and latents.
+    layer
+        Which Dense or Conv, counted from 0.
+
+    Raises
+    ------
+    ValueError
+        If there is no such layer.
+
+    Examples
+    --------
+    >>> from jaxbnn.networks import mlp
+    >>> model = IntermediateNoise(mlp((1, 1)), 2.0, weight_precision=3.0)
+    >>> start = GibbsPosition(({"w": jnp.ones((1, 1)), "b": jnp.zeros(1)},), (), ())
+    >>> x, y = jnp.array([[2.0]]), jnp.array([[5.0]])
+    >>> float(score_statistic(model, start, x, y))  # 2 ((5 - 2) 2 / 2 - 3)
+    0.0
+    """
+    affine = [i for i, entry in enumerate(position.params) if isinstance(entry, dict)]
+    if not 0 <= layer < len(affine):
+        raise ValueError(
+            f"layer must be from 0 to {len(affine) - 1}, the network's layers with weights, but "
+            f"is {layer}."
+        )
+    index = affine[layer]
+
+    def log_density(weights):
+        params = list(position.params)
+        params[index] = {**params[index], "w": weights}
+        return model.log_density(position._replace(params=tuple(params)), x, y)
+
+    weights = position.params[index]["w"]
+    stages = [i for i, stage in enumerate(model.stages) if stage.index == index]
+    variance = model.variance(stages[0], weights.dtype)
+    return variance * jnp.mean(jax.grad(log_density)(weights))

@@ -1,0 +1,127 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler
+from jaxbnn.networks import mlp
+from jaxbnn.thermalization import (
+    classical_posterior,
+    mean_squared_error,
+    near_zero_position,
+    score_statistic,
+    teacher_student,
+)
+
+NETWORK = mlp((3, 4, 1))
+PRECISIONS = (3.0, 4.0)
+
+
+def model_at(delta):
+    return IntermediateNoise(NETWORK, delta, PRECISIONS, PRECISIONS)
+
+
+@jax.jit
+def experiments(keys, deltas):
+    def one(key, delta):
+        model = model_at(delta)
+        return teacher_student(key, model, 12, 30)
+
+    return jax.vmap(one)(keys, deltas)
+
+
+def test_data_sets_and_noise_variances_are_an_axis():
+    num = 200
+    deltas = jnp.array([1e-4, 1e-2]).repeat(num // 2)
+    found = experiments(jax.random.split(jax.random.key(0), num), deltas)
+    informed = found.positions["informed"]
+    f = jax.vmap(NETWORK.apply)(informed.params, found.x)
+    residual = np.asarray(jnp.mean((found.y - f) ** 2, axis=(1, 2)))
+    # Noise of three stages: between Delta and a few Delta.
+    for delta, part in ((1e-4, residual[:100]), (1e-2, residual[100:])):
+        assert delta < part.mean() < 4 * delta
+    np.testing.assert_allclose(
+        found.f_test, jax.vmap(NETWORK.apply)(informed.params, found.x_test), atol=1e-5
+    )
+    random = found.positions["random 1"].params[0]["w"]
+    assert not np.allclose(random, found.positions["random 2"].params[0]["w"])
+    np.testing.assert_allclose(np.var(random) * 3.0, 1.0, rtol=0.15)
+    zero = found.positions["zero"]
+    assert all(not np.any(leaf) for leaf in jax.tree.leaves(zero))
+
+
+def test_noiseless_labels_are_the_networks_outputs():
+    model = model_at(1e-4)
+    found = teacher_student(jax.random.key(1), model, 12, 5, num_random=0, is_noiseless=True)
+    teacher = found.positions["informed"]
+    np.testing.assert_allclose(found.y, NETWORK.apply(teacher.params, found.x), atol=1e-6)
+    np.testing.assert_allclose(teacher.post[0], np.maximum(teacher.pre[0], 0), rtol=1e-6)
+    assert list(found.positions) == ["informed", "zero"]
+    assert float(mean_squared_error(NETWORK, teacher.params, found.x_test, found.f_test)) == 0
+
+
+@pytest.mark.parametrize("output", ["probit", "binary_probit"])
+def test_labels_of_a_teacher_of_classes(output):
+    network = mlp((3, 4, 3 if output == "probit" else 1))
+    model = IntermediateNoise(network, 0.1, output=output)
+    found = teacher_student(jax.random.key(1), model, 40, 5, is_noiseless=True)
+    outputs = np.asarray(network.apply(found.positions["informed"].params, found.x))
+    expected = outputs.argmax(axis=1) if output == "probit" else outputs[:, 0] > 0
+    np.testing.assert_array_equal(found.y, expected)
+    posterior = classical_posterior(model, found.x, found.y)
+    assert np.isfinite(posterior.log_density(found.positions["random 1"].params))
+
+
+def test_a_student_of_no_data_is_refused():
+    with pytest.raises(ValueError, match="num_train"):
+        teacher_student(jax.random.key(0), model_at(0.1), 0, 3)
+
+
+def test_the_near_zero_start_has_the_stated_scales():
+    model = IntermediateNoise(mlp((50, 40, 1)), 0.1, (4.0, 4.0), (4.0, 4.0))
+    x, y = jnp.ones((30, 50)), jnp.ones((30, 1))
+    start = near_zero_position(jax.random.key(0), model, x, y, 1e-3)
+    assert np.std(start.params[0]["w"]) == pytest.approx(0.5e-3, rel=0.1)
+    assert np.std(start.post[0]) == pytest.approx(1e-3, rel=0.1)
+    assert not np.allclose(start.pre[0], start.post[0])
+
+
+def test_the_score_is_the_formula(x64):
+    """U = Delta mean_ij [ sum_mu (Z - W x - b) x / Delta - lambda W ], written with NumPy."""
+    found = teacher_student(jax.random.key(3), model_at(0.3), 7, 2)
+    z, w = np.asarray(found.positions["random 1"].pre[0]), found.positions["random 1"].params[0]
+    w, b = np.asarray(w["w"]), np.asarray(w["b"])
+    x = np.asarray(found.x)
+    residual = z.T - x @ w - b
+    expected = 0.3 * np.mean(x.T @ residual / 0.3 - 3.0 * w)
+    ours = score_statistic(model_at(0.3), found.positions["random 1"], found.x, found.y)
+    np.testing.assert_allclose(ours, expected, rtol=1e-10)
+    with pytest.raises(ValueError, match="layer must be"):
+        score_statistic(model_at(0.3), found.positions["zero"], found.x, found.y, layer=2)
+
+
+def test_the_scores_posterior_mean_is_zero_and_gibbs_keeps_it():
+    """The teacher is an exact posterior draw: U has mean zero there (Stein) and after sweeps."""
+    num, delta = 20_000, 0.05
+
+    @jax.jit
+    def run(key):
+        def one(key):
+            key_data, key_sweep = jax.random.split(key)
+            model = model_at(delta)
+            found = teacher_student(key_data, model, 6, 1, num_random=0)
+            teacher = found.positions["informed"]
+            kernel = gibbs_sampler(model, found.x, found.y)
+            swept = kernel.step(key_sweep, kernel.init(teacher))[0].position
+            us = [
+                score_statistic(model, position, found.x, found.y, layer)
+                for position in (teacher, swept)
+                for layer in (0, 1)
+            ]
+            return jnp.stack(us)
+
+        return jax.vmap(one)(jax.random.split(key, num))
+
+    u = np.asarray(run(jax.random.key(5)), float)
+    z = u.mean(axis=0) / (u.std(axis=0) / np.sqrt(num))
+    assert np.abs(z).max() < 5.2  # two-sided 1e-6 for four of them
