@@ -46,8 +46,8 @@ def blockwise_rhat(
     steps: ArrayLike,
     *,
     block_length: int = 50,
-    percentiles: Sequence[float] = (25.0, 50.0, 75.0, 95.0),
-    threshold: float = 1.44,
+    percentiles: Sequence[float | int] = (25.0, 50.0, 75.0, 95.0),
+    threshold: float | int = 1.44,
     false_alarm_rate: float = 0.01,
     judged_fraction: float = 0.5,
 ) -> BlockwiseRhat:

@@ -3,6 +3,7 @@
 from jaxbnn.plots.chains import autocorrelation, running_mean, trace
 from jaxbnn.plots.coordinates import covariance_heat_map, parallel_coordinates
 from jaxbnn.plots.densities import density
+from jaxbnn.plots.thermalization import rhat_percentiles, thermalization_criteria
 from jaxbnn.plots.tuning import acceptance_against, ess_against
 
 __all__ = [
@@ -12,6 +13,8 @@ __all__ = [
     "density",
     "ess_against",
     "parallel_coordinates",
+    "rhat_percentiles",
     "running_mean",
+    "thermalization_criteria",
     "trace",
 ]

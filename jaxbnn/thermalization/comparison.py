@@ -89,8 +89,8 @@ def compare(
     pairs: Sequence[Pair] = (),
     false_alarm_rate: float = 0.01,
     block_length: int = 50,
-    threshold: float = 1.44,
-    percentiles: Sequence[float] = (25.0, 50.0, 75.0, 95.0),
+    threshold: float | int = 1.44,
+    percentiles: Sequence[float | int] = (25.0, 50.0, 75.0, 95.0),
 ) -> Comparison:
     """Evaluate all thermalization criteria on recorded series (Piccioli et al., section V.1).
 
