@@ -1,5 +1,15 @@
 from jaxbnn.diagnostics.autocovariance import autocorrelation
 from jaxbnn.diagnostics.blockwise import BlockwiseRhat, blockwise_rhat
+from jaxbnn.diagnostics.covariances import (
+    CovarianceAgreement,
+    covariance_agreement,
+    covariance_distance,
+)
+from jaxbnn.diagnostics.discrepancies import (
+    Discrepancy,
+    kernel_stein_discrepancy,
+    maximum_mean_discrepancy,
+)
 from jaxbnn.diagnostics.ess import ess_bulk, ess_geyer, ess_tail, ess_tfp
 from jaxbnn.diagnostics.evidence import (
     Evidence,
@@ -21,10 +31,12 @@ from jaxbnn.diagnostics.rhat import (
 from jaxbnn.diagnostics.score import ScoreTime, score_time
 from jaxbnn.diagnostics.stationarity import StationarityTime, stationarity_time
 from jaxbnn.diagnostics.table import Summary, summary
-from jaxbnn.diagnostics.tempering import equalise_rejections, swap_acceptance
+from jaxbnn.diagnostics.tempering import by_replica, equalise_rejections, swap_acceptance
 
 __all__ = [
     "BlockwiseRhat",
+    "CovarianceAgreement",
+    "Discrepancy",
     "Evidence",
     "MergeTime",
     "ScoreTime",
@@ -33,6 +45,9 @@ __all__ = [
     "autocorrelation",
     "bennett_acceptance_ratio",
     "blockwise_rhat",
+    "by_replica",
+    "covariance_agreement",
+    "covariance_distance",
     "equalise_rejections",
     "ess_bulk",
     "ess_geyer",
@@ -41,6 +56,8 @@ __all__ = [
     "evaluate",
     "folded_split_rhat",
     "gelman_rubin",
+    "kernel_stein_discrepancy",
+    "maximum_mean_discrepancy",
     "mcse",
     "merge_time",
     "multivariate_ess",

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int, PyTree
+from jaxtyping import Float
+
+from jaxbnn.diagnostics.levels import Levels, on_both_sides, separate_levels
+from jaxbnn.diagnostics.movement import Movement, long_stands, returns
 
 # Vehtari et al. (2021): R-hat below 1.01, and an ESS of 100 per chain for R-hat and ESS
 # themselves to be estimated well.
@@ -15,50 +16,18 @@ _ACCEPTANCE_RANGE = (0.02, 0.995)
 _NAMED = 8
 
 
-def chain_findings(
-    positions: PyTree, values: PyTree
-) -> tuple[Int[np.ndarray, " chain"], Bool[np.ndarray, " chain"]]:
-    """First draw of each chain that is not finite, and whether its position ever changes.
-
-    Parameters
-    ----------
-    positions
-        Leaves (chain, draw, ...); looked at for movement and for NaN and infinities.
-    values
-        Leaves (chain, draw, ...); looked at for NaN and infinities.
-
-    Returns
-    -------
-    The draw's number (the number of draws where all are finite), and whether the chain moves.
-    """
-    first_bad, moved = _chain_findings(positions, values)
-    return np.asarray(first_bad), np.asarray(moved)
-
-
-@jax.jit
-def _chain_findings(positions, values):
-    chains, length = jax.tree.leaves(positions)[0].shape[:2]
-    finite = jnp.ones((chains, length), bool)
-    for leaf in jax.tree.leaves((positions, values)):
-        if jnp.issubdtype(leaf.dtype, jnp.inexact):
-            finite &= jnp.isfinite(leaf).reshape(chains, length, -1).all(axis=2)
-    moved = jnp.zeros(chains, bool)
-    for leaf in jax.tree.leaves(positions):
-        moved |= (leaf != leaf[:, :1]).reshape(chains, -1).any(axis=1)
-    return jnp.where(finite.all(axis=1), length, jnp.argmin(finite, axis=1)), moved
-
-
 def warnings_in_words(
     names: Sequence[str],
     columns: Mapping[str, np.ndarray],
     chains: int,
     length: int,
-    first_bad: Int[np.ndarray, " chain"],
+    found_movement: Movement,
     frozen: Sequence[int],
-    acceptance_rate: Float[np.ndarray, " chain"] | None,
+    acceptance_rate: Float[np.ndarray, "chain *replica"] | None,
+    log_density: Float[np.ndarray, "chain draw"] | None,
 ) -> tuple[str, ...]:
     """One sentence for each kind of trouble; none if there is none."""
-    found = _not_finite(first_bad, length)
+    found = _not_finite(found_movement.first_bad, length)
     if len(frozen) > 0:
         found.append(
             f"{_chains(frozen)} never moved: every proposal was rejected, or nothing proposes; "
@@ -69,6 +38,9 @@ def warnings_in_words(
             f"{_coordinates(names, still)} never changed in any chain; no kernel moves "
             f"{'it' if still.sum() == 1 else 'them'}, or every chain is stuck."
         )
+    found += _stuck(found_movement, length)
+    if log_density is not None and (levels := separate_levels(log_density)) is not None:
+        found.append(_levels(levels))
     if chains == 1:
         found.append("There is one chain, so R-hat cannot be computed; run at least four.")
     # Written so that infinite R-hats count and NaNs, reported above, do not.
@@ -89,7 +61,8 @@ def warnings_in_words(
             "their errors are unreliable; run the chains longer."
         )
     if acceptance_rate is not None:
-        found += _acceptance(acceptance_rate)
+        found += _replicas(acceptance_rate) if acceptance_rate.ndim == 2 else []
+        found += _acceptance(acceptance_rate.reshape(chains, -1).mean(axis=1))
     return tuple(found)
 
 
@@ -101,6 +74,52 @@ def _not_finite(first_bad: np.ndarray, length: int) -> list[str]:
     return [
         f"{_chains(chains)} turned NaN or infinite, first at draw {at}: the coordinates "
         "touched are NaN here; find out why, and leave such a chain out only if you know."
+    ]
+
+
+def _stuck(movement: Movement, length: int) -> list[str]:
+    found = []
+    for chain in long_stands(movement, length):
+        start, stand = int(movement.stand_start[chain]), int(movement.stand_length[chain])
+        found.append(
+            f"Chain {chain} stood still from draw {start} to {start + stand - 1}, though it moves "
+            "often elsewhere: it is stuck there; try a smaller step size or another start."
+        )
+    for hit in returns(movement):
+        found.append(
+            f"Chain {hit.chain} comes back again and again to exactly the same position "
+            f"({hit.draws} draws, {hit.draws / length:.0%}, between {hit.first} and {hit.last}): a "
+            "replica that never moves is passed round by swaps, and R-hat does not see it; "
+            "start that replica elsewhere."
+        )
+    return found
+
+
+def _levels(levels: Levels) -> str:
+    shares = levels.shares
+    if both := np.flatnonzero(on_both_sides(levels)).tolist():
+        listed = [f"chain {c} spends {shares[c]:.1%} of its draws" for c in both]
+        where = f"{_listed(listed)} on the lower"
+    else:
+        low, high = np.flatnonzero(shares == 1), np.flatnonzero(shares == 0)
+        where = f"{_chains(low)} stay on the lower, {_chains(high)} on the upper".lower()
+    return (
+        f"The log density has two levels with nothing between {levels.below:.5g} and "
+        f"{levels.above:.5g}, {levels.width:.0f} standard deviations of a level apart: {where}. "
+        "A replica or chain is stuck, or there are modes that the chains hardly join: means "
+        "depend on where the chains started, however good R-hat looks."
+    )
+
+
+def _replicas(rate: Float[np.ndarray, "chain replica"]) -> list[str]:
+    pairs = np.argwhere(rate == 0)
+    if not len(pairs):
+        return []
+    listed = _listed([f"{replica} of chain {chain}" for chain, replica in pairs])
+    what, it = ("Replica", "It is") if len(pairs) == 1 else ("Replicas", "They are")
+    return [
+        f"{what} {listed} accepted no proposal at all. {it} frozen, and swaps pass the frozen "
+        "position to every rung; give another start or a smaller step size."
     ]
 
 

@@ -12,9 +12,10 @@ from jaxtyping import ArrayLike, Float, PyTree
 
 from jaxbnn.diagnostics.draws import check_draws, float_dtype, per_coordinate, split_chains
 from jaxbnn.diagnostics.ess import ess_of, tail_indicator
-from jaxbnn.diagnostics.findings import chain_findings, warnings_in_words
+from jaxbnn.diagnostics.findings import warnings_in_words
 from jaxbnn.diagnostics.functions import check_positions, evaluate
 from jaxbnn.diagnostics.monte_carlo_error import mcse_of_sd, pooled_moments
+from jaxbnn.diagnostics.movement import movement
 from jaxbnn.diagnostics.ranks import fold, normal_scores, quantile, sorted_draws
 from jaxbnn.diagnostics.rhat import split_rhat_of
 
@@ -47,7 +48,7 @@ class Summary:
     frozen_chains
         Numbers of the chains whose position never changed.
     acceptance_rate
-        Mean of each chain, where acceptance rates were given.
+        Mean of each chain, or of each replica of each chain, where acceptance rates were given.
     warnings
         Sentences in plain words; empty if nothing was found.
     """
@@ -67,7 +68,7 @@ class Summary:
     num_draws: int
     nan_chains: tuple[int, ...]
     frozen_chains: tuple[int, ...]
-    acceptance_rate: Float[np.ndarray, " chain"] | None
+    acceptance_rate: Float[np.ndarray, "chain *replica"] | None
     warnings: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -125,9 +126,12 @@ def summary(
         Summarise this function of the position (predictions, say) instead of the position
         itself; see `evaluate`. Frozen chains are those whose *position* never changes.
     acceptance_rate
-        Array (chain, draw); a warning names chains in which its mean is near 0 or 1.
+        Array (chain, draw), or (chain, draw, replica) of a population kernel (see `by_replica`);
+        a warning names chains in which its mean is near 0 or 1, and replicas in which it is 0.
     log_density
-        Array (chain, draw); becomes one more row.
+        Array (chain, draw); becomes one more row. A warning tells of levels that the chains do
+        not join: a stuck replica that swaps pass round, or separate modes. R-hat sees
+        neither where all chains spend the same share of their draws there.
     names
         One per coordinate, log density excepted, in place of the paths in the PyTree.
 
@@ -170,13 +174,14 @@ def summary(
         all_names.append("log density")
     rates = None
     if acceptance_rate is not None:
-        given = _chain_draw("acceptance_rate", acceptance_rate, (chains, length))
+        given = _chain_draw("acceptance_rate", acceptance_rate, (chains, length), num_more=1)
         rates = np.asarray(given, np.float64).mean(axis=1)
 
     columns = _columns(values)
-    first_bad, moved = chain_findings(positions, values)
-    nan_chains = tuple(int(c) for c in np.flatnonzero(first_bad < length))
-    frozen = tuple(int(c) for c in np.flatnonzero(~moved) if c not in nan_chains)
+    moves = movement(positions, values)
+    nan_chains = tuple(int(c) for c in np.flatnonzero(moves.first_bad < length))
+    frozen = tuple(int(c) for c in np.flatnonzero(moves.moves == 0) if c not in nan_chains)
+    series = None if log_density is None else np.asarray(log_density)
     return Summary(
         names=tuple(all_names),
         **columns,
@@ -185,7 +190,9 @@ def summary(
         nan_chains=nan_chains,
         frozen_chains=frozen,
         acceptance_rate=rates,
-        warnings=warnings_in_words(all_names, columns, chains, length, first_bad, frozen, rates),
+        warnings=warnings_in_words(
+            all_names, columns, chains, length, moves, frozen, rates, series
+        ),
     )
 
 
@@ -241,9 +248,9 @@ def _names(values: PyTree, root: str) -> list[str]:
     return names
 
 
-def _chain_draw(name: str, value: Any, axes: tuple[int, int]) -> jax.Array:
+def _chain_draw(name: str, value: Any, axes: tuple[int, int], num_more: int = 0) -> jax.Array:
     array = jnp.asarray(value)
-    if array.shape != axes:
+    if array.shape[:2] != axes or array.ndim > 2 + num_more:
         raise ValueError(
             f"{name} needs the shape (chain, draw) of the positions, {axes}, but has {array.shape}."
         )

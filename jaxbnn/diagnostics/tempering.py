@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, Shaped
 
 from jaxbnn.diagnostics.draws import check_draws, float_dtype
 
@@ -50,6 +50,44 @@ def swap_acceptance(
     log_ratio = jnp.where(steps == 0, 0, -steps * jnp.diff(draws.astype(dtype), axis=2))
     rate = jnp.where(jnp.isnan(log_ratio), 0, jnp.exp(jnp.minimum(log_ratio, 0)))
     return jnp.mean(rate, axis=(0, 1))
+
+
+def by_replica(
+    values: ArrayLike, replica: ArrayLike, order: ArrayLike | None = None
+) -> Shaped[Array, "... replica"]:
+    """Follow the replicas of a ladder: values by rung made values by replica.
+
+    A replica that is stuck lowers the acceptance of every rung a little, as swaps pass it round.
+    Sorted by replica, its own is 0. Works on one step, inside `collect`, and on stacked draws:
+
+        def collect(state, info):
+            rate = by_replica(info.inner.acceptance_rate, state.trips.replica, info.swaps.order)
+            return {"position": state.position, "replica_acceptance": rate}
+
+    Parameters
+    ----------
+    values
+        (..., rung).
+    replica
+        (..., rung) numbers of the replicas at the rungs: `state.trips.replica`.
+    order
+        (..., rung) of the swaps after which `replica` holds, rung i having got the
+        replica of rung order[i]; for values from before these swaps, as the Infos of the moves
+        are. None for values of the state itself, such as `info.log_likelihood`.
+
+    Returns
+    -------
+    (..., replica).
+
+    Examples
+    --------
+    >>> by_replica(jnp.array([0.5, 0.0, 0.7]), jnp.array([2, 0, 1])).tolist()
+    [0.0, 0.699..., 0.5]
+    """
+    held = jnp.asarray(replica)
+    if order is not None:
+        held = jnp.take_along_axis(held, jnp.argsort(jnp.asarray(order), axis=-1), axis=-1)
+    return jnp.take_along_axis(jnp.asarray(values), jnp.argsort(held, axis=-1), axis=-1)
 
 
 def equalise_rejections(

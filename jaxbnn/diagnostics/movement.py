@@ -1,0 +1,152 @@
+"""Whether chains move: frozen ones, long stands, and positions that come back exactly.
+
+In a continuous space a position that was left never returns, unless a replica that is stuck
+there is passed round by swaps. That is the one trace it leaves in the chain at temperature 1, whose
+acceptance rate and R-hat look healthy.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int, PyTree, UInt32
+
+# A chance of about 1e-6 that a chain with independent acceptances stands so long somewhere.
+_LOG_RARE = math.log(1e-6)
+_SHORTEST_STAND = 20
+_VISITS = 5
+_SHORTEST_SPAN = 200
+
+
+class Movement(NamedTuple):
+    """What the positions of each chain do, by chain.
+
+    Attributes
+    ----------
+    first_bad
+        First draw that is not finite; the number of draws where all are.
+    moves
+        How often the position differs from the one before.
+    stand_start, stand_length
+        The longest stretch of equal positions, in draws.
+    fingerprints
+        (chain, draw, 2): equal positions have equal ones.
+    """
+
+    first_bad: Int[np.ndarray, " chain"]
+    moves: Int[np.ndarray, " chain"]
+    stand_start: Int[np.ndarray, " chain"]
+    stand_length: Int[np.ndarray, " chain"]
+    fingerprints: UInt32[np.ndarray, "chain draw 2"]
+
+
+class Return(NamedTuple):
+    """Positions to which a chain comes back: draws spent there, and between which draws."""
+
+    chain: int
+    draws: int
+    first: int
+    last: int
+
+
+def movement(positions: PyTree, values: PyTree) -> Movement:
+    """Look at every draw once.
+
+    Parameters
+    ----------
+    positions
+        Leaves (chain, draw, ...); looked at for movement and for NaN and infinities.
+    values
+        Leaves (chain, draw, ...); looked at for NaN and infinities.
+    """
+    return Movement(*map(np.asarray, _movement(positions, values)))
+
+
+def long_stands(found: Movement, length: int) -> list[int]:
+    """Chains that stand still for longer than their own acceptance elsewhere explains.
+
+    A stand of s draws is reported if it takes up a hundredth of the chain and, with moves
+    accepted independently at the rate seen outside it, would be a one in a million event.
+    """
+    chains = []
+    for chain, stand in enumerate(found.stand_length):
+        rest = length - stand
+        if found.moves[chain] == 0 or stand < max(_SHORTEST_STAND, length / 100):
+            continue
+        rate = min(found.moves[chain] / max(rest, 1), 1 - 1e-6)
+        if math.log(length) + (stand - 1) * math.log1p(-rate) < _LOG_RARE:
+            chains.append(chain)
+    return chains
+
+
+def returns(found: Movement) -> list[Return]:
+    """Chains that come back to exactly the same positions over a tenth of their length.
+
+    Five separate visits at least. A healthy replica also comes back if all its proposals are
+    rejected while it is elsewhere, but soon.
+    """
+    hits = []
+    for chain, marks in enumerate(found.fingerprints):
+        code = marks[:, 0].astype(np.uint64) << np.uint64(32) | marks[:, 1]
+        begins = np.flatnonzero(np.append(True, code[1:] != code[:-1]))
+        ends = np.append(begins[1:], len(code))
+        _, which, visits = np.unique(code[begins], return_inverse=True, return_counts=True)
+        first = np.full(len(visits), len(code))
+        last = np.zeros(len(visits), int)
+        np.minimum.at(first, which, begins)
+        np.maximum.at(last, which, ends - 1)
+        span = max(_SHORTEST_SPAN, len(code) // 10)
+        again = (visits >= _VISITS) & (last - first >= span)
+        if again.any():
+            draws = int((ends - begins)[again[which]].sum())
+            hits.append(Return(chain, draws, int(first[again].min()), int(last[again].max())))
+    return hits
+
+
+@jax.jit
+def _movement(positions, values):
+    chains, length = jax.tree.leaves(positions)[0].shape[:2]
+    finite = jnp.ones((chains, length), bool)
+    for leaf in jax.tree.leaves((positions, values)):
+        if jnp.issubdtype(leaf.dtype, jnp.inexact):
+            finite &= jnp.isfinite(leaf).reshape(chains, length, -1).all(axis=2)
+    changed = jnp.zeros((chains, length - 1), bool)
+    for leaf in jax.tree.leaves(positions):
+        differs = leaf[:, 1:] != leaf[:, :-1]
+        changed |= differs.reshape(chains, length - 1, -1).any(axis=2)
+    order = jnp.arange(length)
+    begins = jnp.concatenate([jnp.ones((chains, 1), bool), changed], axis=1)
+    since = jax.lax.cummax(jnp.where(begins, order[None], 0), axis=1)
+    stand = order[None] - since + 1
+    end = jnp.argmax(stand, axis=1)
+    longest = jnp.max(stand, axis=1)
+    first_bad = jnp.where(finite.all(axis=1), length, jnp.argmin(finite, axis=1))
+    moves = jnp.sum(changed, axis=1)
+    return first_bad, moves, end - longest + 1, longest, _fingerprints(positions, chains, length)
+
+
+def _fingerprints(positions: PyTree, chains: int, length: int) -> UInt32[Array, "chain draw 2"]:
+    """Add up scrambled bits, each coordinate with odd factors of its own, modulo 2^32."""
+    total = jnp.zeros((chains, length, 2), jnp.uint32)
+    offset = 0
+    for leaf in jax.tree.leaves(positions):
+        bits = _bits(leaf).reshape(chains, length, -1)
+        mixed = (bits ^ (bits >> 16)) * np.uint32(0x7FEB352D)
+        mixed = mixed ^ (mixed >> 15)
+        number = np.arange(offset + 1, offset + bits.shape[2] + 1, dtype=np.uint64)
+        # Odd factors lose no bit; multiples of two odd constants modulo 2^32 look random.
+        steps = np.array([0x9E3779B1, 0x85EBCA6B], np.uint64)
+        factors = jnp.asarray((number[:, None] * steps | np.uint64(1)).astype(np.uint32))
+        total += jnp.sum(mixed[..., None] * factors[None, None], axis=2, dtype=jnp.uint32)
+        offset += bits.shape[2]
+    return total
+
+
+def _bits(leaf: Array) -> UInt32[Array, "..."]:
+    if jnp.issubdtype(leaf.dtype, jnp.floating):
+        if leaf.dtype.itemsize < 4:
+            leaf = leaf.astype(jnp.float32)
+        return jax.lax.bitcast_convert_type(leaf, jnp.uint32)  # float64: two of them
+    return leaf.astype(jnp.uint32)
