@@ -183,7 +183,7 @@ def _styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def _show_the_end(panel: Axes) -> None:
-    """Scale a panel of scores to their last three quarters: the first values would hide the rest."""
+    """Scale a panel to the last three quarters of its curves: the first values would hide them."""
     curves = [np.asarray(line.get_ydata(), float) for line in panel.get_lines()[:-1]]
     values = np.concatenate([curve[len(curve) // 4 :] for curve in curves])
     values = values[np.isfinite(values)]
