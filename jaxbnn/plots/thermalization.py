@@ -68,7 +68,7 @@ def thermalization_criteria(
     """
     panels = 1 + bool(rhat) + bool(score)
     given = axes is not None
-    where = given_axes(axes, panels) if given else new_axes(panels, (6.4, 2.6), max_columns=1)
+    where = given_axes(axes, panels) if given else new_axes(panels, (10.0, 2.6), max_columns=1)
     style = _styles([*mse, *(score or {})])
     for name, series in mse.items():
         x, y = _curve(name, steps, series)
@@ -192,12 +192,17 @@ def _show_the_end(panel: Axes) -> None:
 
 
 def _circles(panel: Axes, lower_bounds: Mapping[str, tuple[float | int, bool]]) -> None:
-    low = panel.get_xlim()[0]
+    low, high = np.log(panel.get_xlim())
+    placed: list[float] = []
     for i, (name, (time, is_passed)) in enumerate(lower_bounds.items()):
+        place = (np.log(max(time, np.exp(low))) - low) / (high - low)
+        # Markers that would cover each other are stacked.
+        height = 0.08 * sum(abs(place - other) < 0.025 for other in placed)
+        placed.append(place)
         color = COLORS[i % len(COLORS)]
         panel.plot(
-            [max(time, low)],
-            [0.0],
+            [np.exp(low + place * (high - low))],
+            [height],
             marker=_MARKERS[i % len(_MARKERS)],
             markersize=8,
             linestyle="none",
@@ -206,6 +211,6 @@ def _circles(panel: Axes, lower_bounds: Mapping[str, tuple[float | int, bool]]) 
             markeredgewidth=1.5,
             transform=panel.get_xaxis_transform(),
             clip_on=False,
-            zorder=5 + i,
+            zorder=5,
             label=name if is_passed else f"{name}: not passed",
         )
