@@ -41,6 +41,7 @@ def merge_time(
     informed: ArrayLike,
     steps: ArrayLike,
     *,
+    informed_steps: ArrayLike | None = None,
     false_alarm_rate: float = 0.01,
     judged_fraction: float = 0.5,
 ) -> MergeTime:
@@ -70,6 +71,8 @@ def merge_time(
         up with NaN, and has not merged.
     steps
         The step of each record, increasing; typically in geometric progression.
+    informed_steps
+        Those of the informed series, if they are others: that run may be shorter or longer.
     false_alarm_rate
         Between 0 and 1.
     judged_fraction
@@ -99,11 +102,12 @@ def merge_time(
     """
     settling.check_rates("merge_time", false_alarm_rate, judged_fraction)
     chain, times = settling.check_series("merge_time", uninformed, steps)
-    reference, _ = settling.check_series("merge_time", informed, steps)
-    chain, reference = np.broadcast_arrays(chain, reference)
+    own_steps = steps if informed_steps is None else informed_steps
+    reference, own_times = settling.check_series("merge_time", informed, own_steps)
     first = settling.judged_records("merge_time", times, judged_fraction)
+    own_first = settling.judged_records("merge_time", own_times, judged_fraction)
     rate = false_alarm_rate / 3
-    level = settling.level_of(reference[..., first:])
+    level = settling.level_of(reference[..., own_first:])
     other = settling.level_of(chain[..., first:])
     low, high = settling.band(level, len(times), rate)
     count = settling.settled_after(chain, low, high)

@@ -77,6 +77,17 @@ def test_the_time_is_that_of_the_descent(time, rng):
         assert ((passed > 1.5 * time) & (passed < 5 * time)).sum() > 90
 
 
+def test_a_shorter_informed_run_serves_many_uninformed_ones(rng):
+    informed, *noise = equilibrium(rng, 50.0, 4)
+    own = STEPS <= 50_000
+    series = np.stack(noise) + 40 * np.exp(-STEPS / 1000)
+    found = merge_time(series, informed[own], STEPS, informed_steps=STEPS[own])
+    assert found.is_passed.all()
+    assert found.lower_bound.shape == (3,)
+    assert ((found.lower_bound > 1500) & (found.lower_bound < 5000)).all()
+    np.testing.assert_allclose(found.level, informed[own & (STEPS > 25_000)].mean(), atol=0.05)
+
+
 def test_drifts_are_not_equilibrium(rng):
     informed, noise = equilibrium(rng, 50.0, 2, 100)
     drift = 20 * STEPS / STEPS[-1]
