@@ -1,0 +1,151 @@
+"""Kernel discrepancies by brute force, their null distribution, and what they must catch."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from jaxbnn.diagnostics import kernel_stein_discrepancy, maximum_mean_discrepancy
+from jaxbnn.diagnostics.blocks import _quadratic_tail
+from tests.diagnostics.chains import autoregressive
+
+
+def block_estimate(kernel, chain, block):
+    """Mean of the kernel over pairs of draws in blocks that differ and do not touch."""
+    touching = (np.abs(block[:, None] - block) <= 1) & (chain[:, None] == chain)
+    return kernel[~touching].mean()
+
+
+def labels(chains, blocks, length):
+    chain = np.repeat(np.arange(chains), length)
+    return chain, chain * 100 + np.tile(np.repeat(np.arange(blocks), length // blocks), chains)
+
+
+def test_stein_equals_its_definition_by_autodiff(rng, x64):
+    draws = rng.normal(size=(2, 24, 3))
+    scores = np.sin(draws) - draws
+    scale = np.array([1.0, 2.0, 0.5])
+
+    def k(x, y):
+        return 1 / jnp.sqrt(1 + jnp.sum(((x - y) / scale) ** 2))
+
+    def u(x, sx, y, sy):
+        # Derivatives by z = x / scale.
+        cross = jax.jacfwd(jax.grad(k, 0), 1)(x, y)
+        return (
+            jnp.sum(sx * sy * scale**2) * k(x, y)
+            + jnp.sum(sx * scale**2 * jax.grad(k, 1)(x, y))
+            + jnp.sum(sy * scale**2 * jax.grad(k, 0)(x, y))
+            + jnp.sum(jnp.diag(cross) * scale**2)
+        )
+
+    x, s = draws.reshape(-1, 3), scores.reshape(-1, 3)
+    pairs = jax.jit(jax.vmap(jax.vmap(u, (None, None, 0, 0)), (0, 0, None, None)))(x, s, x, s)
+    found = kernel_stein_discrepancy(draws, scores, length_scale=scale, num_blocks=8)
+    expected = block_estimate(np.asarray(pairs), *labels(2, 4, 24))
+    np.testing.assert_allclose(found.squared, expected, rtol=1e-9)
+
+
+def test_mmd_equals_its_definition(rng, x64):
+    x, y = rng.normal(size=(2, 40, 2)), rng.normal(size=(2, 80, 2)) + 0.5
+    found = maximum_mean_discrepancy(x, y, length_scale=0.7, num_blocks=8)
+    a, b = x.reshape(8, 10, 2), y.reshape(8, 20, 2)
+
+    def mean(p, q):
+        return np.exp(-((p[:, None] - q) ** 2).sum(axis=2) / 2 / 0.49).mean()
+
+    products = np.array(
+        [
+            [mean(a[i], a[j]) + mean(b[i], b[j]) - mean(a[i], b[j]) - mean(b[i], a[j])
+             for j in range(8)]
+            for i in range(8)
+        ]
+    )  # fmt: skip
+    order = np.arange(8)
+    touching = (np.abs(order[:, None] - order) <= 1) & (order[:, None] // 4 == order // 4)
+    np.testing.assert_allclose(found.squared, products[~touching].mean(), rtol=1e-9)
+
+
+def test_the_default_scale_makes_units_irrelevant(rng):
+    x = rng.normal(size=(4, 200, 2)).astype(np.float32)
+    y = rng.normal(size=(4, 200, 2)).astype(np.float32) + 0.2
+    units = np.array([1e-6, 1e6], np.float32)
+    plain = kernel_stein_discrepancy(x, -x)
+    np.testing.assert_allclose(kernel_stein_discrepancy(x * units, -x / units), plain, rtol=2e-3)
+    plain = maximum_mean_discrepancy(x, y)
+    np.testing.assert_allclose(maximum_mean_discrepancy(x * units, y * units), plain, rtol=2e-3)
+
+
+def test_the_tail_of_a_quadratic_form(rng):
+    # One component squared, less its mean: the rank-one case, exactly a chi-square.
+    k = 64
+    weights = np.append(np.full(k - 1, -1.0), k - 1.0)
+    exact = stats.chi2.sf(k, 1)
+    tail_of = jax.jit(_quadratic_tail)
+    found = tail_of(jnp.asarray(weights, jnp.float32), jnp.float32(k * (k - 1)))
+    assert 0.5 < float(found) / exact < 1.5
+    weights = rng.normal(size=k) ** 3
+    weights -= weights.mean()
+    simulated = (rng.normal(size=(200_000, k)) ** 2) @ weights
+    for tail in (0.7, 0.5, 0.1, 1e-2, 1e-3):
+        value = jnp.float32(np.quantile(simulated, 1 - tail))
+        assert 0.85 < float(tail_of(jnp.asarray(weights, jnp.float32), value)) / tail < 1.15
+
+
+@pytest.fixture(scope="module")
+def judge():
+    """Both discrepancies of many runs, compiled once."""
+
+    def one(x, y):
+        stein = kernel_stein_discrepancy(x, -x, num_blocks=36, max_draws=360)
+        return stein, maximum_mean_discrepancy(x, y, num_blocks=36, max_draws=360)
+
+    return jax.jit(lambda xs, ys: jax.lax.map(lambda pair: one(*pair), (xs, ys)))
+
+
+def many(rng, runs, phi=0.8):
+    """Autocorrelated runs of the standard normal law: 3 chains of 400 draws worth 44 each."""
+    return autoregressive(rng, phi, runs * 6, 400).reshape(runs, 3, 2, 400).swapaxes(2, 3)
+
+
+def test_p_values_keep_their_level(rng, judge):
+    """Under the null P(p < 0.01) is at most 0.03: of 400 runs 33 may be below by chance 1e-6."""
+    runs = 400
+    x, y = (many(rng, runs).astype(np.float32) for _ in range(2))
+    for found in judge(x, y):
+        assert (np.asarray(found.p_value) < 0.01).sum() <= stats.binom.isf(1e-6, runs, 0.03)
+        assert found.p_value.min() > 1e-6
+        # Unbiased, and the jackknife knows the spread, which it exaggerates where all is noise.
+        spread = float(found.squared.std())
+        assert abs(found.squared.mean()) < 6 * spread / np.sqrt(runs)
+        assert 0.7 < found.standard_error.mean() / spread < 2
+        assert found.neighbour_correlation.mean() < 0.3
+
+
+def test_wrong_means_and_spreads_are_caught(rng, judge):
+    x, y = (many(rng, 3, phi=0.5).astype(np.float32) for _ in range(2))
+    maps = np.array([[1.0, 0.9], [0.0, np.sqrt(1 - 0.9**2)]], np.float32)
+    wrong = np.stack([x[0] + 0.5, 1.7 * x[1], x[2] @ maps])
+    for found in judge(wrong, y):
+        assert (np.asarray(found.p_value) < 1e-6).all()
+        assert (found.squared > 4 * found.standard_error).all()
+
+
+def test_blocks_as_short_as_the_memory_are_told(rng):
+    slow = autoregressive(rng, 0.995, 4, 800)[..., None].astype(np.float32)
+    assert kernel_stein_discrepancy(slow, -slow, num_blocks=64).neighbour_correlation > 0.3
+
+
+def test_the_door(rng):
+    x = rng.normal(size=(2, 100, 2))
+    with pytest.raises(ValueError, match="one score for each coordinate"):
+        kernel_stein_discrepancy(x, x[..., :1])
+    with pytest.raises(ValueError, match="needs at least 8 blocks"):
+        kernel_stein_discrepancy(x, -x, num_blocks=4)
+    with pytest.raises(ValueError, match="length_scale must be positive"):
+        kernel_stein_discrepancy(x, -x, length_scale=0.0)
+    with pytest.raises(ValueError, match="same coordinates in both sets, but they have 2 and 1"):
+        maximum_mean_discrepancy(x, x[..., :1])
+    with pytest.raises(ValueError, match="a multiple of both numbers of chains"):
+        maximum_mean_discrepancy(x, rng.normal(size=(3, 100, 2)))

@@ -1,0 +1,198 @@
+"""What R-hat does not see, `summary` says: frozen replicas, stands, levels of the log density.
+
+Healthy runs must stay without these warnings.
+"""
+
+import itertools
+
+import jax
+import numpy as np
+import pytest
+
+from jaxbnn.diagnostics import by_replica, rank_rhat, summary
+from jaxbnn.diagnostics.levels import on_both_sides, separate_levels
+from jaxbnn.diagnostics.movement import long_stands, movement, returns
+from tests.diagnostics.chains import autoregressive
+
+# Summaries here have this shape, and the log density, so that they are compiled once.
+CHAINS, DRAWS, REPLICAS = 4, 2000, 10
+WARM_UP = 200
+
+
+def tempered_run(rng, frozen):
+    """Swaps of replicas at one temperature, a random walk each; `frozen` of them never move.
+
+    Returns positions and log density at the first rung, and every replica's acceptance.
+    """
+    x = rng.normal(size=(CHAINS, REPLICAS, 3))
+    x[:, 0] = [25.0, 30.0, -20.0]
+    is_stuck = np.zeros((CHAINS, REPLICAS), bool)
+    is_stuck[frozen] = True
+    kept = np.empty((CHAINS, DRAWS, 3), np.float32)
+    accepted = np.empty((CHAINS, DRAWS, REPLICAS))
+    cold = np.zeros(CHAINS, int)
+    chain = np.arange(CHAINS)
+    for t in range(-WARM_UP, DRAWS):
+        proposal = 0.6 * x + 0.8 * rng.normal(size=x.shape)
+        moves = (rng.random((CHAINS, REPLICAS)) < 0.57) & ~is_stuck
+        x = np.where(moves[..., None], proposal, x)
+        if t % 3 == 0:
+            cold = rng.integers(REPLICAS, size=CHAINS)
+        if t >= 0:
+            kept[:, t], accepted[:, t] = x[chain, cold], moves
+    return kept, normal_log_density(kept), accepted
+
+
+def normal_log_density(x):
+    return (-0.5 * (x**2).sum(axis=2)).astype(np.float32)
+
+
+def normal(rng):
+    return rng.normal(size=(CHAINS, DRAWS, 3)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def trap():
+    # The replica that starts far away is stuck in every chain: all chains agree, and are wrong.
+    return tempered_run(np.random.default_rng(3), (slice(None), 0))
+
+
+def test_a_frozen_replica_passed_round_is_told(trap):
+    positions, log_density, accepted = trap
+    assert rank_rhat(log_density) < 1.01
+    assert abs(log_density.mean() + 1.5) > 50  # tens of nats off
+    table = summary(positions, log_density=log_density, acceptance_rate=accepted)
+    assert table.rhat.max() < 1.015
+    words = "\n".join(table.warnings)
+    assert words.count("comes back again and again to exactly the same position") == CHAINS
+    assert "The log density has two levels with nothing between -962.5 and " in words
+    assert "chain 0 spends 10." in words or "chain 0 spends 9." in words
+    assert "Replicas 0 of chain 0, 0 of chain 1, 0 of chain 2, 0 of chain 3 accepted no" in words
+    assert table.acceptance_rate.shape == (CHAINS, REPLICAS)
+    # Positions alone tell it too.
+    assert [hit.chain for hit in returns(movement(positions, ()))] == [0, 1, 2, 3]
+
+
+def test_one_frozen_replica_in_one_chain(rng):
+    positions, _, _ = tempered_run(rng, (2, 0))
+    positions[[0, 1, 3]] = normal(rng)[:3]
+    log_density = normal_log_density(positions)
+    words = "\n".join(summary(positions, log_density=log_density).warnings)
+    assert "Chain 2 comes back again and again" in words
+    assert "chain 2 spends" in words
+    assert "chain 1" not in words.lower()
+
+
+def test_healthy_populations_have_no_warning(rng):
+    positions, log_density, accepted = tempered_run(rng, np.zeros((CHAINS, REPLICAS), bool))
+    found = summary(positions, log_density=log_density, acceptance_rate=accepted)
+    assert found.warnings == ()
+
+
+def test_a_chain_that_stops_is_told(rng):
+    draws = normal(rng)
+    draws[3, 1620:] = draws[3, 1620]
+    words = summary(draws, log_density=normal_log_density(draws)).warnings
+    assert any(w.startswith("Chain 3 stood still from draw 1620 to 1999") for w in words)
+
+
+def metropolis_chain(rng, acceptance, chains, draws):
+    fresh = rng.random((chains, draws)) < acceptance
+    fresh[:, 0] = True
+    last = np.maximum.accumulate(np.where(fresh, np.arange(draws), 0), axis=1)
+    values = rng.normal(size=(chains, draws, 2))
+    return np.take_along_axis(values, last[..., None], axis=1).astype(np.float32)
+
+
+@pytest.mark.parametrize("acceptance", [0.02, 0.1, 0.57, 1.0])
+def test_rejections_alone_are_no_stand_and_no_return(acceptance, rng):
+    """2,000 chains each; the stated chance of a false alarm is 1e-6 a chain, 2e-3 in all."""
+    draws = metropolis_chain(rng, acceptance, 2000, 1000)
+    found = movement(draws, ())
+    assert (found.stand_length[:3] == [longest_run(chain) for chain in draws[:3]]).all()
+    assert long_stands(found, 1000) == []
+    assert returns(found) == []
+
+
+def longest_run(chain):
+    best = run = 1
+    for before, after in itertools.pairwise(chain):
+        run = run + 1 if (before == after).all() else 1
+        best = max(best, run)
+    return best
+
+
+def heavy_tails(rng, shape):
+    x = rng.standard_cauchy(size=(*shape, 2))
+    return -np.log1p(x**2).sum(axis=2)
+
+
+def chi_square(dimension):
+    return lambda rng, shape: -0.5 * rng.chisquare(dimension, size=shape)
+
+
+def slow(rng, shape):
+    return -0.5 * sum(autoregressive(rng, 0.98, *shape) ** 2 for _ in range(3))
+
+
+def flat(rng, shape):
+    return np.where(rng.random(shape) < 0.9, -0.01, -3.0 * rng.random(shape))
+
+
+@pytest.mark.parametrize(
+    "law", [chi_square(1), chi_square(27), chi_square(10_000), heavy_tails, slow, flat]
+)
+@pytest.mark.parametrize("shape", [(400, 40), (400, 1000)])
+def test_one_mode_has_one_level(law, shape, rng):
+    """Of 400 chains none, taken one by one and all together: the stated chance is below 1e-8."""
+    series = law(rng, shape)
+    assert separate_levels(series) is None
+
+
+def test_levels_and_who_is_where(rng):
+    series = normal(rng)[..., 0] - 80
+    series[2] -= 40
+    found = separate_levels(series)
+    np.testing.assert_allclose(found.shares, [0, 0, 1, 0])
+    assert not on_both_sides(found).any()
+    assert (found.below, found.above) == (series[2].max(), series[[0, 1, 3]].min())
+    words = "\n".join(summary(normal(rng), log_density=series).warnings)
+    assert "chain 2 stay on the lower, chains 0, 1, 3 on the upper" in words
+    # A few stuck draws of one chain of many are a level of that chain.
+    series = rng.normal(size=(100, 500)) - 80
+    series[7, ::20] = -1100.0
+    np.testing.assert_allclose(separate_levels(series).shares[7], 0.05)
+    series[7, 40:] = np.nan
+    assert separate_levels(series) is None
+
+
+def test_following_replicas(rng):
+    """Values by rung, before and after swaps, against a simulation with labels."""
+    rungs = np.arange(5)
+    replica = rungs.copy()
+    for _ in range(4):
+        order = rng.permutation(5)
+        before, replica = replica, replica[order]
+        value = rng.normal(size=5).astype(np.float32)  # of each replica
+        np.testing.assert_array_equal(by_replica(value[before], replica, order), value)
+        np.testing.assert_array_equal(by_replica(value[replica], replica), value)
+    stacked = by_replica(np.stack([value[replica]] * 3), np.stack([replica] * 3))
+    np.testing.assert_array_equal(stacked, np.stack([value] * 3))
+
+
+def test_positions_of_any_type_have_fingerprints(rng):
+    draws = {
+        "f16": np.repeat(rng.normal(size=(2, 10, 3)).astype(np.float16), 2, axis=1),
+        "i": np.zeros((2, 20), np.int8),
+        "b": np.zeros((2, 20, 0, 3), bool),
+    }
+    found = movement(draws, ())
+    assert found.moves.tolist() == [9, 9]
+    assert (found.fingerprints[:, ::2] == found.fingerprints[:, 1::2]).all()
+    assert len(np.unique(found.fingerprints.reshape(-1, 2), axis=0)) == 20
+    with jax.enable_x64(True):
+        doubles = rng.normal(size=(1, 8, 2))
+        doubles[0, 5] = doubles[0, 2]
+        marks = movement(doubles, ()).fingerprints[0]
+        assert (marks[5] == marks[2]).all()
+        assert len(np.unique(marks, axis=0)) == 7
