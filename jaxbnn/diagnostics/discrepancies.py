@@ -145,7 +145,9 @@ def maximum_mean_discrepancy(
             f"{name} needs the same coordinates in both sets, but they have {ours.shape[2]} and "
             f"{theirs.shape[2]}."
         )
-    indices = [block_index(name, *x.shape[:2], num_blocks, max_draws) for x in (ours, theirs)]
+    indices = [
+        block_index(name, x.shape[0], x.shape[1], num_blocks, max_draws) for x in (ours, theirs)
+    ]
     if len(indices[0]) != len(indices[1]):
         raise ValueError(
             f"{name} needs the same number of blocks on both sides, but {num_blocks} blocks of "

@@ -61,7 +61,7 @@ def warnings_in_words(
             "their errors are unreliable; run the chains longer."
         )
     if acceptance_rate is not None:
-        found += _replicas(acceptance_rate) if acceptance_rate.ndim == 2 else []
+        found += _replicas(acceptance_rate, length) if acceptance_rate.ndim == 2 else []
         found += _acceptance(acceptance_rate.reshape(chains, -1).mean(axis=1))
     return tuple(found)
 
@@ -79,18 +79,19 @@ def _not_finite(first_bad: np.ndarray, length: int) -> list[str]:
 
 def _stuck(movement: Movement, length: int) -> list[str]:
     found = []
-    for chain in long_stands(movement, length):
-        start, stand = int(movement.stand_start[chain]), int(movement.stand_length[chain])
+    if stands := long_stands(movement, length):
+        pairs = [(int(movement.stand_start[c]), int(movement.stand_length[c])) for c in stands]
+        listed = _listed([f"{start} to {start + draws - 1}" for start, draws in pairs])
         found.append(
-            f"Chain {chain} stood still from draw {start} to {start + stand - 1}, though it moves "
-            "often elsewhere: it is stuck there; try a smaller step size or another start."
+            f"{_chains(stands)} stood still from draw {listed}, more than chance allows at the "
+            "rate they move elsewhere; try a smaller step size or another start."
         )
-    for hit in returns(movement):
+    if hits := returns(movement):
+        shares = [hit.draws / length for hit in hits]
         found.append(
-            f"Chain {hit.chain} comes back again and again to exactly the same position "
-            f"({hit.draws} draws, {hit.draws / length:.0%}, between {hit.first} and {hit.last}): a "
-            "replica that never moves is passed round by swaps, and R-hat does not see it; "
-            "start that replica elsewhere."
+            f"{_chains([hit.chain for hit in hits])} returned again and again to exactly the same "
+            f"positions ({min(shares):.1%} to {max(shares):.1%} of the draws): a replica that "
+            "never moves is passed round by swaps, which R-hat does not see; start it elsewhere."
         )
     return found
 
@@ -98,11 +99,10 @@ def _stuck(movement: Movement, length: int) -> list[str]:
 def _levels(levels: Levels) -> str:
     shares = levels.shares
     if both := np.flatnonzero(on_both_sides(levels)).tolist():
-        listed = [f"chain {c} spends {shares[c]:.1%} of its draws" for c in both]
-        where = f"{_listed(listed)} on the lower"
+        where = "the lower holds " + _listed([f"{shares[c]:.1%} of chain {c}" for c in both])
     else:
         low, high = np.flatnonzero(shares == 1), np.flatnonzero(shares == 0)
-        where = f"{_chains(low)} stay on the lower, {_chains(high)} on the upper".lower()
+        where = f"on the lower {_chains(low).lower()}, on the upper {_chains(high).lower()}"
     return (
         f"The log density has two levels with nothing between {levels.below:.5g} and "
         f"{levels.above:.5g}, {levels.width:.0f} standard deviations of a level apart: {where}. "
@@ -111,8 +111,9 @@ def _levels(levels: Levels) -> str:
     )
 
 
-def _replicas(rate: Float[np.ndarray, "chain replica"]) -> list[str]:
-    pairs = np.argwhere(rate == 0)
+def _replicas(rate: Float[np.ndarray, "chain replica"], length: int) -> list[str]:
+    # Rates are mean acceptance probabilities, which are never quite 0.
+    pairs = np.argwhere(rate < min(_ACCEPTANCE_RANGE[0], 0.5 / length))
     if not len(pairs):
         return []
     listed = _listed([f"{replica} of chain {chain}" for chain, replica in pairs])

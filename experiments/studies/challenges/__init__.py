@@ -1,10 +1,15 @@
 """Challenges in MCMC for neural networks (Paper 004): XOR and Iris."""
 
+from experiments.studies.challenges.gradient_descent import (
+    GradientDescentSettings,
+    run_gradient_descent,
+)
 from experiments.studies.challenges.iris import IrisSettings, run_iris
 from experiments.studies.challenges.xor import XorSettings, run_xor
 from experiments.study import Experiment
 
 EXPERIMENTS = {
     "xor": Experiment(XorSettings, run_xor),
+    "gradient_descent": Experiment(GradientDescentSettings, run_gradient_descent),
     "iris": Experiment(IrisSettings, run_iris),
 }

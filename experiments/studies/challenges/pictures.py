@@ -25,13 +25,43 @@ def _panels(count: int, columns: int = 3, size=(4.6, 3.1)) -> tuple[Figure, list
 
 
 def xor_figures(runs: Sequence[Any], kept: Mapping[str, Matrix], context: Context) -> None:
-    """Figures 2, 3, 6 and 7: marginals with priors, covariances, traces."""
+    """Figures 1c, 2, 3, 6 and 7: marginals with priors, covariances, traces."""
     mala = [run for run in runs if run.sampler != "MH"]
     if mala:
         context.save_figure("figure_2_theta_4", _marginals(mala, kept, THETA_4, "theta_4"))
         context.save_figure("figure_7_theta_8", _marginals(mala, kept, THETA_8, "theta_8"))
     context.save_figure("figure_3_covariance", _covariances(kept))
     context.save_figure("figure_6_theta_4", _traces(runs, kept))
+    for run in runs:
+        if run.prior_bound is not None:
+            figure, (axis,) = _panels(1, size=(6.4, 3.2))
+            plots.trace(kept[run.setting][:1, :, THETA_4], axis, names="theta_4")
+            axis.set_title(run.setting)
+            context.save_figure("figure_1c_theta_4", figure)
+
+
+def gradient_descent_figures(
+    solutions: Mapping[str, np.ndarray],
+    num_plotted: int,
+    context: Context,
+) -> None:
+    """Figure 1a, lines through the first prior's solutions; figure 1b, densities of theta_4."""
+    first = next(iter(solutions))
+    figure, (axis,) = _panels(1, size=(7.0, 3.8))
+    names = [rf"$\theta_{{{i + 1}}}$" for i in range(9)]
+    plots.parallel_coordinates(
+        solutions[first][None, :num_plotted], axis, names=names, max_lines=num_plotted
+    )
+    axis.set_title(f"{min(num_plotted, len(solutions[first]))} solutions from {first}")
+    context.save_figure("figure_1a_solutions", figure)
+    figure, (axis,) = _panels(1, size=(5.6, 3.6))
+    for prior, found in solutions.items():
+        # Descent leaves the box that the starts come from: no bounds for these densities. The rule
+        # of thumb would smooth the two sides into one.
+        theta = found[None, :, THETA_4]
+        plots.density(theta, axis, bandwidth=0.5, names="theta_4", label=prior, show_chains=False)
+    axis.set_title("gradient-descent solutions")
+    context.save_figure("figure_1b_theta_4", figure)
 
 
 def _marginals(runs: Sequence[Any], kept: Mapping[str, Matrix], index: int, name: str) -> Figure:

@@ -1,8 +1,9 @@
 """XOR by MLP(2, 2, 1): Metropolis and MALA under several priors (paper 004, section 6.1).
 
-Table 1, the Metropolis numbers of section 6.1.1, Table 3, and figures 2, 3, 6 and 7.
+Table 1, Table 3, the numbers in the text of section 6.1, and figures 1c, 2, 3, 6 and 7.
 """
 
+import dataclasses
 import functools
 import math
 from typing import Literal
@@ -22,6 +23,8 @@ from experiments.studies.challenges.common import (
     parameter_names,
     table_rows,
 )
+from experiments.studies.challenges.covariances import covariance_rows
+from experiments.studies.challenges.regions import chain_rows
 from experiments.study import Context, Row, Settings
 from jaxbnn import (
     Posterior,
@@ -137,6 +140,19 @@ SOURCES = {
     "MALA": "004 Table 1",
     "truncated MALA": "004 Table 1",
 }
+# Numbers of the tables that the text repeats: place, quantity and setting.
+IN_THE_TEXT = [
+    ("004 Section 6.1.1", "ess_min", "MALA, prior N(0, 3I)"),
+    *[
+        ("004 Section 6.1.2", "ess_min", f"MALA, prior {prior}")
+        for prior in ("N(0, 3I)", "N(0, 10I)", "N(0, 100I)", "N(10, 3I)")
+    ],
+    *[
+        ("004 Section 6.1.4", quantity, "truncated MALA, prior U(-20, 20)")
+        for quantity in ("psrf_split", "psrf_folded_split", "ess_min")
+    ],
+    ("004 Section 6.1.5", "mean", "truncated MALA, prior U(-20, 20), theta_4"),
+]
 # Where dual averaging starts, in units of the prior's standard deviation.
 START_STEP_SIZES = {"MH": 0.3, "MALA": 0.5, "truncated MALA": 0.1}
 
@@ -153,8 +169,16 @@ def run_xor(settings: XorSettings, context: Context) -> list[Row]:
         rows += _rows(run, found)
         print(f"\n{run.setting}, step size {float(found['step_size']):.4g}")
         print(diagnostics.summary(draws, names=parameter_names(9)))
+        if run.prior_bound is not None:
+            rows += chain_rows(draws[..., pictures.THETA_4], run.setting)
+    rows += covariance_rows(kept, context)
     pictures.xor_figures(settings.runs, kept, context)
-    return rows
+    computed = {(row.quantity, row.setting): row for row in rows}
+    return rows + [
+        dataclasses.replace(computed[quantity, setting], source=source)
+        for source, quantity, setting in IN_THE_TEXT
+        if (quantity, setting) in computed
+    ]
 
 
 def _sample(run: XorRun, settings: XorSettings, context: Context, key) -> dict:
@@ -193,16 +217,30 @@ def _sample(run: XorRun, settings: XorSettings, context: Context, key) -> dict:
         "draws": matrix,
         "step_size": np.asarray(draws.parameters["step_size"][0]),
         **diagnostics_of(matrix, draws.acceptance_rate),
+        **(_mean_ess(matrix) if run.sampler == "MH" else {}),
         **means_of(matrix),
     }
 
 
+def _mean_ess(matrix: np.ndarray) -> dict:
+    """ESS averaged over parameters and chains, which the text prints for Metropolis."""
+    means = np.asarray(diagnostics.ess_geyer(matrix)).mean(axis=1)
+    return {"ess_mean": np.array([means.mean(), means.std(ddof=1) / math.sqrt(len(means))])}
+
+
 def _rows(run: XorRun, found: dict) -> list[Row]:
     pairs = {name: value for name, value in found.items() if np.shape(value) == (2,)}
-    rows = table_rows(pairs, run.setting, SOURCES[run.sampler])
+    rows = [
+        # The text gives the mean instead of the median for Metropolis.
+        dataclasses.replace(row, source=None)
+        if (run.sampler, row.quantity) == ("MH", "ess_median")
+        else row
+        for row in table_rows(pairs, run.setting, SOURCES[run.sampler])
+    ]
+    table_3 = None if run.sampler == "MH" else "004 Table 3"
     means = zip(found["mean"], found["mean_error"], strict=True)
     rows += [
-        Row("mean", f"{run.setting}, theta_{i + 1}", float(mean), float(error), "004 Table 3")
+        Row("mean", f"{run.setting}, theta_{i + 1}", float(mean), float(error), table_3)
         for i, (mean, error) in enumerate(means)
     ]
     eps = float(found["step_size"])

@@ -1,0 +1,122 @@
+"""The regions of theta_4 that section 6.1.3 of paper 004 names in words, as numbers.
+
+The paper reads them off its figures, in round numbers. Here a region of most of the mass, on one
+side of zero, is where the central nine tenths of that side's draws lie; a modal region is the
+shortest stretch that holds half of them; and between the two sides' central regions there is
+little.
+"""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from experiments.study import Row
+
+SOURCE = "004 Section 6.1.3"
+NUM_GROUPS = 10
+Ends = tuple[float, float]
+
+
+def central_region(values: np.ndarray) -> Ends:
+    """Return the 5 % and 95 % quantiles."""
+    low, high = np.quantile(values, [0.05, 0.95])
+    return float(low), float(high)
+
+
+def shortest_region(values: np.ndarray) -> Ends:
+    """Return the ends of the shortest interval that holds half of the values."""
+    ordered = np.sort(values)
+    half = len(ordered) // 2
+    at = int(np.argmin(ordered[half:] - ordered[: len(ordered) - half]))
+    return float(ordered[at]), float(ordered[at + half])
+
+
+def on_side(side: str, region: Callable[[np.ndarray], Ends]) -> Callable[[np.ndarray], Ends]:
+    """Return `region` of the values on one side of zero; NaN where there are none."""
+
+    def of(values):
+        chosen = values[values > 0] if side == "positive" else values[values < 0]
+        return region(chosen) if len(chosen) > 1 else (np.nan, np.nan)
+
+    return of
+
+
+def between_sides(values: np.ndarray) -> Ends:
+    """Return where the negative side's central region ends and the positive side's begins."""
+    return (
+        on_side("negative", central_region)(values)[1],
+        on_side("positive", central_region)(values)[0],
+    )
+
+
+def region_rows(
+    quantity: str, setting: str, region: Callable[[np.ndarray], Ends], groups: np.ndarray
+) -> list[Row]:
+    """Return rows for both ends of a region of all `groups` (group, draw), with standard errors.
+
+    The error is that of a mean over the groups, which must be independent: chains, or parts of
+    independent draws.
+    """
+    ends = region(groups.ravel())
+    spread = np.array([region(group) for group in groups])
+    errors = spread.std(axis=0, ddof=1) / np.sqrt(len(groups))
+    return [
+        Row(f"{quantity}_{name}", setting, end, float(error), SOURCE)
+        for name, end, error in zip(("low", "high"), ends, errors, strict=True)
+    ]
+
+
+def in_groups(values: np.ndarray) -> np.ndarray:
+    """Cut independent draws into groups, (group, draw)."""
+    size = len(values) // NUM_GROUPS
+    return values[: NUM_GROUPS * size].reshape(NUM_GROUPS, size)
+
+
+def gradient_descent_rows(thetas: Mapping[str, np.ndarray], normal: str) -> list[Row]:
+    """Return the regions of figures 1a and 1b from theta_4 of each prior's solutions.
+
+    Figure 1a is about the prior `normal`. Of "both priors", the mode's region is where either has
+    its own, and the low mass is where both have little.
+    """
+    rows = []
+    groups = {prior: in_groups(values) for prior, values in thetas.items()}
+    both = np.stack(list(groups.values()), axis=1)  # (group, prior, draw)
+    start = "gradient descent, Figure 1b, theta_4"
+    for side in ("negative", "positive"):
+        mass, mode = on_side(side, central_region), on_side(side, shortest_region)
+        for prior, values in groups.items():
+            rows += region_rows("mass_region", f"{start}, {prior}, {side} side", mass, values)
+        crowded = f"gradient descent, Figure 1a, theta_4, {side} side"
+        rows += region_rows("crowded_region", crowded, mass, groups[normal])
+        setting = f"{start}, {normal}, {side} side"
+        rows += region_rows("mode_region", setting, mode, groups[normal])
+        rows += _rows_of_both("mode_region", f"{start}, both priors, {side} side", mode, both, True)
+    return rows + _rows_of_both(
+        "low_mass_region", f"{start}, both priors", between_sides, both, False
+    )
+
+
+def _rows_of_both(quantity, setting, region, both, union):
+    outer, inner = (min, max) if union else (max, min)
+
+    def of_both(priors):
+        ends = [region(values) for values in priors]
+        return outer(low for low, _ in ends), inner(high for _, high in ends)
+
+    whole = of_both(np.moveaxis(both, 1, 0).reshape(both.shape[1], -1))
+    spread = np.array([of_both(group) for group in both])
+    errors = spread.std(axis=0, ddof=1) / np.sqrt(len(both))
+    return [
+        Row(f"{quantity}_{name}", setting, end, float(error), SOURCE)
+        for name, end, error in zip(("low", "high"), whole, errors, strict=True)
+    ]
+
+
+def chain_rows(theta: np.ndarray, setting: str) -> list[Row]:
+    """Return the regions of figure 1c from theta_4 of chains (chain, draw)."""
+    start = f"{setting}, Figure 1c, theta_4"
+    rows = region_rows("little_explored_region", start, between_sides, theta)
+    for side in ("negative", "positive"):
+        mass = on_side(side, central_region)
+        rows += region_rows("explored_region", f"{start}, {side} side", mass, theta)
+    return rows
