@@ -8,7 +8,14 @@ import pytest
 from experiments.__main__ import main
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*/*.toml"))
-SHORT = {"challenges/xor"}
+SHORT = {"challenges/xor", "thermalization/figure1"}
+# The papers print no number that these measure.
+BEYOND_THE_PAPERS = {
+    "thermalization/activations",
+    "thermalization/deep",
+    "thermalization/figure2_left",
+    "thermalization/figure4",
+}
 
 pytestmark = pytest.mark.third_party(reason="BlackJAX's kernels, adaptation and NUTS")
 
@@ -34,7 +41,8 @@ def test_smoke_run_writes_numbers_and_pictures(config, tmp_path, capsys):
     keys = {"quantity", "setting", "value", "standard_error", "paper", "source"}
     assert rows
     assert all(set(row) == keys for row in rows)
-    assert any(row["paper"] is not None for row in rows)
+    in_paper = any(row["paper"] is not None for row in rows)
+    assert in_paper == (_name(config) not in BEYOND_THE_PAPERS)
     rates = [row["value"] for row in rows if row["quantity"] == "acceptance_rate"]
     assert all(1 < rate < 100 for rate in rates)  # per cent, as the paper prints it
     assert all(picture.stat().st_size > 5_000 for picture in folder.glob("*.png"))
@@ -43,7 +51,7 @@ def test_smoke_run_writes_numbers_and_pictures(config, tmp_path, capsys):
     assert run["versions"]["jax"]
     printed = capsys.readouterr().out
     assert "table.md" in printed
-    assert "R-hat" in printed
+    assert "R-hat" in printed or _name(config).startswith("thermalization/figure2")
 
 
 def test_a_resumed_run_computes_only_what_is_missing(tmp_path):

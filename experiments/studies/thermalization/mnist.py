@@ -1,0 +1,227 @@
+"""MNIST by a perceptron and a small convolutional network (figure 3).
+
+Gibbs on the intermediate-noise posterior with a probit output; HMC and MALA on the classical
+posterior with a softmax. Weights at the recorded steps are evaluated after the run and thrown
+away; seconds a step include compilation; predictions are the noiseless forward pass of one state.
+"""
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pydantic import Field
+
+from experiments import datasets
+from experiments.studies.thermalization import pictures
+from experiments.studies.thermalization.common import (
+    cnn,
+    geometric_steps,
+    mean_and_error,
+    weight_norms,
+)
+from experiments.studies.thermalization.kernels import kernel_on_labels
+from experiments.study import Context, Row, Settings
+from jaxbnn import mlp, sample
+from jaxbnn.diagnostics import split_rhat, stationarity_time
+from jaxbnn.gibbs import IntermediateNoise
+
+SECTION = "000 Section V.2"
+
+
+class MnistRun(Settings):
+    """One sampler; `initial_scale` is the standard deviation of HMC's and MALA's start.
+
+    `is_standardised`: one scalar mean and standard deviation of the training images removed, of
+    pixels between 0 and 1. Gibbs starts at zero.
+    """
+
+    sampler: Literal["Gibbs", "HMC", "MALA"]
+    delta: float = Field(gt=0)
+    num_steps: int = Field(gt=0)
+    num_chains: int = Field(gt=0)
+    is_standardised: bool
+    learning_rate: float | None = Field(default=None, gt=0)
+    leapfrog_steps: int | None = Field(default=None, gt=0)
+    initial_scale: float | None = Field(default=None, gt=0)
+
+    @property
+    def label(self) -> str:
+        """What it is called in figures."""
+        return f"{self.sampler}, {'intermediate' if self.sampler == 'Gibbs' else 'classical'}"
+
+    @property
+    def paper_name(self) -> str:
+        """What it is called in the paper's values."""
+        kind = "intermediate noise" if self.sampler == "Gibbs" else "classical"
+        return f"{self.sampler}, {kind} posterior"
+
+
+class MnistSettings(Settings):
+    """Settings; `checkpoints` are the steps whose accuracies become rows."""
+
+    architecture: Literal["MLP", "CNN"]
+    num_train: int = Field(default=60_000, gt=0, le=60_000)
+    num_test: int = Field(default=5_000, gt=0, le=10_000)
+    num_records: int = Field(gt=0)
+    checkpoints: tuple[int, ...] = (10, 30, 100, 300, 1000)
+    runs: tuple[MnistRun, ...] = Field(min_length=1)
+
+
+def run_mnist(settings: MnistSettings, context: Context) -> list[Row]:
+    """Run each sampler's chains one after the other, and evaluate their weights."""
+    rows: list[Row] = []
+    curves: list[dict] = []
+    table: list[list] = []
+    for index, run in enumerate(settings.runs):
+        data = _images(settings, run.is_standardised)
+        model = _model(settings, run.delta)
+        zero = jax.tree.map(jnp.zeros_like, model.sample_prior(context.key))
+        # Made once, so that all chains share one compiled program.
+        kernel = kernel_on_labels(run.sampler, run.leapfrog_steps, model, zero)
+        found = []
+        for chain in range(run.num_chains):
+            key = jax.random.fold_in(jax.random.fold_in(context.key, index), chain)
+            compute = functools.partial(_sample, run, settings, model, kernel, context, data, key)
+            found.append(context.stage(f"{index}_{run.sampler}_{chain}", compute))
+        rows += _rows(run, settings, found)
+        for chain, one in enumerate(found):
+            table += [
+                [run.sampler, chain, int(one["steps"][i]), *(float(one[n][i]) for n in NUMBERS)]
+                for i in np.flatnonzero(np.isin(one["steps"], settings.checkpoints))
+            ]
+            seconds = one["steps"] * one["seconds_per_step"]
+            values = 1 - one["test_accuracy"]
+            note = f", Delta = {run.delta:g}" if chain == 0 else None
+            curve = {"label": run.label, "seconds": seconds, "values": values, "note": note or ""}
+            curves.append({**curve, "is_faint": note is None})
+        if len(found) > 1:
+            errors = np.stack([one["test_accuracy"] for one in found])
+            late = errors[:, steps_after_half(found[0]["steps"])]
+            print(f"{run.label}: split R-hat of the test error {float(split_rhat(late)):.3f}")
+    context.save_table("accuracies", ["sampler", "chain", "step", *NUMBERS], table)
+    pictures.dynamics(curves, "figure_3", "test error", context)
+    return rows
+
+
+def steps_after_half(steps: np.ndarray) -> np.ndarray:
+    """Return which records lie in the last half of the steps."""
+    return steps > steps[-1] / 2
+
+
+NUMBERS = ("test_accuracy", "train_accuracy", "weight_norm_1", "weight_norm_2")
+
+
+def _images(settings: MnistSettings, is_standardised: bool):
+    split = datasets.mnist()
+    x = split.x_train[: settings.num_train].astype(np.float32) / 255
+    x_test = split.x_test[: settings.num_test].astype(np.float32) / 255
+    if is_standardised:
+        mean, spread = x.mean(dtype=np.float64), x.std(dtype=np.float64)
+        x, x_test = ((part - np.float32(mean)) / np.float32(spread) for part in (x, x_test))
+    shape = (-1, 784) if settings.architecture == "MLP" else (-1, 28, 28, 1)
+    labels = split.y_train[: settings.num_train].astype(np.int32)
+    labels_test = split.y_test[: settings.num_test].astype(np.int32)
+    return tuple(
+        jnp.asarray(a) for a in (x.reshape(shape), labels, x_test.reshape(shape), labels_test)
+    )
+
+
+def _model(settings: MnistSettings, delta: float) -> IntermediateNoise:
+    if settings.architecture == "MLP":
+        network, precisions = mlp((784, 12, 10)), (784.0, 12.0)
+    else:
+        network, precisions = cnn(), (16.0, 72.0)
+    return IntermediateNoise(network, delta, precisions, precisions, output="probit")
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _evaluate(network, positions, x, labels, x_test, labels_test):
+    """Accuracies and norms of weights (record, ...), one record at a time."""
+
+    def one(params):
+        def accuracy(inputs, targets):
+            predicted = jnp.argmax(network.apply(params, inputs), axis=-1)
+            return jnp.mean((predicted == targets).astype(x.dtype))
+
+        numbers = (accuracy(x_test, labels_test), accuracy(x, labels), *weight_norms(params))
+        return dict(zip(NUMBERS, numbers, strict=True))
+
+    return jax.lax.map(one, positions)
+
+
+def _sample(
+    run: MnistRun,
+    settings: MnistSettings,
+    model: IntermediateNoise,
+    kernel: Callable,
+    context: Context,
+    data,
+    key,
+) -> dict:
+    x, labels, _, _ = data
+    key_start, key_run = jax.random.split(key)
+    if run.sampler == "Gibbs":
+        start = model.zero_position(x, labels)
+    else:
+        shapes = model.sample_prior(key_start)
+        keys = jax.random.split(key_start, len(jax.tree.leaves(shapes)))
+        leaves, structure = jax.tree.flatten(shapes)
+        scale = run.initial_scale or 1e-4
+        normals = [scale * jax.random.normal(k, v.shape) for k, v in zip(keys, leaves, strict=True)]
+        start = jax.tree.unflatten(structure, normals)
+    steps = np.union1d(
+        geometric_steps(run.num_steps, settings.num_records),
+        [step for step in settings.checkpoints if step <= run.num_steps],
+    ).astype(np.int64)
+    begin = time.perf_counter()
+    draws = sample(
+        key_run,
+        kernel,
+        jax.tree.map(lambda leaf: leaf[None], start),
+        len(steps),
+        parameters={"step_size": np.float32(run.learning_rate or 1.0)},
+        data=(x, labels),
+        thinning=steps,
+        collect=_weights,
+    )
+    seconds = (time.perf_counter() - begin) / run.num_steps
+    context.record_speed(f"{run.label}, {settings.architecture}", 1.0, seconds)
+    weights = jax.tree.map(lambda leaf: leaf[0], draws.positions)
+    numbers = _evaluate(model.network, weights, *data)
+    return {"steps": draws.steps, "seconds_per_step": np.asarray(seconds), **numbers}
+
+
+def _weights(state, info):
+    position = state.position
+    return getattr(position, "params", position)
+
+
+def _rows(run: MnistRun, settings: MnistSettings, found: list[dict]) -> list[Row]:
+    name = f"MNIST {settings.architecture}, {run.paper_name}"
+    unit = "sweeps" if run.sampler == "Gibbs" else "steps"
+    rows = []
+    steps = found[0]["steps"]
+    for step in settings.checkpoints:
+        if step in steps:
+            at = int(np.flatnonzero(steps == step)[0])
+            rows += [
+                Row(n, f"{name}, {step} {unit}", *mean_and_error([one[n][at] for one in found]))
+                for n in NUMBERS
+            ]
+    times = []
+    if steps_after_half(steps).sum() >= 20:
+        for one in found:
+            judged = stationarity_time(np.log(1 - one["test_accuracy"] + 1e-4), steps)
+            if judged.is_passed:
+                times.append(judged.lower_bound * float(one["seconds_per_step"]))
+        share = len(times) / len(found)
+        rows.append(Row("share_stationary", name, share))
+    rows.append(Row("time_to_stationarity_seconds", name, *mean_and_error(times), SECTION))
+    seconds = [one["seconds_per_step"] for one in found]
+    rows.append(Row("seconds_per_step", name, *mean_and_error(seconds)))
+    rows.append(Row("num_steps", name, float(run.num_steps)))
+    return rows

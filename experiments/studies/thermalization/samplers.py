@@ -1,0 +1,262 @@
+"""Gibbs, HMC, MALA and NUTS from informed and uninformed starts (figure 2, tables 1 to 4).
+
+Data sets with noiseless labels, shared by all samplers. All data sets, all values of Delta and
+both starts that have the same number of steps are chains of one program. Recorded is the test
+error of the current weights, at geometrically spaced steps. Seconds are those of a chain: of the
+whole run, compilation included, by the number of its chains.
+"""
+
+import functools
+import time
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.studies.thermalization import pictures
+from experiments.studies.thermalization.common import (
+    geometric_steps,
+    in_scientific,
+    mean_and_error,
+    student,
+    wilson_interval,
+)
+from experiments.studies.thermalization.kernels import kernel_on_data_sets
+from experiments.studies.thermalization.tables import Point, Run, SamplersSettings, kept_points
+from experiments.study import Context, Row
+from jaxbnn import sample
+from jaxbnn.diagnostics import merge_time
+from jaxbnn.thermalization import mean_squared_error, near_zero_position, teacher_student
+
+SECTION = "000 Section V.2"
+
+
+class Series(NamedTuple):
+    """Recorded test errors of one run at one Delta from one start, (dataset, record)."""
+
+    steps: np.ndarray
+    mse: np.ndarray
+    seconds_per_step: float
+
+
+def run_samplers(settings: SamplersSettings, context: Context) -> list[Row]:
+    """Run every sampler from both starts, judge whether they merge, draw the figure."""
+    data = _data(settings, context)
+    rows: list[Row] = []
+    points: list[dict] = []
+    curves: list[dict] = []
+    for index, run in enumerate(settings.runs):
+        if settings.budgets and run.label not in settings.budgets:
+            continue
+        key = jax.random.fold_in(context.key, 1 + index)
+        found = _run(run, settings, context, data, key)
+        for point in kept_points(run, run.table, settings):
+            informed, uninformed = found["informed", point.delta], found["uninformed", point.delta]
+            numbers = _judge(informed, uninformed, settings.false_alarm_rate)
+            points.append({"label": run.label, "delta": point.delta, **numbers})
+            rows += _rows(run, point, numbers, len(informed.mse))
+            curves += _curves(run, point, informed, uninformed)
+    rows += _deficit(points)
+    _print(points)
+    if settings.figure == "left":
+        pictures.share_merged(points, context)
+    else:
+        name, label = "figure_2_right", "test mean squared error, first data set"
+        pictures.dynamics(curves, name, label, context)
+    return rows
+
+
+def _data(settings: SamplersSettings, context: Context):
+    """Draw all data sets: (x, y, informed starts), stacked, and one set of test inputs for all."""
+
+    @jax.jit
+    def draw(keys):
+        def one(key):
+            # The noise variance plays no part in noiseless data.
+            model = student(settings.widths, settings.activation, 1.0)
+            found = teacher_student(
+                key, model, settings.num_train, 1, num_random=0, is_noiseless=True
+            )
+            return found.x, found.y, found.positions["informed"]
+
+        return jax.vmap(one)(keys)
+
+    key_data, key_test = jax.random.split(jax.random.fold_in(context.key, 0))
+    x_test = jax.random.normal(key_test, (settings.num_test, settings.widths[0]))
+    return draw(jax.random.split(key_data, settings.num_datasets)), x_test
+
+
+def _run(run: Run, settings: SamplersSettings, context: Context, data, key) -> dict:
+    """Run all points from both starts; those of equal length and leapfrog steps are one program."""
+    jobs = [("uninformed", point) for point in kept_points(run, run.table, settings)]
+    informed_table = run.informed_table or run.table
+    jobs += [("informed", point) for point in kept_points(run, informed_table, settings)]
+    groups: dict[tuple, list] = {}
+    for start, point in jobs:
+        groups.setdefault((point.num_steps, point.leapfrog_steps), []).append((start, point))
+    found = {}
+    for index, (shape, group) in enumerate(groups.items()):
+        name = f"{run.sampler}_{run.posterior}_{shape[0]}_{shape[1]}"
+        group_key = jax.random.fold_in(key, index)
+        compute = functools.partial(_sample, run, group, settings, context, data, group_key)
+        arrays = context.stage(name, compute)
+        for (start, point), mse in zip(group, arrays["mse"], strict=True):
+            seconds = float(arrays["seconds_per_step"])
+            found[start, point.delta] = Series(arrays["steps"], mse, seconds)
+    return found
+
+
+def _sample(run: Run, group: list, settings: SamplersSettings, context: Context, data, key) -> dict:
+    (x, y, informed), x_test = data
+    num_datasets, num_steps = settings.num_datasets, group[0][1].num_steps
+    model_of = functools.partial(student, settings.widths, settings.activation)
+    network = model_of(1.0).network
+    key_starts, key_run = jax.random.split(key)
+
+    def uninformed(key, x, y):
+        model = model_of(1.0)
+        if run.sampler == "Gibbs":
+            return model.zero_position(x, y)
+        return near_zero_position(key, model, x, y, settings.uninformed_scale)
+
+    keys = jax.random.split(key_starts, num_datasets)
+    starts = {"informed": informed, "uninformed": jax.jit(jax.vmap(uninformed))(keys, x, y)}
+    positions = jax.tree.map(
+        lambda *leaves: jnp.concatenate(leaves), *(starts[s] for s, _ in group)
+    )
+    if run.posterior == "classical":
+        positions = positions.params
+
+    def each(numbers):
+        return np.repeat(np.asarray(numbers, np.float32), num_datasets)
+
+    parameters = {
+        "dataset": np.tile(np.arange(num_datasets, dtype=np.int32), len(group)),
+        "delta": each([point.delta for _, point in group]),
+        "step_size": each([point.learning_rate or 1.0 for _, point in group]),
+    }
+
+    def record(state, info):
+        f_test = network.apply(state.teacher, x_test)
+        return mean_squared_error(network, state.params, x_test, f_test)
+
+    steps = geometric_steps(num_steps, settings.num_records)
+    begin = time.perf_counter()
+    draws = sample(
+        key_run,
+        kernel_on_data_sets(run.sampler, run.posterior, group[0][1].leapfrog_steps, model_of),
+        positions,
+        len(steps),
+        parameters=parameters,
+        data=(x, y, informed),
+        thinning=steps,
+        collect=record,
+    )
+    seconds = time.perf_counter() - begin
+    chain_steps = num_steps * num_datasets * len(group)
+    context.record_speed(f"{run.label}, {num_steps} steps", chain_steps, seconds)
+    # A run that was interrupted is filled up: it counts as one that has not merged.
+    mse = np.full((len(group) * num_datasets, len(steps)), np.nan)
+    mse[:, : draws.positions.shape[1]] = draws.positions
+    rate = np.asarray(draws.acceptance_rate, float).reshape(len(group), -1).mean(axis=1)
+    print(f"{run.label}: mean acceptance {np.array2string(rate, precision=3)}", flush=True)
+    return {
+        "steps": steps,
+        "mse": mse.reshape(len(group), num_datasets, -1),
+        "seconds_per_step": np.asarray(seconds / chain_steps),
+    }
+
+
+def _judge(informed: Series, uninformed: Series, rate: float) -> dict:
+    with np.errstate(divide="ignore"):
+        found = merge_time(
+            np.log(uninformed.mse),
+            np.log(informed.mse),
+            uninformed.steps,
+            informed_steps=informed.steps,
+            false_alarm_rate=rate,
+        )
+    merged = np.asarray(found.is_passed)
+    late = informed.steps > informed.steps[-1] / 2
+    levels = informed.mse[:, late].mean(axis=1)
+    level, level_error = mean_and_error(levels)
+    times = np.asarray(found.lower_bound)[merged]
+    return {
+        "merged": int(merged.sum()),
+        "share": merged.mean(),
+        "interval": wilson_interval(int(merged.sum()), len(merged)),
+        "level": level,
+        "level_error": level_error,
+        "time": mean_and_error(times),
+        "seconds": mean_and_error(times * uninformed.seconds_per_step),
+        "num_steps": int(uninformed.steps[-1]),
+        "num_datasets": len(merged),
+    }
+
+
+def _rows(run: Run, point: Point, numbers: dict, num_datasets: int) -> list[Row]:
+    setting = f"{run.paper_name}, Delta = {in_scientific(point.delta)}"
+    share = float(numbers["share"])
+    error = float(np.sqrt(share * (1 - share) / num_datasets))
+    low, high = numbers["interval"]
+    seconds, seconds_error = numbers["seconds"]
+    in_paper = (run.sampler, run.posterior, point.delta) in {
+        ("HMC", "classical", 1e-3),
+        ("MALA", "classical", 1e-3),
+        ("Gibbs", "intermediate", 4.64e-4),
+        ("HMC", "intermediate", 4.64e-4),
+    }
+    return [
+        Row("share_merged", setting, share, error),
+        Row("share_merged_low", setting, low),
+        Row("share_merged_high", setting, high),
+        Row("equilibrium_test_mse", setting, numbers["level"], numbers["level_error"]),
+        Row("steps_to_merge", setting, *numbers["time"]),
+        Row(
+            "time_to_merge_seconds", setting, seconds, seconds_error, SECTION if in_paper else None
+        ),
+        Row("num_steps", setting, float(numbers["num_steps"])),
+    ]
+
+
+def _deficit(points: list[dict]) -> list[Row]:
+    """How much less often classical HMC merges than Gibbs, at the Deltas of equal test error."""
+    by_key = {(point["label"], point["delta"]): point for point in points}
+    hmc = by_key.get(("HMC, classical", 1e-3))
+    gibbs = by_key.get(("Gibbs, intermediate", 4.64e-4))
+    if hmc is None or gibbs is None:
+        return []
+    n = hmc["num_datasets"]
+    variances = [p["share"] * (1 - p["share"]) / n for p in (hmc, gibbs)]
+    value, error = 100 * (gibbs["share"] - hmc["share"]), 100 * float(np.sqrt(sum(variances)))
+    name, setting = (
+        "thermalized_proportion_deficit_percent",
+        "HMC, classical posterior, below Gibbs",
+    )
+    return [Row(name, setting, float(value), error, SECTION)]
+
+
+def _curves(run: Run, point: Point, informed: Series, uninformed: Series) -> list[dict]:
+    note = f", Delta = {in_scientific(point.delta)}"
+    return [
+        {
+            "label": run.label,
+            "note": note,
+            "seconds": one.steps * one.seconds_per_step,
+            "values": one.mse[0],
+            "is_faint": is_faint,
+        }
+        for one, is_faint in ((informed, True), (uninformed, False))
+    ]
+
+
+def _print(points: list[dict]) -> None:
+    print("\nmerged by the teacher-student criterion, 95 % interval, equilibrium MSE")
+    for p in points:
+        low, high = p["interval"]
+        print(
+            f"{p['label']:<22} Delta {in_scientific(p['delta']):<8} "
+            f"{p['merged']}/{p['num_datasets']} ({low:.2f} to {high:.2f}) "
+            f"in {p['num_steps']:,} steps, MSE {p['level']:.3g}"
+        )
