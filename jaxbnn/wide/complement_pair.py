@@ -148,5 +148,5 @@ def _noise(key: PRNGKeyArray, num_rest: int, dtype) -> Float[Array, "3"]:
     return jnp.concatenate([normal, _chi(key_chi, num_rest - 2, dtype)[None]])
 
 
-def _chi(key: PRNGKeyArray, degrees: int, dtype) -> Float[Array, ""]:
+def _chi(key: PRNGKeyArray, degrees: ArrayLike, dtype) -> Float[Array, ""]:
     return jnp.sqrt(2 * jax.random.gamma(key, jnp.asarray(degrees / 2, dtype), dtype=dtype))

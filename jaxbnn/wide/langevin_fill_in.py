@@ -112,7 +112,7 @@ def _check_steps(steps: Int[Array | np.ndarray, " draw"], thinning: int) -> None
     steps = np.asarray(steps)
     if (steps % thinning != 0).any() or (np.diff(steps) != thinning).any():
         raise ValueError(
-            f"draws to fill in must be kept every {thinning} steps from the start of the chain, but "
+            f"draws to fill in must be kept every {thinning} steps from the chain's start, but "
             f"were kept at steps {steps[:4].tolist()}...; give kernel and run the same thinning, "
             "and let num_warmup be a multiple of it."
         )

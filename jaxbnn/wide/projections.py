@@ -132,7 +132,7 @@ def _weight_projections(reduction, key, num):
     values, vectors = jnp.linalg.eigh(gram)
     # Eigenvalues ascend; with more directions than dimensions the first ones are zero.
     first = num - min(num, (p - r - s) * h)
-    root = vectors[:, first:] * jnp.sqrt(jnp.maximum(values[first:], 0))
+    root = vectors[:, first:] * jnp.sqrt(jnp.maximum(values[first:], 0))[None]
     others = _other_layers(key_others, reduction.full, num, dtype)
     others = jax.tree.map(lambda leaf: scale * leaf, others)
     return WeightProjections(({"w": reduced}, *others), inputs, root)

@@ -1,5 +1,7 @@
 """A chain on reduced inputs, filled in, has the joint law of the unreduced chain."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -76,10 +78,10 @@ def statistics(weights, accepted):
     }
 
 
-def trajectory(key, network, x, start):
-    """Run pCN on phi; positions and counts after each of 11 steps."""
+def trajectory(make_kernel, key, network, x, start):
+    """Run pCN or pCNL on phi; positions and counts after each of 11 steps."""
     posterior = wide.reparametrise(network, x, Y, NOISE_SCALE)
-    kernel = count_accepted(jaxbnn.pcn(posterior.log_likelihood, BETA))
+    kernel = count_accepted(make_kernel(posterior.log_likelihood, BETA))
 
     def step(state, i):
         state = kernel.step(jax.random.fold_in(key, i), state)[0]
@@ -89,15 +91,15 @@ def trajectory(key, network, x, start):
     return jax.lax.scan(step, kernel.init(start), steps)[1]
 
 
-def unreduced(key):
+def unreduced(make_kernel, key):
     key_start, key_steps = jax.random.split(key)
-    return statistics(*trajectory(key_steps, NETWORK, X, init(key_start, NETWORK)))
+    return statistics(*trajectory(make_kernel, key_steps, NETWORK, X, init(key_start, NETWORK)))
 
 
-def filled_in(key, counts=lambda accepted: accepted):
+def filled_in(make_kernel, key, counts=lambda accepted: accepted):
     key_start, key_steps, key_fill = jax.random.split(key, 3)
     start = init(key_start, REDUCTION.network)
-    positions, accepted = trajectory(key_steps, REDUCTION.network, REDUCTION.x, start)
+    positions, accepted = trajectory(make_kernel, key_steps, REDUCTION.network, REDUCTION.x, start)
     weights = REDUCTION.fill_in(key_fill, positions, counts(accepted), BETA)
     return statistics(weights, accepted)
 
@@ -127,17 +129,19 @@ def run(function, seed, num_chains):
 
 
 @both_sizes(short=BATCH)
-def test_joint_law(num_chains):
+@pytest.mark.parametrize("make_kernel", [jaxbnn.pcn, jaxbnn.pcnl])
+def test_joint_law(make_kernel, num_chains):
     num_chains = num_chains or 1_200_000
 
     def ours(key):
-        return {"right": filled_in(key)} | {
-            defect.__name__: filled_in(key, defect) for defect in (every_step, independent, frozen)
+        return {"right": filled_in(make_kernel, key)} | {
+            defect.__name__: filled_in(make_kernel, key, defect)
+            for defect in (every_step, independent, frozen)
         }
 
     with jax.debug_key_reuse(False):  # the same chain is filled in rightly and wrongly
         found = run(ours, 0, num_chains)
-    reference = run(unreduced, 1, num_chains)
+    reference = run(partial(unreduced, make_kernel), 1, num_chains)
     results = {name: compare(values, reference, {}, moved=1.0) for name, values in found.items()}
     right = results.pop("right")
     assert right.passes, str(right)
