@@ -1,7 +1,7 @@
 from jaxbnn.thermalization.comparison import Comparison, Estimate, compare
 from jaxbnn.thermalization.observables import mean_squared_error, score_statistic
 from jaxbnn.thermalization.posteriors import classical_posterior
-from jaxbnn.thermalization.teacher_student import (
+from jaxbnn.thermalization.teachers import (
     TeacherStudent,
     near_zero_position,
     teacher_student,
