@@ -1,0 +1,245 @@
+"""Mean and covariance of an elementwise function of a Gaussian vector."""
+
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Literal, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxbnn.dvi.asymptotic import heaviside_covariance_asymptotic, relu_remainder_asymptotic
+from jaxbnn.dvi.hermite import hermite_coefficients, mehler_covariance
+from jaxbnn.dvi.pairs import MAX_CORRELATION, heaviside_covariance, relu_remainder
+from jaxbnn.dvi.standard_normal import normal_cdf, relu_moments
+from jaxbnn.networks import activation_function
+from jaxbnn.numerics import is_concrete
+from jaxbnn.numerics.tails import normal_density
+
+Rule = Literal["exact", "asymptotic", "gauss_hermite"]
+
+_DEFAULT_NODES = MappingProxyType({"exact": 8, "asymptotic": 0, "gauss_hermite": 32})
+_SMALLEST_VARIANCE = 1e-30  # of which float32 still takes the square root and the quotient
+
+
+class Moments(NamedTuple):
+    """What is known of n independent Gaussian vectors of d entries.
+
+    Attributes
+    ----------
+    mean
+        (n, d).
+    variance
+        (n, d), the diagonal of the covariance; None where the vector is not random.
+    covariance
+        (n, d, d); None where the entries are uncorrelated, or taken to be so.
+    """
+
+    mean: Float[Array, "n d"]
+    variance: Float[Array, "n d"] | None = None
+    covariance: Float[Array, "n d d"] | None = None
+
+    def matrix(self) -> Float[Array, "n d d"]:
+        """Return the covariance, whatever of it is stored."""
+        if self.covariance is not None:
+            return self.covariance
+        width = self.mean.shape[1]
+        variance = jnp.zeros_like(self.mean) if self.variance is None else self.variance
+        return variance[:, :, None] * jnp.eye(width, dtype=self.mean.dtype)[None]
+
+
+def activation_moments(
+    function: str | Callable,
+    inputs: Moments,
+    *,
+    rule: Rule = "exact",
+    num_nodes: int | None = None,
+) -> tuple[Moments, Float[Array, "n d"]]:
+    """Return the moments of h = f(a) for Gaussian a, and E f'(a).
+
+    Exact means, variances and slopes in every rule but "gauss_hermite"; the rule is about
+    covariances. Without a covariance in `inputs` there is none in the result: this is the diagonal
+    approximation (dDVI), exact where a is uncorrelated.
+
+    Parameters
+    ----------
+    function
+        Of an `Activation`. "exact" and "asymptotic" know relu, leaky_relu, abs, identity,
+        heaviside and sign.
+    inputs
+        Moments of a, with variances.
+    rule
+        "exact": erratum C2, to the tolerance that `nodes_for` states and positive semi-definite
+        to rounding once converged. "asymptotic": the paper's approximation, corrected by
+        erratum C1; need not be positive semi-definite. "gauss_hermite": any function, good for
+        smooth ones.
+    num_nodes
+        Of the quadrature; by default 8 for "exact" (1e-6 at |rho| <= 0.99 for relu) and 32 for
+        "gauss_hermite".
+
+    Returns
+    -------
+    moments
+        Of h; E h >= 0 and Var h >= 0 where they must be, also in float32.
+    slope
+        E f'(a), (n, d): Cov(b, h_j) = Cov(b, a_j) E f'(a_j) for any b jointly Gaussian with a.
+
+    Raises
+    ------
+    ValueError
+        If the function has no moments under the rule, a variance is not positive, or the
+        covariance is not positive semi-definite.
+
+    Notes
+    -----
+    Source: Wu et al. (2019), equations (4)-(6), table 1 and appendix A, with errata C1 to C3. The
+    diagonal is exact in every rule; the authors' code takes it from the approximation.
+
+    Examples
+    --------
+    >>> a = Moments(jnp.zeros((1, 2)), jnp.ones((1, 2)), jnp.full((1, 2, 2), 0.5) + jnp.eye(2) / 2)
+    >>> h, slope = activation_moments("relu", a)
+    >>> round(float(h.covariance[0, 0, 1]), 5), slope.tolist()
+    (0.14534, [[0.5, 0.5]])
+    """
+    check_moments(inputs)
+    return transform(function, inputs, rule, num_nodes)
+
+
+def transform(
+    function: str | Callable, inputs: Moments, rule: Rule, num_nodes: int | None
+) -> tuple[Moments, Float[Array, "n d"]]:
+    """Do what `activation_moments` does, without its checks of the numbers."""
+    if inputs.variance is None:
+        return Moments(activation_function(function)(inputs.mean)), jnp.zeros_like(inputs.mean)
+    num_nodes = num_nodes or _DEFAULT_NODES[rule]
+    variance = jnp.maximum(inputs.variance, _SMALLEST_VARIANCE)
+    scale = jnp.sqrt(variance)
+    if rule == "gauss_hermite":
+        return _by_hermite(activation_function(function), inputs, scale, num_nodes)
+    line, ramp, jump, offset = linear_parts(function)
+
+    mu = inputs.mean / scale
+    cdf = normal_cdf(mu)
+    relu_mean, relu_variance = relu_moments(mu)
+    slope = jnp.full_like(mu, line)
+    mean = line * inputs.mean + offset
+    spread = jnp.full_like(mu, line**2)
+    if ramp:
+        slope = slope + ramp * cdf
+        mean = mean + ramp * scale * relu_mean
+        spread = spread + ramp**2 * relu_variance + 2 * line * ramp * cdf
+    spread = variance * spread
+    if jump:
+        slope = slope + jump * normal_density(mu) / scale
+        mean = mean + jump * cdf
+        spread = spread + jump**2 * cdf * normal_cdf(-mu)
+    if inputs.covariance is None:
+        return Moments(mean, spread), slope
+
+    rho = _correlation(inputs.covariance, scale)
+    mu1, mu2 = (jnp.broadcast_to(jnp.expand_dims(mu, axis), rho.shape) for axis in (2, 1))
+    ramp_slope = line + ramp * cdf
+    covariance = inputs.covariance * ramp_slope[:, :, None] * ramp_slope[:, None, :]
+    if ramp:
+        if rule == "exact":
+            remainder = relu_remainder(mu1, mu2, rho, num_nodes)
+        else:
+            remainder = relu_remainder_asymptotic(mu1, mu2, rho)
+        covariance = covariance + ramp**2 * remainder * scale[:, :, None] * scale[:, None, :]
+    if jump:
+        if rule == "exact":
+            of_steps = heaviside_covariance(mu1, mu2, rho, num_nodes)
+        else:
+            of_steps = heaviside_covariance_asymptotic(mu1, mu2, rho)
+        covariance = covariance + jump**2 * of_steps
+    return Moments(mean, spread, _with_diagonal(covariance, spread)), slope
+
+
+def linear_parts(function: str | Callable) -> tuple[float, float, float, float]:
+    """Return a, b, c, k of f(z) = a z + b relu(z) + c heaviside(z) + k.
+
+    Raises
+    ------
+    ValueError
+        If the function is not of this form, or is a callable that is not one of ours.
+
+    Examples
+    --------
+    >>> linear_parts("abs")
+    (-1.0, 2.0, 0.0, 0.0)
+    """
+    parts = {
+        "relu": (0.0, 1.0, 0.0, 0.0),
+        "leaky_relu": (0.01, 0.99, 0.0, 0.0),
+        "abs": (-1.0, 2.0, 0.0, 0.0),
+        "identity": (1.0, 0.0, 0.0, 0.0),
+        "heaviside": (0.0, 0.0, 1.0, 0.0),
+        "sign": (0.0, 0.0, 2.0, -1.0),
+    }
+    for name, found in parts.items():
+        if function == name or function is activation_function(name):
+            return found
+    raise ValueError(
+        f"there are no exact moments of {function!r} (only of {', '.join(parts)}); use "
+        "moments='gauss_hermite', which takes any elementwise function."
+    )
+
+
+def check_moments(moments: Moments) -> None:
+    """Raise ValueError if a concrete variance is not positive or a covariance not semi-definite.
+
+    Examples
+    --------
+    >>> check_moments(Moments(jnp.zeros((1, 1)), jnp.array([[-0.5]])))
+    Traceback (most recent call last):
+    ValueError: variances must be positive, but the one at index (0, 0) is -0.5; give the ...
+    """
+    if not is_concrete(moments):
+        return
+    if moments.variance is not None:
+        variance = np.asarray(moments.variance)
+        bad = ~(variance > 0)
+        if bad.any():
+            index = tuple(int(i) for i in np.argwhere(bad)[0])
+            raise ValueError(
+                f"variances must be positive, but the one at index {index} is "
+                f"{variance[index]:g}; give the diagonal of a covariance."
+            )
+    if moments.covariance is not None:
+        matrix = np.asarray(moments.covariance, np.float64)
+        values = np.linalg.eigvalsh(matrix)
+        relative = values[:, 0] / np.maximum(values[:, -1], _SMALLEST_VARIANCE)
+        if relative.min() < -1e-4:
+            worst = int(np.argmin(relative))
+            raise ValueError(
+                "covariance must be positive semi-definite, but that of datum "
+                f"{worst} has the eigenvalue {values[worst, 0]:.3g} (largest "
+                f"{values[worst, -1]:.3g}); give a covariance."
+            )
+
+
+def _by_hermite(function, inputs: Moments, scale, num_nodes) -> tuple[Moments, Array]:
+    coefficients = hermite_coefficients(function, inputs.mean, scale, num_nodes)
+    variance = jnp.sum(jnp.square(coefficients[..., 1:]), axis=-1)
+    slope = coefficients[..., 1] / scale
+    if inputs.covariance is None:
+        return Moments(coefficients[..., 0], variance), slope
+    covariance = mehler_covariance(coefficients, _correlation(inputs.covariance, scale))
+    covariance = _with_diagonal(covariance, variance)
+    return Moments(coefficients[..., 0], variance, covariance), slope
+
+
+def _correlation(covariance: Array, scale: Array) -> Array:
+    """Return off-diagonal correlations, zero on the diagonal, which has formulas of its own."""
+    rho = covariance / (scale[:, :, None] * scale[:, None, :])
+    rho = jnp.clip(rho, -MAX_CORRELATION, MAX_CORRELATION)
+    return jnp.where(_on_diagonal(rho.shape[1]), 0, rho)
+
+
+def _with_diagonal(matrix: Array, diagonal: Array) -> Array:
+    return jnp.where(_on_diagonal(matrix.shape[1]), diagonal[:, :, None], matrix)
+
+
+def _on_diagonal(width: int) -> Array:
+    return jnp.eye(width, dtype=bool)[None]

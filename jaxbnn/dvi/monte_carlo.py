@@ -1,0 +1,103 @@
+"""Outputs of the network at draws from q: by drawing weights (MCVI), or activations (rMCVI)."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jaxbnn.dvi.families import Family, FactorisedNormal, draw_weights, moments_of
+from jaxbnn.networks import Activation, Dense, Flatten, Network, Residual, activation_function, apply
+
+
+def weight_draws(
+    rng_key: PRNGKeyArray, network: Network, q: Family, x: Float[Array, "n *d"], num_samples: int
+) -> Float[Array, "s n *k"]:
+    """Return the outputs at draws of the weights, shared by all data (MCVI, equation 2).
+
+    Any layers; each draw is one function.
+
+    Examples
+    --------
+    >>> from jaxbnn.dvi import initial_position
+    >>> from jaxbnn.networks import mlp
+    >>> network = mlp((4, 3, 2))
+    >>> q = initial_position(jax.random.key(0), network)
+    >>> weight_draws(jax.random.key(1), network, q, jnp.ones((5, 4)), 10).shape
+    (10, 5, 2)
+    """
+    keys = jax.random.split(rng_key, num_samples)
+    return jax.vmap(lambda key: apply(network, draw_weights(key, q), x))(keys)
+
+
+def activation_draws(
+    rng_key: PRNGKeyArray, network: Network, q: Family, x: Float[Array, "n d"], num_samples: int
+) -> Float[Array, "s n k"]:
+    """Return the outputs at draws of the pre-activations (rMCVI, local reparametrisation).
+
+    a = E W h + sqrt(Var W h^2) xi for every Dense, with noise of its own for every datum: the law
+    of each datum's outputs is that of `weight_draws`, their dependence over data is not.
+
+    Raises
+    ------
+    ValueError
+        If q has correlations, or a layer is none of Dense, Activation, Flatten, Residual.
+
+    Notes
+    -----
+    Source: Kingma, Salimans, Welling (2015); Wu et al. (2019), appendix E.
+
+    Examples
+    --------
+    >>> from jaxbnn.dvi import initial_position
+    >>> from jaxbnn.networks import mlp
+    >>> network = mlp((4, 3, 2))
+    >>> q = initial_position(jax.random.key(0), network)
+    >>> activation_draws(jax.random.key(1), network, q, jnp.ones((5, 4)), 10).shape
+    (10, 5, 2)
+    """
+    if not isinstance(q, FactorisedNormal):
+        raise ValueError(
+            "local reparametrisation needs independent weights, a FactorisedNormal; use "
+            "method='mcvi' for correlated ones."
+        )
+    mean, variance = moments_of(q)
+
+    def draw(key):
+        return _draw_layers(key, network, network.layers, mean, variance, x)
+
+    # Mapped over keys alone, the first product is shared and every later one is a single product.
+    return jax.vmap(draw)(jax.random.split(rng_key, num_samples))
+
+
+def _draw_layers(rng_key, network, layers, mean, variance, h) -> Array:
+    keys = jax.random.split(rng_key, len(layers))
+    for key, layer, m, v in zip(keys, layers, mean, variance, strict=True):
+        h = _draw_layer(key, network, layer, m, v, h)
+    return h
+
+
+def _draw_layer(key, network, layer, mean, variance, h) -> Array:
+    match layer:
+        case Dense():
+            ntk = network.parametrisation == "ntk"
+            w_scale = layer.weight_scale / math.sqrt(mean["w"].shape[0]) if ntk else 1.0
+            b_scale = layer.bias_scale if ntk else 1.0
+            centre = jnp.matmul(h, w_scale * mean["w"], precision="highest")
+            spread = jnp.matmul(jnp.square(h), w_scale**2 * variance["w"], precision="highest")
+            if layer.bias:
+                centre = centre + b_scale * mean["b"][None]
+                spread = spread + b_scale**2 * variance["b"][None]
+            noise = jax.random.normal(key, centre.shape, centre.dtype)
+            # Without a bias a datum of zeros has no spread, and sqrt no derivative there.
+            return centre + jnp.sqrt(jnp.maximum(spread, 1e-30)) * noise
+        case Activation():
+            return activation_function(layer.function)(h)
+        case Flatten() if h.ndim == 2:
+            return h
+        case Residual():
+            return h + _draw_layers(key, network, layer.layers, mean, variance, h)
+    raise ValueError(
+        f"there is no local reparametrisation of {layer!r} on data of this shape; use "
+        "method='mcvi'."
+    )

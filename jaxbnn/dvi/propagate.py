@@ -1,0 +1,218 @@
+"""The Gaussian reading of a network: moments of its outputs under q(w).
+
+Layer by layer, with h independent of the layer's weights (Wu et al., equation 3),
+
+    E a_i        = sum_j E h_j E W_ji + E b_i
+    Cov(a_i, a_k) = sum_jl E[h_j h_l] Cov(W_ji, W_lk) + sum_jl E W_ji Cov(h_j, h_l) E W_lk
+                    + Cov(b_i, b_k).
+
+What is known to be uncorrelated stays so: inputs are not random, hence with independent weights the
+first pre-activations are uncorrelated, exactly, and so is what an activation makes of them. A
+network of one hidden layer therefore needs no d x d matrix.
+"""
+
+import math
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Shaped
+
+from jaxbnn.dvi.families import Family, LayerwiseNormal, lower_triangle, moments_of
+from jaxbnn.dvi.moments import Moments, Rule, transform
+from jaxbnn.networks import Activation, Dense, Flatten, Layer, Network, Residual, apply
+
+Covariance = Literal["full", "diagonal"]
+
+# Covariances of the inputs of open Residuals with the signal; None where they are zero.
+_Crosses = tuple[Array | None, ...]
+
+
+def propagate(
+    network: Network,
+    q: Family,
+    x: Shaped[Array | np.ndarray, "n *input"],
+    *,
+    covariance: Covariance = "full",
+    rule: Rule = "exact",
+    num_nodes: int | None = None,
+) -> Moments:
+    """Return mean and covariance of the network's outputs under q, treated as Gaussian.
+
+    Parameters
+    ----------
+    network
+        Dense, Activation, Flatten and Residual layers on vectors; static under `jax.jit`.
+    q
+        A `FactorisedNormal` or `LayerwiseNormal`.
+    x
+        Data (n, d).
+    covariance
+        "full" (DVI), or "diagonal" (dDVI), which takes units to be uncorrelated everywhere, the
+        outputs included.
+    rule, num_nodes
+        How an activation's moments are computed; see `activation_moments`.
+
+    Returns
+    -------
+    Moments of the outputs, (n, k) and, if "full", (n, k, k).
+
+    Raises
+    ------
+    ValueError
+        If a layer has no moments, or x or q do not fit the network.
+
+    Notes
+    -----
+    Source: Wu et al. (2019), section 3.1 and appendices A and C.1, with errata C1, C2, C5, C6. A
+    `Residual` carries Cov(a', .) through any inner layers: by the mean weights of a Dense, by E f'
+    of an activation.
+
+    Examples
+    --------
+    >>> from jaxbnn.dvi import initial_position
+    >>> from jaxbnn.networks import mlp
+    >>> network = mlp((4, 50, 50, 2))
+    >>> q = initial_position(jax.random.key(0), network)
+    >>> outputs = propagate(network, q, jnp.ones((3, 4)))
+    >>> outputs.mean.shape, outputs.covariance.shape
+    ((3, 2), (3, 2, 2))
+    """
+    jax.eval_shape(lambda p, x: apply(network, p, x), q.mean, x)  # says what does not fit
+    mean, spread = q.mean, moments_of(q)[1]
+    if isinstance(q, LayerwiseNormal):
+        spread = q.factor
+    reading = _Reading(network, covariance == "full", rule, num_nodes)
+    signal, _ = reading.layers(network.layers, (mean, spread), Moments(jnp.asarray(x)), ())
+    if covariance == "full":
+        return Moments(signal.mean, _or_zero(signal), signal.matrix())
+    return Moments(signal.mean, _or_zero(signal))
+
+
+class _Reading:
+    """The options of one propagation, so that layers need not hand them on."""
+
+    def __init__(self, network: Network, full: bool, rule: Rule, num_nodes: int | None):
+        self.ntk = network.parametrisation == "ntk"
+        self.full, self.rule, self.num_nodes = full, rule, num_nodes
+
+    def layers(
+        self, layers: tuple[Layer, ...], q: tuple, signal: Moments, crosses: _Crosses
+    ) -> tuple[Moments, _Crosses]:
+        for layer, mean, spread in zip(layers, *q, strict=True):
+            signal, crosses = self.layer(layer, (mean, spread), signal, crosses)
+        return signal, crosses
+
+    def layer(
+        self, layer: Layer, q: tuple[Any, Any], signal: Moments, crosses: _Crosses
+    ) -> tuple[Moments, _Crosses]:
+        match layer:
+            case Dense():
+                mean, spread = self.scaled(layer, *q)
+                passed = tuple(None if c is None else _dot(c, mean["w"]) for c in crosses)
+                if isinstance(spread, dict):
+                    return _factorised_dense(mean, spread, signal, self.full), passed
+                return _correlated_dense(mean, spread, signal, self.full), passed
+            case Activation():
+                signal, slope = transform(layer.function, signal, self.rule, self.num_nodes)
+                return signal, tuple(None if c is None else c * slope[:, None] for c in crosses)
+            case Flatten() if signal.mean.ndim == 2:
+                return signal, crosses
+            case Residual():
+                return self.residual(layer, q, signal, crosses)
+        raise ValueError(
+            f"there are no Gaussian moments of {layer!r} on data of this shape; use Dense, "
+            "Activation and Residual on vectors, or method='mcvi'."
+        )
+
+    def residual(
+        self, layer: Residual, q: tuple[Any, Any], signal: Moments, crosses: _Crosses
+    ) -> tuple[Moments, _Crosses]:
+        own = None if signal.variance is None else signal.matrix()
+        inner, (own, *passed) = self.layers(layer.layers, q, signal, (own, *crosses))
+        mean = signal.mean + inner.mean
+        both = tuple(
+            b if a is None else a if b is None else a + b
+            for a, b in zip(crosses, passed, strict=True)
+        )
+        if own is None:  # what is skipped is not random
+            return Moments(mean, inner.variance, inner.covariance), both
+        twice = 2 * jnp.diagonal(own, axis1=1, axis2=2)
+        variance = _or_zero(signal) + _or_zero(inner) + twice
+        if not self.full:
+            return Moments(mean, variance), both
+        covariance = signal.matrix() + inner.matrix() + own + jnp.swapaxes(own, 1, 2)
+        return Moments(mean, variance, covariance), both
+
+    def scaled(self, layer: Dense, mean: dict, spread: Any) -> tuple[dict, Any]:
+        """Return q of the weights as the forward pass uses them; L itself for a factor."""
+        w_scale = layer.weight_scale / math.sqrt(mean["w"].shape[0]) if self.ntk else 1.0
+        b_scale = layer.bias_scale if self.ntk else 1.0
+        scales = {"w": w_scale, "b": b_scale}
+        scaled_mean = {name: scales[name] * value for name, value in mean.items()}
+        if isinstance(spread, dict):
+            return scaled_mean, {name: scales[name] ** 2 * v for name, v in spread.items()}
+        rows = jnp.concatenate(
+            [jnp.full(mean[n].size, scales[n], spread.dtype) for n in ("w", "b") if n in mean]
+        )
+        return scaled_mean, rows[:, None] * lower_triangle(spread)
+
+
+def _factorised_dense(mean: dict, variance: dict, h: Moments, full: bool) -> Moments:
+    """Equation (3) with Cov(W_ji, W_lk) = delta_jl delta_ik Var W_ji."""
+    out = _affine(mean, h)
+    square = jnp.square(h.mean) if h.variance is None else h.variance + jnp.square(h.mean)
+    noise = _dot(square, variance["w"])
+    if "b" in variance:
+        noise = noise + variance["b"][None]
+    if h.variance is None:
+        return Moments(out, noise)
+    if not full:
+        return Moments(out, noise + _dot(h.variance, jnp.square(mean["w"])))
+    covariance = _sandwich(mean["w"], h) + Moments(out, noise).matrix()
+    return Moments(out, jnp.diagonal(covariance, axis1=1, axis2=2), covariance)
+
+
+def _correlated_dense(
+    mean: dict, triangle: Float[Array, "k k"], h: Moments, full: bool
+) -> Moments:
+    """Equation (3) in full, b being one more row of W whose h is 1."""
+    out = _affine(mean, h)
+    units = mean["w"].shape[1]
+    inputs = h.mean
+    if "b" in mean:
+        inputs = jnp.concatenate([inputs, jnp.ones_like(inputs[:, :1])], axis=1)
+    second = inputs[:, :, None] * inputs[:, None, :]
+    if h.variance is not None:
+        padding = inputs.shape[1] - h.mean.shape[1]
+        second = second + jnp.pad(h.matrix(), ((0, 0), (0, padding), (0, padding)))
+    # Cov(W_ji, W_lk) of the whole layer: as large as the matrix that q itself is.
+    weights = _dot(triangle, triangle.T).reshape(-1, units, inputs.shape[1], units)
+    covariance = jnp.einsum("njl,jilk->nik", second, weights, precision="highest")
+    if h.variance is not None:
+        covariance = covariance + _sandwich(mean["w"], h)
+    variance = jnp.diagonal(covariance, axis1=1, axis2=2)
+    return Moments(out, variance, covariance) if full else Moments(out, variance)
+
+
+def _affine(mean: dict, h: Moments) -> Float[Array, "n units"]:
+    out = _dot(h.mean, mean["w"])
+    return out + mean["b"][None] if "b" in mean else out
+
+
+def _sandwich(w: Float[Array, "d units"], h: Moments) -> Float[Array, "n units units"]:
+    """Return W^T Cov(h) W."""
+    if h.covariance is not None:
+        return _dot(jnp.swapaxes(_dot(h.covariance, w), 1, 2), w)
+    assert h.variance is not None
+    # The narrow side first: for two outputs this is n x 2 x d, never n x d x d.
+    return _dot(w.T[None] * h.variance[:, None, :], w)
+
+
+def _dot(a: Array, b: Array) -> Array:
+    return jnp.matmul(a, b, precision="highest")
+
+
+def _or_zero(moments: Moments) -> Float[Array, "n d"]:
+    return jnp.zeros_like(moments.mean) if moments.variance is None else moments.variance

@@ -1,0 +1,67 @@
+"""Inputs and targets of zero mean and unit variance, and the way back."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxbnn.numerics import check_finite
+
+
+class Standardisation(NamedTuple):
+    """Means and standard deviations of training data.
+
+    Attributes
+    ----------
+    x_mean, x_scale
+        (d,); the scale of a constant column is 1.
+    y_mean, y_scale
+        Numbers, or (k,).
+    constant_columns
+        Columns of x that do not vary: they are kept, as zeros.
+    """
+
+    x_mean: Float[np.ndarray, " d"]
+    x_scale: Float[np.ndarray, " d"]
+    y_mean: np.ndarray
+    y_scale: np.ndarray
+    constant_columns: tuple[int, ...]
+
+    def inputs(self, x: np.ndarray) -> np.ndarray:
+        """Return x standardised."""
+        return (np.asarray(x, np.float64) - self.x_mean) / self.x_scale
+
+    def targets(self, y: np.ndarray) -> np.ndarray:
+        """Return y standardised; a log density of it, in the units of y, is less by log y_scale."""
+        return (np.asarray(y, np.float64) - self.y_mean) / self.y_scale
+
+
+def standardisation(x: np.ndarray, y: np.ndarray) -> Standardisation:
+    """Return what standardises training data x (n, d) and y (n,) or (n, k).
+
+    Raises
+    ------
+    ValueError
+        If the data hold NaN, or a target does not vary.
+
+    Examples
+    --------
+    >>> s = standardisation(np.array([[1.0, 7.0], [3.0, 7.0]]), np.array([0.0, 4.0]))
+    >>> s.constant_columns, s.inputs(np.array([[3.0, 8.0]])).tolist(), float(s.y_scale)
+    ((1,), [[1.0, 1.0]], 2.0)
+    """
+    check_finite("x", x)
+    check_finite("y", y)
+    x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
+    x_scale, y_scale = x.std(axis=0), y.std(axis=0)
+    # A constant column's computed deviation is rounding error, not zero.
+    constant = x_scale <= 1e-12 * np.maximum(np.abs(x).max(axis=0), 1e-300)
+    flat = np.atleast_1d(y_scale <= 1e-12 * np.maximum(np.abs(y).max(axis=0), 1e-300))
+    if flat.any():
+        column = "" if y.ndim == 1 else f" in column {int(np.argmax(flat))}"
+        raise ValueError(
+            f"y has no spread{column}, so that it cannot be standardised; there is nothing to "
+            "learn, or the wrong column was taken."
+        )
+    names = tuple(int(i) for i in np.flatnonzero(constant))
+    return Standardisation(x.mean(axis=0), np.where(constant, 1.0, x_scale), y.mean(axis=0), y_scale, names)
