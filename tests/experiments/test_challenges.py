@@ -1,0 +1,117 @@
+"""XOR's gradient descent against NumPy, and the numbers read off regions and covariances."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from experiments.datasets import xor
+from experiments.errors import InputError
+from experiments.studies.challenges import covariances, gradient_descent, regions
+from experiments.studies.challenges.common import paper_order
+from experiments.study import Context
+
+
+def numpy_descent(theta, rate, epochs):
+    """Gradient descent on the mean cross-entropy, by hand; theta (9,) in the paper's order."""
+    x, y = (np.asarray(v, float) for v in xor())
+    w1, b1, w2, b2 = theta[:4].reshape(2, 2).copy(), theta[4:6].copy(), theta[6:8].copy(), theta[8]
+    for _ in range(epochs):
+        h = expit(x @ w1.T + b1)
+        error = (expit(h @ w2 + b2) - y) / 4
+        back = error[:, None] * w2 * h * (1 - h)
+        b2 = b2 - rate * error.sum()
+        w2 = w2 - rate * h.T @ error
+        b1 = b1 - rate * back.sum(axis=0)
+        w1 = w1 - rate * back.T @ x
+    chance = expit(expit(x @ w1.T + b1) @ w2 + b2)
+    return np.concatenate([w1.ravel(), b1, w2, [b2]]), chance
+
+
+def settings(**changes):
+    values = {
+        "num_solutions": 50,
+        "num_epochs": 300,
+        "learning_rate": 1.0,
+        "threshold": 0.9,
+        "batch_size": 256,
+        "num_plotted": 10,
+        "starts": (gradient_descent.Start(prior_variance=10.0),),
+    }
+    return gradient_descent.GradientDescentSettings(**{**values, **changes})
+
+
+def test_descent_equals_numpy(rng, x64):
+    theta = rng.normal(scale=2.0, size=(5, 9))
+    w1 = theta[:, :4].reshape(5, 2, 2).swapaxes(1, 2)
+    starts = (
+        {"w": jnp.asarray(w1), "b": jnp.asarray(theta[:, 4:6])},
+        (),
+        {"w": jnp.asarray(theta[:, 6:8, None]), "b": jnp.asarray(theta[:, 8:])},
+    )
+    x, y = xor()
+    data = {"x": jnp.asarray(x, float), "y": jnp.asarray(y)}
+    ends, chance = gradient_descent.descend(starts, data, 0.7, 40)
+    found = paper_order(jax.tree.map(lambda leaf: leaf[None], ends))[0]
+    for i in range(5):
+        expected, expected_chance = numpy_descent(theta[i], 0.7, 40)
+        np.testing.assert_allclose(found[i], expected, rtol=1e-9)
+        np.testing.assert_allclose(chance[i], expected_chance, rtol=1e-9)
+
+
+def test_solutions_classify_all_points():
+    start = gradient_descent.Start(prior_bound=20.0)
+    chosen = settings(num_solutions=60, num_epochs=400)
+    solutions, num_starts = gradient_descent.search(start, chosen)(jax.random.key(0))
+    assert len(solutions) >= 60
+    assert num_starts % 256 == 0
+    x, y = xor()
+    for theta in solutions.astype(float):
+        chance = expit(expit(x @ theta[:4].reshape(2, 2).T + theta[4:6]) @ theta[6:8] + theta[8])
+        assert ((chance > 0.9) == (y == 1)).all()
+
+
+def test_a_search_without_solutions_ends_in_a_sentence(monkeypatch):
+    monkeypatch.setattr(gradient_descent, "MAX_BATCHES", 2)
+    find = gradient_descent.search(settings().starts[0], settings(num_epochs=1))
+    with pytest.raises(InputError, match="of 512 descents from"):
+        find(jax.random.key(0))
+
+
+def test_regions(rng):
+    values = rng.normal(size=4000) * 0.5 + np.where(rng.random(4000) < 0.5, -7.0, 8.0)
+    positive = regions.on_side("positive", regions.shortest_region)(values)
+    np.testing.assert_allclose(positive, [8 - 0.337, 8 + 0.337], atol=0.15)  # quartiles of 0.5 Z
+    negative = regions.on_side("negative", regions.central_region)(values)
+    np.testing.assert_allclose(negative, np.quantile(values[values < 0], [0.05, 0.95]))
+    low, high = regions.between_sides(values)
+    np.testing.assert_allclose([low, high], [-7 + 0.822, 8 - 0.822], atol=0.15)
+    rows = regions.gradient_descent_rows({"N(0, 10I)": values, "U": values - 1}, "N(0, 10I)")
+    found = {(row.quantity, row.setting): row for row in rows}
+    start = "gradient descent, Figure 1b, theta_4"
+    widest = found["mode_region_low", f"{start}, both priors, positive side"]
+    assert widest.value == pytest.approx(positive[0] - 1, abs=0.1)
+    inner = found["low_mass_region_high", f"{start}, both priors"]
+    assert inner.value == pytest.approx(high - 1, abs=0.1)
+    assert all(0 < row.standard_error < 0.2 for row in rows)
+
+
+def test_patterns_of_covariances(rng, tmp_path):
+    mix = rng.normal(size=(4, 4))
+    kept = {
+        "a": rng.normal(size=(5, 400, 4)) @ mix + 3,
+        "b": 10 * rng.normal(size=(5, 400, 4)) @ mix,
+        "c": rng.normal(size=(5, 400, 4)) @ mix,
+        "d": rng.normal(size=(5, 400, 4)),
+    }
+    context = Context("smoke", 0, tmp_path)
+    rows = covariances.covariance_rows(kept, context)
+    upper = np.triu_indices(4, 1)
+    pattern = {n: np.corrcoef(x.reshape(-1, 4).T)[upper] for n, x in kept.items()}
+    expected = np.corrcoef(pattern["a"], pattern["b"] + pattern["c"] + pattern["d"])[0, 1]
+    assert rows[0].value == pytest.approx(expected, rel=1e-9)
+    count = rows[-1]
+    assert (count.quantity, count.value) == ("num_agreeing_settings", 3.0)
+    table = (tmp_path / "covariance_agreement.md").read_text().splitlines()
+    assert len(table) == 6
