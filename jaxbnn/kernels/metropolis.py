@@ -59,9 +59,21 @@ def metropolis(
     >>> new.tolist(), bool(info.is_accepted), float(info.acceptance_rate)
     ([0.0, 0.0], False, 0.0)
     """
-    probability = jnp.where(jnp.isnan(log_ratio), 0.0, jnp.exp(jnp.minimum(log_ratio, 0.0)))
+    probability = acceptance_probability(log_ratio)
     # uniform is in [0, 1): a probability of 0 never accepts and a probability of 1 always does.
     uniform = jax.random.uniform(rng_key, dtype=probability.dtype)
     is_accepted = uniform < probability
     new_state = jax.tree.map(lambda new, old: jnp.where(is_accepted, new, old), proposal, state)
     return new_state, make_info(probability, is_accepted)
+
+
+def acceptance_probability(log_ratio: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Return min(1, exp(log_ratio)), 0 where it is NaN.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> acceptance_probability(jnp.array([1.0, -jnp.inf, jnp.nan])).tolist()
+    [1.0, 0.0, 0.0]
+    """
+    return jnp.where(jnp.isnan(log_ratio), 0.0, jnp.exp(jnp.minimum(log_ratio, 0.0)))

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 
-from jaxbnn.kernels.metropolis import metropolis
+from jaxbnn.kernels.metropolis import acceptance_probability, metropolis
 from jaxbnn.numerics import sum_of_differences
 
 
@@ -109,21 +109,48 @@ def categorical_swaps(
     Papamarkou et al., algorithm 1 with (4.2), without the factor p_j(i) / p_i(j) (erratum D3).
     """
     rungs = len(temperatures)
-    key_partner, key_accept = jax.random.split(rng_key)
-    partners = jax.random.categorical(key_partner, partner_logits(rungs, beta, temperatures.dtype))
+    for_partner, for_acceptance = jax.random.uniform(rng_key, (2, rungs), temperatures.dtype)
+    partners = _partners(for_partner, beta)
     rung = jnp.arange(rungs, dtype=jnp.int32)
 
-    def propose(order, pair):
-        i, j = pair
-        here, there = order[i], order[j]
-        log_ratio = swap_log_ratio(temperatures[i], temperatures[j], terms[here], terms[there])
-        swapped = jnp.where(rung == i, there, jnp.where(rung == j, here, order))
-        order, info = metropolis(jax.random.fold_in(key_accept, i), log_ratio, order, swapped)
-        return order, info.acceptance_rate.astype(temperatures.dtype)
+    def propose(carry, pair):
+        order, levels = carry
+        i, j, t_j, uniform = pair
+        is_i, is_j = rung == i, rung == j
+        pick = lambda values: jnp.sum(jnp.where(is_j, values, 0))  # noqa: E731  a gather is slower
+        level_j = pick(levels)
+        log_ratio = swap_log_ratio(temperatures[i], t_j, levels[i][None], level_j[None])
+        rate = acceptance_probability(log_ratio).astype(temperatures.dtype)
+        is_accepted = uniform < rate
 
-    order, rates = jax.lax.scan(propose, rung, (rung, partners.astype(jnp.int32)))
-    pairs = jax.nn.one_hot(partners, rungs, dtype=temperatures.dtype)
-    return Swaps(order, _symmetric(rates[:, None] * pairs), _symmetric(pairs))
+        def swapped(values, at_j):
+            both = jnp.where(is_i, at_j, jnp.where(is_j, values[i], values))
+            return jnp.where(is_accepted, both, values)
+
+        return (swapped(order, pick(order)), swapped(levels, level_j)), rate
+
+    start = (rung, _levels(terms).astype(temperatures.dtype))
+    pairs = (rung, partners, temperatures[partners], for_acceptance)
+    # Each turn is a handful of numbers: unrolled, it costs less than the loop around it.
+    (order, _), rates = jax.lax.scan(propose, start, pairs, unroll=min(rungs, 16))
+    is_proposed = jax.nn.one_hot(partners, rungs, dtype=temperatures.dtype)
+    return Swaps(order, _symmetric(rates[:, None] * is_proposed), _symmetric(is_proposed))
+
+
+def _partners(uniforms: Float[Array, " rungs"], beta: ArrayLike) -> Int[Array, " rungs"]:
+    """Turn a uniform number for each rung into its partner, by inversion of p_i."""
+    rungs = len(uniforms)
+    rung = jnp.arange(rungs, dtype=jnp.int32)
+    cumulative = jnp.cumsum(jax.nn.softmax(partner_logits(rungs, beta, uniforms.dtype)), axis=-1)
+    # p_i(i) = 0 makes a flat piece, never stopped at; rounding must not lead past the last partner.
+    partners = jnp.sum(uniforms[:, None] >= cumulative, axis=-1, dtype=jnp.int32)
+    return jnp.minimum(partners, jnp.where(rung == rungs - 1, rungs - 2, rungs - 1))
+
+
+def _levels(terms: Float[Array, "rungs terms"]) -> Float[Array, " rungs"]:
+    """Return the sum of each replica's terms less those of the last: totals might cancel."""
+    reference = jnp.where(jnp.isfinite(terms[-1]), terms[-1], 0)
+    return jax.vmap(sum_of_differences, (0, None))(terms, reference)
 
 
 def even_odd_swaps(

@@ -22,6 +22,9 @@ from jaxbnn.networks.layers import Activation, AvgPool, Conv, Dense, Flatten, La
 from jaxbnn.networks.network import Network, parameter_shapes
 from jaxbnn.networks.shapes import fan_in
 
+# A Dense with no more inputs and units than this is cheapest with the data in columns.
+_NARROW = 16
+
 
 def init(rng_key: PRNGKeyArray, network: Network, dtype: DTypeLike = float) -> PyTree:
     """Draw parameters: a place to start, not a draw from a prior.
@@ -129,6 +132,10 @@ def features(
 
 
 def _apply_layers(network: Network, layers: tuple[Layer, ...], params: PyTree, x: Array) -> Array:
+    if x.ndim == 2 and all(_is_narrow(*layer) for layer in zip(layers, params, strict=True)):
+        # Units first and the long data axis last, where XLA vectorises on a CPU: value and gradient
+        # of an MLP (4, 3, 3) on 150 rows take a third of the time. Wider layers gain nothing.
+        return _apply_columns(network, layers, params, x.T).T
     for layer, layer_params in zip(layers, params, strict=True):
         x = _apply_layer(network, layer, layer_params, x)
     return x
@@ -151,7 +158,9 @@ def _apply_layer(network: Network, layer: Layer, params: PyTree, x: Array) -> Ar
     raise TypeError(f"{layer!r} has no forward reading.")
 
 
-def _affine(network: Network, layer: Dense | Conv, params: PyTree, product: Array) -> Array:
+def _affine(
+    network: Network, layer: Dense | Conv, params: PyTree, product: Array, unit_axis: int = -1
+) -> Array:
     """Scale x @ w and add the bias, as the parametrisation has it."""
     ntk = network.parametrisation == "ntk"
     if ntk:
@@ -159,18 +168,44 @@ def _affine(network: Network, layer: Dense | Conv, params: PyTree, product: Arra
     if not layer.bias:
         return product
     bias = layer.bias_scale * params["b"] if ntk else params["b"]
-    return product + jnp.expand_dims(bias, range(product.ndim - 1))
+    others = [axis for axis in range(product.ndim) if axis != unit_axis % product.ndim]
+    return product + jnp.expand_dims(bias, others)
 
 
 def _multiply(w: Array, x: Array) -> Array:
     """Return x @ w over the last axis of x, whatever its rank."""
-    if max(w.shape) > 16:
+    if max(w.shape) > _NARROW:
         return jnp.dot(x, w, precision="highest")
-    # The same product with the units first and the long data axis last, where XLA vectorises on a
-    # CPU: value and gradient of an MLP (4, 3, 3) on 150 rows take 4 us instead of 11. Wider layers
-    # gain nothing.
     product = jnp.tensordot(w, x, ((0,), (x.ndim - 1,)), precision="highest")
     return jnp.moveaxis(product, 0, -1)
+
+
+def _is_narrow(layer: Layer, params: PyTree) -> bool:
+    match layer:
+        case Dense():
+            return max(params["w"].shape) <= _NARROW
+        case Activation():
+            # A caller's own function might look along the last axis.
+            return isinstance(layer.function, str)
+        case Residual():
+            return all(_is_narrow(*inner) for inner in zip(layer.layers, params, strict=True))
+    return False
+
+
+def _apply_columns(
+    network: Network, layers: tuple[Layer, ...], params: PyTree, x: Float[Array, "inputs n"]
+) -> Float[Array, "outputs n"]:
+    """Apply narrow layers to data in columns."""
+    for layer, layer_params in zip(layers, params, strict=True):
+        match layer:
+            case Dense():
+                product = jnp.tensordot(layer_params["w"], x, ((0,), (0,)), precision="highest")
+                x = _affine(network, layer, layer_params, product, unit_axis=0)
+            case Activation():
+                x = activation_function(layer.function)(x)
+            case Residual():
+                x = x + _apply_columns(network, layer.layers, layer_params, x)
+    return x
 
 
 def _convolve(layer: Conv, w: Array, x: Array) -> Array:
