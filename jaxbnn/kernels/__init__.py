@@ -15,6 +15,7 @@ from jaxbnn.kernels.covariance_operator import (
     dense_covariance,
 )
 from jaxbnn.kernels.crank_nicolson import beta_from_delta, delta_from_beta
+from jaxbnn.kernels.jittered import jittered
 from jaxbnn.kernels.metropolis import MetropolisInfo, metropolis
 from jaxbnn.kernels.pcn import PCNInfo, PCNState, pcn
 from jaxbnn.kernels.pcnl import PCNLInfo, PCNLState, pcnl
@@ -37,6 +38,7 @@ from jaxbnn.kernels.underdamped_langevin import (
     UnderdampedLangevinState,
     underdamped_langevin,
 )
+from jaxbnn.kernels.unit_redraws import UnitRedrawsInfo, UnitRedrawsState, redraw_units
 
 __all__ = [
     "BlockState",
@@ -62,18 +64,22 @@ __all__ = [
     "TruncatedMALAState",
     "UnderdampedLangevinInfo",
     "UnderdampedLangevinState",
+    "UnitRedrawsInfo",
+    "UnitRedrawsState",
     "beta_from_delta",
     "covariance_operator",
     "cycle",
     "delta_from_beta",
     "dense_covariance",
     "explain_symmetries",
+    "jittered",
     "metropolis",
     "mix",
     "on_block",
     "pcn",
     "pcnl",
     "power_posterior",
+    "redraw_units",
     "refresh",
     "repeat",
     "smmala",

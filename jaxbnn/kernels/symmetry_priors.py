@@ -54,7 +54,7 @@ def factorises(priors: list, units: Units) -> bool:
     leaves = [axis.leaf for axis in units.incoming + units.outgoing]
     own_biases = any(absorption.bias in leaves for absorption in units.absorptions)
     apart = len(set(leaves)) == len(leaves) and not own_biases
-    return apart and all(_elements_are_independent(priors[leaf]) for leaf in leaves)
+    return apart and all(elements_are_independent(priors[leaf]) for leaf in leaves)
 
 
 def exchangeable_sets(priors: list, units: Units) -> Int[np.ndarray, " units"] | None:
@@ -67,7 +67,7 @@ def exchangeable_sets(priors: list, units: Units) -> Int[np.ndarray, " units"] |
     columns = [np.zeros(units.size, int)]
     for axis in units.incoming + units.outgoing:
         base = base_distribution(priors[axis.leaf])
-        if not _elements_are_independent(priors[axis.leaf]):
+        if not elements_are_independent(priors[axis.leaf]):
             return None
         if np.prod(base.batch_shape, dtype=int) == 1:
             continue  # one distribution for the whole array
@@ -107,7 +107,8 @@ def base_distribution(prior: Any) -> Any:
     return prior
 
 
-def _elements_are_independent(prior: Any) -> bool:
+def elements_are_independent(prior: Any) -> bool:
+    """Whether no distribution joins elements of the array."""
     while isinstance(prior, dist.Independent):
         prior = prior.base_dist
     return prior.event_dim == 0

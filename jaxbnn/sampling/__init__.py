@@ -1,4 +1,4 @@
-from jaxbnn.sampling.adaptation import Adaptation, dual_averaging, schedule, window_adaptation
+from jaxbnn.sampling.adaptation import Adaptation, dual_averaging, schedule
 from jaxbnn.sampling.draws import Draws, Reduced, complete
 from jaxbnn.sampling.progress import Progress, format_progress
 from jaxbnn.sampling.reducers import (
@@ -14,6 +14,7 @@ from jaxbnn.sampling.reducers import (
     predictive_mean,
 )
 from jaxbnn.sampling.runner import collect_position, sample
+from jaxbnn.sampling.windows import window_adaptation
 
 __all__ = [
     "Acceptance",

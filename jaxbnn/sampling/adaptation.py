@@ -10,10 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from blackjax.adaptation.mass_matrix import mass_matrix_adaptation
 from blackjax.adaptation.step_size import dual_averaging_adaptation
-from blackjax.adaptation.window_adaptation import build_schedule
 from jaxtyping import Array, PyTree
 
 
@@ -52,7 +49,21 @@ class _StepSizeState(NamedTuple):
     parameters: dict
 
 
-def _acceptance(info: Any) -> Array:
+def component_of(composed: Any, component: int | None, field: str) -> Any:
+    """Return the state (field "states") or Info ("infos") of one kernel of a `cycle`."""
+    if component is None:
+        return composed
+    parts = getattr(composed, field, None)
+    if not isinstance(parts, tuple) or not -len(parts) <= component < len(parts):
+        raise ValueError(
+            f"this adaptation follows component {component} of a cycle, but the kernel's "
+            f"{type(composed).__name__} has "
+            + (f"{len(parts)} of them." if isinstance(parts, tuple) else "none; leave it out.")
+        )
+    return parts[component]
+
+
+def acceptance_of(info: Any) -> Array:
     """Read a NaN acceptance rate as a rejection: the step size must shrink, not vanish."""
     rate = getattr(info, "acceptance_rate", None)
     if rate is None:
@@ -76,7 +87,8 @@ def _require(parameters: PyTree, *names: str) -> None:
         )
 
 
-def _require_floats(parameters: PyTree, *names: str) -> None:
+def require_floats(parameters: PyTree, *names: str) -> None:
+    """Raise one clear sentence unless these parameters are there and can be tuned."""
     _require(parameters, *names)
     for name in names:
         if not jnp.issubdtype(parameters[name].dtype, jnp.floating):
@@ -86,7 +98,8 @@ def _require_floats(parameters: PyTree, *names: str) -> None:
             )
 
 
-def _check_target(target_acceptance_rate: float) -> None:
+def check_target(target_acceptance_rate: float) -> None:
+    """Raise one clear sentence unless the target lies between 0 and 1."""
     if not 0 < target_acceptance_rate < 1:
         raise ValueError(
             f"target_acceptance_rate must lie between 0 and 1, but is {target_acceptance_rate}; "
@@ -94,7 +107,7 @@ def _check_target(target_acceptance_rate: float) -> None:
         )
 
 
-def _like(new: PyTree, old: PyTree) -> PyTree:
+def like(new: PyTree, old: PyTree) -> PyTree:
     """Keep dtypes fixed from step to step, as a compiled loop demands."""
     return jax.tree.map(lambda n, o: jnp.asarray(n).astype(jnp.asarray(o).dtype), new, old)
 
@@ -106,6 +119,7 @@ def dual_averaging(
     name: str = "step_size",
     is_pooled: bool = True,
     learning_rate: float = 0.05,
+    component: int | None = None,
 ) -> Adaptation:
     """Tune one step size to a target acceptance rate, for any kernel that reports one.
 
@@ -123,14 +137,16 @@ def dual_averaging(
         own.
     learning_rate
         gamma of the paper; smaller follows the acceptance more eagerly.
+    component
+        In a `cycle`, the number of the kernel whose acceptance counts; None: the mean of all.
 
     Raises
     ------
     ValueError
         A target outside (0, 1); parameters without the entry `name`, or with whole numbers in
-        it; a kernel without acceptance rate.
+        it; a kernel without acceptance rate, or without that component.
     """
-    _check_target(target_acceptance_rate)
+    check_target(target_acceptance_rate)
     da_init, da_update, da_final = dual_averaging_adaptation(
         target_acceptance_rate, gamma=learning_rate
     )
@@ -140,14 +156,17 @@ def dual_averaging(
         return parameters | {name: jnp.broadcast_to(step_size, old.shape).astype(old.dtype)}
 
     def init(parameters):
-        _require_floats(parameters, name)
+        require_floats(parameters, name)
         # Pooled, the chains start from the geometric mean of their step sizes.
         start = jnp.exp(jnp.mean(jnp.log(parameters[name])))
         averaging = jax.tree.map(lambda x: jnp.asarray(x, start.dtype), da_init(start))
         return _StepSizeState(averaging, with_step(parameters, start))
 
     def update(a, step, state, info):
-        averaging = _like(da_update(a.averaging, jnp.mean(_acceptance(info))), a.averaging)
+        averaging = like(
+            da_update(a.averaging, jnp.mean(acceptance_of(component_of(info, component, "infos")))),
+            a.averaging,
+        )
         parameters = with_step(a.parameters, jnp.exp(averaging.log_step_size))
         return _StepSizeState(averaging, parameters), parameters
 
@@ -155,78 +174,6 @@ def dual_averaging(
         return with_step(a.parameters, da_final(a.averaging))
 
     return Adaptation(init, update, final, is_pooled)
-
-
-class _WindowState(NamedTuple):
-    averaging: Any
-    metric: Any
-    parameters: dict
-
-
-@functools.lru_cache(maxsize=64)
-def window_adaptation(num_warmup: int, *, target_acceptance_rate: float = 0.8) -> Adaptation:
-    """Stan's windowed warm-up for HMC and NUTS: step size and inverse mass matrix.
-
-    Assembled from BlackJAX's dual averaging, Welford mass-matrix adaptation and window
-    schedule, one adaptation a chain. `parameters` needs the entries "step_size" (chains,)
-    and "inverse_mass_matrix", (chains, d) for a diagonal one or (chains, d, d) for a dense.
-
-    Parameters
-    ----------
-    num_warmup
-        The `num_warmup` that `sample` is given; the windows are laid out over it.
-    target_acceptance_rate
-        Between 0 and 1.
-
-    Raises
-    ------
-    ValueError
-        num_warmup < 1; a target outside (0, 1); parameters without the two entries.
-    """
-    if num_warmup < 1:
-        raise ValueError(f"num_warmup must be at least 1, but is {num_warmup}.")
-    _check_target(target_acceptance_rate)
-    da_init, da_update, da_final = dual_averaging_adaptation(target_acceptance_rate)
-    windows = np.asarray(build_schedule(num_warmup), np.int32)  # (is slow, is the end of a window)
-
-    def metric_functions(parameters):
-        return mass_matrix_adaptation(parameters["inverse_mass_matrix"].ndim == 1)
-
-    def init(parameters):
-        _require_floats(parameters, "step_size", "inverse_mass_matrix")
-        step_size, inverse_mass = parameters["step_size"], parameters["inverse_mass_matrix"]
-        metric = metric_functions(parameters)[0](inverse_mass.shape[-1])
-        metric = metric._replace(inverse_mass_matrix=inverse_mass)
-        as_array = lambda x: jnp.asarray(x, step_size.dtype)  # noqa: E731
-        return _WindowState(
-            jax.tree.map(as_array, da_init(step_size)),
-            jax.tree.map(jnp.asarray, metric),
-            parameters,
-        )
-
-    def update(a, step, state, info):
-        _, metric_update, metric_final = metric_functions(a.parameters)
-        is_slow, is_end = jnp.asarray(windows)[step.astype(jnp.int32)] == 1
-        select = lambda flag, new, old: jax.tree.map(  # noqa: E731
-            lambda n, o: jnp.where(flag, n, o), _like(new, old), old
-        )
-        averaging = _like(da_update(a.averaging, _acceptance(info)), a.averaging)
-        metric = select(is_slow, metric_update(a.metric, state.position), a.metric)
-        metric = select(is_end, metric_final(metric), metric)
-        averaging = select(is_end, da_init(da_final(averaging)), averaging)
-        parameters = a.parameters | {
-            "step_size": jnp.exp(averaging.log_step_size),
-            "inverse_mass_matrix": metric.inverse_mass_matrix,
-        }
-        return _WindowState(averaging, metric, parameters), parameters
-
-    def final(a):
-        return a.parameters | {
-            "step_size": da_final(a.averaging),
-            "inverse_mass_matrix": a.metric.inverse_mass_matrix,
-        }
-
-    return Adaptation(init, update, final, num_warmup=num_warmup)
 
 
 @functools.lru_cache(maxsize=64)
@@ -252,7 +199,7 @@ def schedule(
 
     def update(a, step, state, info):
         changed = function(step)
-        parameters = a | _like(changed, {name: a[name] for name in changed})
+        parameters = a | like(changed, {name: a[name] for name in changed})
         return parameters, parameters
 
     return Adaptation(init, update, lambda a: a, refresh=refresh)

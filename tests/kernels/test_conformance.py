@@ -7,6 +7,7 @@ from blackjax.mcmc.random_walk import normal
 
 from jaxbnn.kernels import (
     cycle,
+    jittered,
     mix,
     on_block,
     pcn,
@@ -42,6 +43,10 @@ def rwm_twice(log_density, step_size):
 
 def first_layer(log_density, step_size):
     return on_block(lambda whole: rwm(lambda block: log_density(whole(block)), step_size), 0)
+
+
+def rwm_of_random_size(log_density, step_size):
+    return jittered(lambda size: rwm(log_density, size), step_size)
 
 
 def underdamped(log_density, step_size):
@@ -84,6 +89,7 @@ KERNELS = [
         third_party="JAX's key-reuse check takes a vmapped scan over split keys for reuse",
     ),
     KernelCase("on_block", first_layer),
+    KernelCase("jittered", rwm_of_random_size),
     KernelCase("pcn", pcn),
     KernelCase("pcnl", pcnl),
     KernelCase("underdamped_langevin", underdamped),

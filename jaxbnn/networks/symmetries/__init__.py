@@ -5,6 +5,7 @@ from jaxbnn.networks.symmetries.groups import (
     ClassShift,
     Units,
     WeightSymmetries,
+    hidden_units,
     weight_symmetries,
 )
 from jaxbnn.networks.symmetries.transformations import (
@@ -25,6 +26,7 @@ __all__ = [
     "WeightSymmetries",
     "canonicalize",
     "flip_units",
+    "hidden_units",
     "jacobian_exponent",
     "outgoing_sums",
     "permute_units",

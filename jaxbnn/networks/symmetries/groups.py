@@ -116,7 +116,6 @@ def weight_symmetries(network: Network) -> WeightSymmetries:
     segments = trace_segments(network)
     ends = {0, segments.output}
     around = [(before, behind) for _, before, behind in segments.activations]
-    permutations = _joined_units(segments, around, ends)
     homogeneous = [_is(function, _HOMOGENEOUS) for function, _, _ in segments.activations]
     scalings = _joined_units(
         segments,
@@ -125,12 +124,29 @@ def weight_symmetries(network: Network) -> WeightSymmetries:
     )
     flips, lost = _flips(segments, ends)
     return WeightSymmetries(
-        tuple(units for units in permutations if units.size > 1),
+        tuple(units for units in hidden_units(network) if units.size > 1),
         flips,
         scalings,
         _class_shift(network, segments),
         lost,
     )
+
+
+def hidden_units(network: Network) -> tuple[Units, ...]:
+    """Return all hidden units of a network, but those that a Residual ties to input or output.
+
+    One `Units` for each set of layers whose units belong together, in the order of the layers;
+    these are the units that can be permuted, and layers of a single unit.
+
+    Examples
+    --------
+    >>> from jaxbnn.networks import mlp
+    >>> [units.size for units in hidden_units(mlp((4, 3, 1, 2)))]
+    [3, 1]
+    """
+    segments = trace_segments(network)
+    around = [(before, behind) for _, before, behind in segments.activations]
+    return _joined_units(segments, around, {0, segments.output})
 
 
 def _flips(segments: Segments, ends: set[int]) -> tuple[tuple[Units, ...], tuple[str, ...]]:

@@ -1,0 +1,144 @@
+"""The metric from gradients is that of the modes' insides; pooled chains share what they learn."""
+
+import functools
+from typing import NamedTuple
+
+import blackjax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from blackjax.base import SamplingAlgorithm
+
+import jaxbnn
+
+pytestmark = pytest.mark.third_party(reason="BlackJAX's adaptation promotes dtypes")
+
+COVARIANCE = np.array([[1.0, 0.9 * 5.0], [0.9 * 5.0, 25.0]], np.float32)
+PRECISION = np.linalg.inv(COVARIANCE)
+FAR = 40.0
+
+
+class JumpState(NamedTuple):
+    position: jax.Array
+
+
+def jump_between_modes():
+    """x -> -x, a symmetry of the target: always accepted."""
+
+    def step(rng_key, state):
+        sign = jnp.where(jax.random.bernoulli(rng_key), 1.0, -1.0)
+        return JumpState(sign * state.position), JumpInfo(jnp.ones(()))
+
+    return SamplingAlgorithm(lambda position, rng_key=None: JumpState(position), step)
+
+
+class JumpInfo(NamedTuple):
+    acceptance_rate: jax.Array
+
+
+def make_kernel(parameters, data):
+    """HMC on two normals that are far apart, and a jump between them."""
+
+    def log_density(x):
+        near = jnp.stack([x - FAR, x + FAR])
+        return jax.nn.logsumexp(-0.5 * jnp.sum((near @ data) * near, axis=1))
+
+    hmc = blackjax.hmc(log_density, parameters["step_size"], parameters["inverse_mass_matrix"], 5)
+    return jaxbnn.cycle(hmc, jump_between_modes())
+
+
+@functools.cache
+def adapted(metric, is_pooled, is_diagonal=False, num_warmup=300):
+    inverse_mass = np.ones((4, 2)) if is_diagonal else np.stack([np.eye(2)] * 4)
+    return jaxbnn.sample(
+        jax.random.key(5),
+        make_kernel,
+        np.full((4, 2), FAR, np.float32),
+        200,
+        parameters={"step_size": 0.3, "inverse_mass_matrix": inverse_mass.astype(np.float32)},
+        data=PRECISION,
+        num_warmup=num_warmup,
+        adapt=jaxbnn.window_adaptation(
+            num_warmup, target_acceptance_rate=0.8, metric=metric, is_pooled=is_pooled, component=0
+        ),
+        progress=False,
+    )
+
+
+@pytest.mark.parametrize("is_pooled", [True, False], ids=["pooled", "per chain"])
+def test_gradients_see_the_inside_of_the_modes(is_pooled):
+    draws = adapted("gradients", is_pooled)
+    learnt, step_sizes = draws.parameters["inverse_mass_matrix"], draws.parameters["step_size"]
+    assert learnt.shape == (4, 2, 2)
+    # Within 40 % in every direction, from about 100 draws a chain.
+    ratios = np.linalg.eigvals(np.linalg.solve(COVARIANCE[None], learnt))
+    assert (ratios > 0.6).all(), ratios
+    assert (ratios < 1.6).all(), ratios
+    assert len(set(step_sizes.tolist())) == (1 if is_pooled else 4)
+    shared = (learnt == learnt[:1]).all()
+    assert shared == is_pooled
+    # The cycle's mean counts the jumps, which always succeed; HMC alone was to reach 0.8.
+    np.testing.assert_allclose(2 * draws.acceptance_rate.mean() - 1, 0.8, atol=0.15)
+
+
+def test_draws_see_the_distance_between_the_modes():
+    learnt = adapted("draws", True).parameters["inverse_mass_matrix"]
+    assert (learnt == learnt[:1]).all()
+    np.testing.assert_allclose(learnt[0], COVARIANCE + FAR**2, rtol=0.1)
+
+
+def test_a_diagonal_metric_from_gradients():
+    learnt = adapted("gradients", True, is_diagonal=True).parameters["inverse_mass_matrix"]
+    assert learnt.shape == (4, 2)
+    np.testing.assert_allclose(learnt[0], 1 / np.diag(PRECISION), rtol=0.35)
+
+
+class Pushed(NamedTuple):
+    position: jax.Array
+    logdensity_grad: jax.Array
+
+
+def test_gradients_that_are_not_finite_leave_the_metric_alone():
+    def kernel(parameters, data):
+        def step(rng_key, state):
+            return Pushed(state.position, jnp.array([jnp.nan, 1.0])), JumpInfo(jnp.ones(()))
+
+        return SamplingAlgorithm(lambda x, rng_key=None: Pushed(x, jnp.zeros(2)), step)
+
+    start = np.stack([2 * np.eye(2, dtype=np.float32)] * 2)
+    draws = jaxbnn.sample(
+        jax.random.key(0), kernel, np.zeros((2, 2), np.float32), 1, num_warmup=60, progress=False,
+        parameters={"step_size": 0.1, "inverse_mass_matrix": start},
+        adapt=jaxbnn.window_adaptation(60, metric="gradients"),
+    )  # fmt: skip
+    np.testing.assert_array_equal(draws.parameters["inverse_mass_matrix"], start)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"metric": "gradients"}, "keeps the gradient, but .*CycleState"),
+        ({"component": 2}, "follows component 2 of a cycle, but .* has 2 of them"),
+    ],
+)
+def test_what_cannot_be_followed_gets_one_sentence(options, message):
+    with pytest.raises(ValueError, match=message):
+        jaxbnn.sample(
+            jax.random.key(5), make_kernel, np.zeros((2, 2), np.float32), 1, data=PRECISION,
+            parameters={"step_size": 0.3, "inverse_mass_matrix": np.ones((2, 2), np.float32)},
+            num_warmup=5, adapt=jaxbnn.window_adaptation(5, **options), progress=False,
+        )  # fmt: skip
+
+
+def test_no_component_where_there_is_no_cycle():
+    def kernel(parameters, data):
+        log_density = lambda x: -0.5 * jnp.sum(x**2)  # noqa: E731
+        return blackjax.mala(log_density, parameters["step_size"])
+
+    with pytest.raises(ValueError, match="MALAInfo has none; leave it out"):
+        jaxbnn.sample(
+            jax.random.key(5), kernel, np.zeros((2, 2), np.float32), 1, num_warmup=5,
+            parameters={"step_size": 0.3}, adapt=jaxbnn.dual_averaging(0.5, component=0),
+            progress=False,
+        )  # fmt: skip
