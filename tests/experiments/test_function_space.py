@@ -219,8 +219,9 @@ def test_the_published_form_has_the_same_density(rng):
         x, y = (jax.numpy.asarray(rng.standard_normal(shape)) for shape in ((4, 3), (4, 2)))
         posterior = reparametrise(network, x, y, programs.NOISE_SCALE, form="features")
         positions = [init(jax.random.key(i), network) for i in range(2)]
-        ours = [float(posterior.log_density(phi)) for phi in positions]
-        theirs = [float(programs.published_log_density(network, phi, x, y)) for phi in positions]
+        ours = [float(jax.jit(posterior.log_density)(phi)) for phi in positions]
+        published = jax.jit(lambda phi: programs.published_log_density(network, phi, x, y))
+        theirs = [float(published(phi)) for phi in positions]
     assert theirs[1] - theirs[0] == pytest.approx(ours[1] - ours[0], rel=1e-9)
 
 

@@ -53,7 +53,8 @@ def run(
     with_picture
         Whether cost is measured against width, number of data and number of inputs.
     memory_steps
-        Steps of the run at the largest width whose memory is measured; 0 for none.
+        Steps of the run at the largest width, with the study's projections, whose memory is
+        measured; 0 for none.
     """
     rows: list[Row] = []
     sizes = [{"width": width, "n": NUM_DATA, "d_in": NUM_INPUTS} for width in widths]
@@ -63,7 +64,7 @@ def run(
     if memory_steps:
         for sampler in SAMPLERS:
             found = _measure("memory", width=WIDEST, sampler=sampler, num_steps=memory_steps)
-            setting = f"{sampler}, width {WIDEST}, {memory_steps} steps"
+            setting = f"{sampler}, width {WIDEST}, with 100 projections, {memory_steps} steps"
             rows.append(Row("resident_megabytes", setting, found["megabytes"]))
     if with_picture:
         curves = {}

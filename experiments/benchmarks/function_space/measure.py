@@ -22,7 +22,8 @@ def main(arguments: list[str]) -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     what, options = arguments
-    print(json.dumps({"steps": steps, "memory": memory}[what](**json.loads(options))))
+    measure: Callable[..., Any] = steps if what == "steps" else memory
+    print(json.dumps(measure(**json.loads(options))))
 
 
 def steps(
@@ -56,10 +57,10 @@ def steps(
 
 
 def memory(width: int, sampler: str, num_steps: int) -> dict[str, float]:
-    """Return megabytes of resident memory at most, JAX's own included."""
+    """Return megabytes of resident memory at most, JAX's own included, of a cell of the study."""
     from experiments.benchmarks.function_space import programs
 
-    programs.steps(sampler, programs.Size(width))(num_steps)
+    programs.watched_steps(sampler, programs.Size(width), num_steps)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {"megabytes": peak / (2**20 if sys.platform == "darwin" else 2**10)}
 

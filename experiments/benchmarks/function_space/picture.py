@@ -22,10 +22,10 @@ def draw_costs(
         for sampler in dict.fromkeys(line["sampler"] for line in lines):
             own = [line for line in lines if line["sampler"] == sampler]
             x = [line["size"][axis] for line in own]
-            style = {"color": COLORS[sampler], "marker": "o", "markersize": 4}
-            panel.plot(x, [line["step"] for line in own], label=sampler, **style)
+            color, times = COLORS[sampler], [line["step"] for line in own]
+            panel.plot(x, times, "o-", color=color, markersize=4, label=sampler)
             floors = [line["floor"] for line in own]
-            panel.plot(x, floors, linestyle="--", label=f"{sampler}, floor", **style)
+            panel.plot(x, floors, "--", color=color, label=f"{sampler}, floor")
         others = ", ".join(f"{name} = {value}" for name, value in base.items() if name != axis)
         panel.set(xscale="log", yscale="log", xlabel=NAMES[axis], title=others)
         panel.set_xticks(x, [str(value) for value in x], minor=False)

@@ -15,9 +15,10 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, PyTree
 
 from experiments.studies.function_space.problem import NOISE_SCALE, wide_network
-from jaxbnn import Network, pcn, pcnl, underdamped_langevin
+from experiments.studies.function_space.samplers import Data, Sampler, kernel_maker, starts
+from jaxbnn import Dense, Network, pcn, pcnl, sample, underdamped_langevin
 from jaxbnn.networks import apply, features, init
-from jaxbnn.wide import reduce_inputs, reduced_langevin, reparametrise
+from jaxbnn.wide import reduce_inputs, reduced_langevin, reparametrise, weight_projections
 
 SAMPLERS = ("pCN", "pCNL", "LMC")
 STEP_SIZE, REFRESHMENT = 0.1, 0.01
@@ -68,6 +69,26 @@ def steps(sampler: str, size: Size) -> Program:
     return _chain(make, (posterior, reduction), init(jax.random.key(1), reduction.network))
 
 
+def watched_steps(sampler: Sampler, size: Size, num_steps: int) -> None:
+    """Run the chain as the study does: with projections of weights and of outputs at 128 inputs."""
+    x, y = data_of(size)
+    also = data_of(size._replace(n=128))[0]
+    reduction = reduce_inputs(wide_network((size.width,), size.d_in, size.outputs), x, also=also)
+    projections = weight_projections(reduction, jax.random.key(5))
+    directions = jax.random.normal(jax.random.key(6), (100, 128 * size.outputs))
+    data = Data(reduction, projections, directions, jnp.asarray(y))
+    sample(
+        jax.random.key(7),
+        kernel_maker(sampler, num_steps, None),
+        starts(jax.random.key(8), sampler, reduction, 1),
+        1,
+        parameters={"step_size": np.float32(STEP_SIZE), "refreshment": np.float32(REFRESHMENT)},
+        data=data,
+        collect=lambda state, info: state.observed,
+        progress=False,
+    )
+
+
 def published_steps(sampler: str, size: Size) -> Program:
     """Return steps of the published algorithm: all inputs, and matrices as wide as the network."""
     x, y = data_of(size)
@@ -94,7 +115,9 @@ def published_log_density(network: Network, phi: PyTree, x: Array, y: Array) -> 
     """
     g = features(network, phi, x)
     width, num_outputs = g.shape[1], y.shape[1]
-    bias = jnp.full((len(x), 1), network.layers[-1].bias_scale, g.dtype)
+    read_out = network.layers[-1]
+    assert isinstance(read_out, Dense)
+    bias = jnp.full((len(x), 1), read_out.bias_scale, g.dtype)
     psi = jnp.concatenate([g / math.sqrt(width), bias], axis=1)
     precision = jnp.eye(width + 1, dtype=g.dtype) + psi.T @ psi / NOISE_SCALE**2
     cholesky = jnp.linalg.cholesky(precision)

@@ -14,7 +14,7 @@ from experiments.studies.function_space.cells import (
     settings_of_cells,
 )
 from experiments.studies.function_space.problem import cifar_problem
-from experiments.studies.function_space.samplers import INNER
+from experiments.studies.function_space.samplers import INNER, Sampler
 from experiments.studies.function_space.summaries import (
     Estimate,
     acceptance_of,
@@ -28,7 +28,7 @@ from experiments.study import Context, Row
 SERIES = ("weights", "predictions")
 # The step size at which the theorems' limits are compared, that of figures 1 and 4.
 BETA = 0.1
-LIMITS = {
+LIMITS: dict[Sampler, tuple[str, str]] = {
     "pCN": ("001 Theorem 2.1", "pCN, reparametrised posterior, limit of infinite width"),
     "pCNL": ("001 Theorem 2.2", "pCNL, reparametrised posterior, limit of infinite width"),
     INNER: (
@@ -36,7 +36,7 @@ LIMITS = {
         "pCN, inner weights, read-out marginalised, limit of infinite width",
     ),
 }
-Rates = dict[tuple[int, str, float], dict[int, Estimate]]  # (layers, sampler, step size), width
+Rates = dict[tuple[int, Sampler, float], dict[int, Estimate]]  # (layers, sampler, step size), width
 
 
 class ConvergenceSettings(GridSettings):
@@ -112,7 +112,8 @@ def run_convergence(settings: ConvergenceSettings, context: Context) -> list[Row
 def _run(settings: GridSettings, context: Context) -> tuple[dict[Cell, Found], list[Row], Rates]:
     problem = cifar_problem(settings.num_train, settings.num_test)
     found = run_cells(settings, problem, context)
-    rows, rates = [], {}
+    rows: list[Row] = []
+    rates: Rates = {}
     for cell in sorted(found):
         for index, size in enumerate(settings.step_sizes):
             arrays = {name: values[index] for name, values in found[cell].items()}
@@ -166,7 +167,7 @@ def _over(values: np.ndarray) -> Estimate:
 
 
 # What the paper's figure 2 shows, and what its curves are of.
-PUBLISHED = {
+PUBLISHED: dict[Sampler, tuple[str, str]] = {
     "pCN": ("rises at every step size", "the same chain"),
     "pCNL": (
         "rises at 0.2; from width 512 on almost constant at 0.1 and 0.01",

@@ -81,7 +81,7 @@ def nngp_kernel(network: Network, x: Float[np.ndarray, "n d"]) -> Float[np.ndarr
             if layer.bias:
                 covariance = covariance + layer.bias_scale**2
             continue
-        product = EXPECTED_PRODUCTS.get(getattr(layer, "function", None))
+        product = EXPECTED_PRODUCTS.get(getattr(layer, "function", ""))
         if product is None or covariance is None:
             raise ValueError(
                 f"no closed form of the kernel with {layer} there; use Dense layers, each but the "
@@ -126,7 +126,7 @@ def erf_product(a: Matrix, c: Matrix, b: Matrix) -> Matrix:
     return 2 / math.pi * np.arcsin(2 * c / np.sqrt((1 + 2 * a) * (1 + 2 * b)))
 
 
-EXPECTED_PRODUCTS: dict[object, Callable[[Matrix, Matrix, Matrix], Matrix]] = {
+EXPECTED_PRODUCTS: dict[str, Callable[[Matrix, Matrix, Matrix], Matrix]] = {
     "gelu": gelu_product,
     "relu": relu_product,
     "erf": erf_product,

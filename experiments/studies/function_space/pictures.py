@@ -8,12 +8,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from experiments.studies.function_space.cells import Cell, Found, GridSettings
-from experiments.studies.function_space.samplers import INNER
+from experiments.studies.function_space.samplers import INNER, Sampler
 from experiments.studies.function_space.summaries import Estimate, ess_of, rhats_at
 from jaxbnn import plots
 
 # Okabe and Ito's colours, and a marker each.
-STYLES = {
+STYLES: dict[Sampler, tuple[str, str]] = {
     "pCN": ("#0072B2", "o"),
     "pCNL": ("#D55E00", "s"),
     "LMC": ("#009E73", "^"),
@@ -21,11 +21,11 @@ STYLES = {
     INNER: ("#E69F00", "v"),
 }
 WIDTH_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-NAMES = {"LMC": "LMC, underdamped", "MALA": "LMC, overdamped (MALA)"}
+NAMES: dict[Sampler, str] = {"LMC": "LMC, underdamped", "MALA": "LMC, overdamped (MALA)"}
 
 
 def acceptance_figure(
-    rates: Mapping[tuple[int, str, float], Mapping[int, Estimate]], step_sizes: Sequence[float]
+    rates: Mapping[tuple[int, Sampler, float], Mapping[int, Estimate]], step_sizes: Sequence[float]
 ) -> Figure:
     """Figures 1 and 2: acceptance against width, a panel a step size (and number of layers)."""
     depths = sorted({layers for layers, _, _ in rates})

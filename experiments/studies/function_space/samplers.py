@@ -26,7 +26,7 @@ from jaxbnn.wide import (
 )
 
 Sampler = Literal["pCN", "pCNL", "LMC", "MALA", "pCN, inner weights"]
-INNER = "pCN, inner weights"
+INNER: Sampler = "pCN, inner weights"
 
 
 class Data(NamedTuple):

@@ -97,7 +97,7 @@ def infinite_width_acceptance(rates: Mapping[int, Estimate]) -> Estimate:
 
 def shape_of(rates: Sequence[Estimate]) -> str:
     """Say how rates change from one width to the next: where by more than three errors."""
-    words = []
+    words: list[str] = []
     for old, new in itertools.pairwise(rates):
         change, error = new.value - old.value, np.hypot(old.error, new.error)
         word = "constant" if abs(change) <= 3 * error else "rises" if change > 0 else "falls"
