@@ -1,5 +1,6 @@
 """Challenges in MCMC for neural networks (Paper 004): XOR and Iris."""
 
+from experiments.studies.challenges.converged import ConvergedSettings, run_converged
 from experiments.studies.challenges.gradient_descent import (
     GradientDescentSettings,
     run_gradient_descent,
@@ -12,4 +13,5 @@ EXPERIMENTS = {
     "xor": Experiment(XorSettings, run_xor),
     "gradient_descent": Experiment(GradientDescentSettings, run_gradient_descent),
     "iris": Experiment(IrisSettings, run_iris),
+    "iris_converged": Experiment(ConvergedSettings, run_converged),
 }

@@ -1,0 +1,303 @@
+"""Iris by MLP(4, 3, 3): the posterior that section 6.2 could not reach, converged in seconds.
+
+What it takes is three kinds of moves around any kernel: along the exact symmetries (permutations of
+units, class shifts), along the sigmoid's flips, which the prior weighs, and fresh incoming weights
+for units that are idle; and a metric from gradients, that of the copies' insides. Samplers that
+have them agree on all means and covariances; the others are shown to every diagnostic.
+"""
+
+import functools
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pydantic import Field, model_validator
+
+from experiments.datasets import iris
+from experiments.studies.challenges import converged_pictures as pictures
+from experiments.studies.challenges.agreement import (
+    GROUPS,
+    largest_by_chance,
+    moments_of,
+    scores_between,
+)
+from experiments.studies.challenges.ladders import Ladder, run_ladder
+from experiments.studies.challenges.moves import (
+    Sampler,
+    iris_posterior,
+    kernel_on,
+    measured,
+    start_parameters,
+    starts_of,
+    tuning_of,
+)
+from experiments.studies.challenges.trap import Trap, frozen_starts, run_trapped
+from experiments.studies.challenges.verdicts import verdicts_of
+from experiments.study import Context, Row, Settings
+from jaxbnn import diagnostics, sample
+
+HIDDEN = 3
+CHUNK = 500
+
+
+class ConvergedRun(Settings):
+    """One sampler, with the moves or without; `is_reference` if others are compared with it."""
+
+    sampler: Sampler
+    with_moves: bool
+    num_warmup: int = Field(ge=100)
+    num_samples: int = Field(ge=100)
+    thinning: int = Field(default=1, ge=1)
+
+    @property
+    def setting(self) -> str:
+        """What the rows call it."""
+        return f"{self.sampler} with moves" if self.with_moves else self.sampler
+
+
+class ConvergedSettings(Settings):
+    """Settings: the runs, the first of them the reference; the ladder; the trap."""
+
+    num_chains: int = Field(ge=2)
+    prior_variance: float = Field(gt=0)
+    start_scale: float = Field(gt=0)
+    most_draws: int = Field(ge=100)
+    ladder: Ladder
+    ladder_burn_in: int = Field(ge=1)
+    ladder_samples: int = Field(ge=100)
+    trap: Trap
+    runs: tuple[ConvergedRun, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _starts_with_a_reference(self):
+        if not self.runs[0].with_moves:
+            raise ValueError("the first run is the reference and needs with_moves = true")
+        return self
+
+
+def run_converged(settings: ConvergedSettings, context: Context) -> list[Row]:
+    """Run all samplers, compare them, and ask every diagnostic about each."""
+    x, y = iris()
+    data = {"x": jnp.asarray(x), "y": jnp.asarray(y)}
+    target = iris_posterior(HIDDEN, settings.prior_variance, data)
+    stages = {run.setting: functools.partial(_run, run, settings, data) for run in settings.runs}
+    stages["HMC ladder with moves"] = functools.partial(_ladder, settings, data)
+    for name in ("MALA, one chain frozen", "P-MALA, one replica frozen"):
+        stages[name] = functools.partial(_trapped, name.split(",")[0], settings, data)
+    found = {}
+    rows: list[Row] = []
+    for index, (setting, compute) in enumerate(stages.items()):
+        key = jax.random.fold_in(context.key, index)
+        file = setting.replace(" ", "_").replace(",", "")
+        result = context.stage(file, functools.partial(compute, key))
+        if "raw parameters" not in result:
+            print(f"\n{setting}: no prior draw was frozen; try more of them")
+            continue
+        found[setting] = result
+        rows += _own_rows(setting, result)
+    rows += _agreement_rows(found, settings, context)
+    rows += _verdict_rows(found, target, context)
+    pictures.draw(found, context)
+    return rows
+
+
+def _finish(target, positions, settings, **more) -> dict:
+    found = measured(target, positions, settings.most_draws)
+    ess = {group: np.min(diagnostics.ess_bulk(values)) for group, values in found.items()}
+    rhat = {group: np.max(diagnostics.rank_rhat(values)) for group, values in found.items()}
+    return {
+        **found,
+        "ess": np.array([ess[group] for group in GROUPS]),
+        "rhat": np.array([rhat[group] for group in GROUPS]),
+        **more,
+    }
+
+
+def _run(run: ConvergedRun, settings: ConvergedSettings, data, key) -> dict:
+    target = iris_posterior(HIDDEN, settings.prior_variance, data)
+
+    def make_kernel(parameters, data):
+        target = iris_posterior(HIDDEN, settings.prior_variance, data)
+        return kernel_on(target, run.sampler, parameters, with_moves=run.with_moves)
+
+    parameters = jax.tree.map(
+        lambda leaf: np.broadcast_to(leaf, (settings.num_chains, *leaf.shape)),
+        start_parameters(run.sampler, HIDDEN, with_moves=run.with_moves),
+    )
+    key_start, key_first, key_run = jax.random.split(key, 3)
+    starts = starts_of(target, key_start, (settings.num_chains,), settings.start_scale)
+
+    def go(key, num_samples):
+        return sample(
+            key,
+            make_kernel,
+            starts,
+            num_samples,
+            parameters=parameters,
+            data=data,
+            num_warmup=run.num_warmup,
+            thinning=run.thinning,
+            adapt=tuning_of(run.sampler, run.num_warmup, with_moves=run.with_moves),
+            chunk_size=min(CHUNK, run.num_samples),
+            progress=False,
+        )
+
+    go(key_first, min(CHUNK, run.num_samples))  # compiles; what follows is timed without it
+    begin = time.perf_counter()
+    draws = go(key_run, run.num_samples)
+    seconds = time.perf_counter() - begin
+    acceptance = draws.infos.acceptance_rate
+    every = max(1, acceptance.shape[1] // settings.most_draws)
+    return _finish(
+        target,
+        draws.positions,
+        settings,
+        seconds=seconds,
+        acceptance=acceptance[:, ::every],
+        step_size=np.mean(draws.parameters["step_size"]),
+    )
+
+
+def _ladder(settings: ConvergedSettings, data, key) -> dict:
+    run = run_ladder(
+        key,
+        "HMC",
+        HIDDEN,
+        settings.prior_variance,
+        settings.ladder,
+        data,
+        num_chains=settings.num_chains,
+        num_burn_in=settings.ladder_burn_in,
+        num_samples=settings.ladder_samples,
+    )
+    target = iris_posterior(HIDDEN, settings.prior_variance, data)
+    evidence = diagnostics.bennett_acceptance_ratio(run.log_likelihoods, run.temperatures)
+    return _finish(
+        target,
+        run.positions,
+        settings,
+        evidence=np.array([evidence.log_evidence, evidence.standard_error]),
+    )
+
+
+def _trapped(sampler: str, settings: ConvergedSettings, data, key) -> dict:
+    key_find, key_run = jax.random.split(key)
+    frozen, count = frozen_starts(key_find, settings.prior_variance, settings.trap, data)
+    if count == 0:
+        return {"frozen": np.array([0, settings.trap.num_tried])}
+    run = run_trapped(
+        key_run,
+        sampler,
+        frozen,
+        settings.prior_variance,
+        settings.trap,
+        data,
+        settings.num_chains,
+    )
+    target = iris_posterior(HIDDEN, settings.prior_variance, data)
+    every = max(1, run.acceptance.shape[1] // settings.most_draws)
+    return _finish(
+        target,
+        run.positions,
+        settings,
+        acceptance=run.acceptance[:, ::every],
+        frozen=np.array([count, settings.trap.num_tried]),
+    )
+
+
+def _own_rows(setting: str, result: dict) -> list[Row]:
+    rows = []
+    for group, ess, rhat in zip(GROUPS, result["ess"], result["rhat"], strict=True):
+        name = group.replace(" ", "_")
+        rows.append(Row(f"rhat_{name}", setting, float(rhat)))
+        rows.append(Row(f"ess_bulk_{name}", setting, float(ess)))
+    least = float(result["ess"][:-1].min())
+    line = f"{setting}: R-hat {np.round(result['rhat'], 4)}, bulk ESS {np.round(result['ess'])}"
+    if "seconds" in result:
+        seconds = float(result["seconds"])
+        rows.append(Row("seconds", setting, seconds))
+        rows.append(Row("ess_per_second_invariants", setting, least / seconds))
+        rows.append(
+            Row("ess_per_second_raw_parameters", setting, float(result["ess"][-1]) / seconds)
+        )
+        rows.append(Row("step_size", setting, float(result["step_size"])))
+        line += f", {seconds:.1f} s, least ESS/s of the invariants {least / seconds:.1f}"
+    if setting == "MALA":  # the paper's own sampler; its step size is tuned here
+        raw = result["raw parameters"]
+        value = float(np.max(diagnostics.split_rhat(raw)))
+        rows.append(Row("psrf_split", setting, value, source="004 Table 2"))
+    if "evidence" in result:
+        value, error = map(float, result["evidence"])
+        rows.append(Row("log_evidence", setting, value, error))
+    if "frozen" in result:
+        count, tried = map(int, result["frozen"])
+        share = count / tried
+        error = float(np.sqrt(max(share * (1 - share), 1 / tried) / tried))
+        rows.append(Row("share_of_prior_draws_frozen", setting, share, error))
+    print(line)
+    return rows
+
+
+def _agreement_rows(found: dict, settings: ConvergedSettings, context: Context) -> list[Row]:
+    """Return reference values, and how far each sampler is from them in Monte Carlo errors."""
+    moments = {setting: moments_of(result) for setting, result in found.items()}
+    first = settings.runs[0].setting
+    reference = moments[first]
+    context.save_draws("reference_moments", reference)
+    rows = [
+        Row("mean_log_density", name, float(m["log density"][0]), float(m["log density error"][0]))
+        for name, m in moments.items()
+    ]
+    norms = zip(reference["sorted norms"], reference["sorted norms error"], strict=True)
+    for index, (value, error) in enumerate(norms):
+        kind = ("incoming", "outgoing")[index // HIDDEN]
+        quantity = f"mean_norm_{kind}_{index % HIDDEN + 1}"
+        rows.append(Row(quantity, first, float(value), float(error)))
+    table = []
+    for setting, own in moments.items():
+        if setting == first:
+            continue
+        scores = scores_between(own, reference)
+        line = [setting]
+        for group, z in scores.items():
+            rms, most = float(np.sqrt(np.mean(z**2))), float(np.max(np.abs(z)))
+            name = group.replace(" ", "_")
+            rows.append(Row(f"z_rms_{name}", setting, rms))
+            rows.append(Row(f"z_max_{name}", setting, most))
+            line.append(f"{rms:.2f} / {most:.1f} ({largest_by_chance(z.size):.1f})")
+        table.append(line)
+    header = [f"against {first}", *GROUPS, "raw covariance"]
+    context.save_table("agreement", header, table)
+    print(f"\nz-scores against {first}: rms / largest (what chance stays below 99 times in 100)")
+    for line in table:
+        print("  ".join(line))
+    return rows
+
+
+def _verdict_rows(found: dict, target, context: Context) -> list[Row]:
+    """Ask every diagnostic about every run; one line a diagnostic, one column a run."""
+    rows, cells = [], {}
+    for setting, result in found.items():
+        positions = _unflatten(target, result["raw parameters"])
+        verdicts = verdicts_of(result, positions, result.get("acceptance"), target.log_density)
+        for name, (value, warns) in verdicts.items():
+            quantity = name.replace(",", "").replace(" ", "_")
+            rows.append(Row(quantity, setting, value))
+            cells.setdefault(name, []).append(f"{value:.4g} {'WARNS' if warns else 'passes'}")
+    table = [[name, *line] for name, line in cells.items()]
+    context.save_table("diagnostics", ["", *found], table)
+    print("\nWhich diagnostic warns (R-hat, effective sample sizes, p-values): diagnostics.md")
+    return rows
+
+
+def _unflatten(target, raw: np.ndarray):
+    """Return draws as parameters again, from their flattened form (chain, draw, dim)."""
+    example = target.sample_prior(jax.random.key(0))
+    leaves, structure = jax.tree.flatten(example)
+    ends = np.cumsum([leaf.size for leaf in leaves])[:-1]
+    parts = np.split(raw, ends, axis=-1)
+    shaped = [
+        part.reshape(*raw.shape[:2], *leaf.shape) for part, leaf in zip(parts, leaves, strict=True)
+    ]
+    return jax.tree.unflatten(structure, shaped)

@@ -1,0 +1,119 @@
+"""The trap: started from prior draws, about one MALA chain in forty never moves again.
+
+Its hidden units are saturated and the step, right elsewhere, is far too long. Inside a population
+whose replicas swap, one such replica is passed round, and every chain spends the same share of its
+draws on it: R-hat sees nothing.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+from pydantic import Field
+
+from experiments.studies.challenges.iris_kernels import kernel_of, posterior
+from experiments.studies.challenges.moves import starts_of
+from experiments.study import Settings
+from jaxbnn import diagnostics, kernels, sample
+
+PAPER_STEP_SIZE = 0.0547723  # eps^2 is 0.003
+
+
+class Trap(Settings):
+    """How many prior draws are tried, for how long; and the runs with the frozen ones.
+
+    `num_replicas` are in each chain of the population, one of them frozen.
+    """
+
+    num_tried: int = Field(ge=40)
+    num_steps: int = Field(ge=50)
+    num_replicas: int = Field(ge=2)
+    num_burn_in: int = Field(ge=10)
+    num_samples: int = Field(ge=100)
+    thinning: int = Field(ge=1)
+
+
+class Trapped(NamedTuple):
+    """Draws (chain, draw, ...) and acceptance (chain, draw) or (chain, draw, replica)."""
+
+    positions: PyTree
+    acceptance: np.ndarray
+
+
+def frozen_starts(key: Array, prior_variance: float, trap: Trap, data: PyTree) -> tuple:
+    """Return prior draws at which MALA does not move, and how many there were."""
+    target = posterior(prior_variance, data)
+    key_start, key_run = jax.random.split(key)
+    starts = target.sample_prior(key_start, (trap.num_tried,))
+    draws = sample(
+        key_run,
+        kernel_of("MALA", prior_variance, 1, 1),
+        starts,
+        1,
+        parameters={"step_size": PAPER_STEP_SIZE},
+        data=data,
+        thinning=trap.num_steps,
+        progress=False,
+    )
+    same = [
+        np.all(np.asarray(end)[:, 0] == np.asarray(start), axis=tuple(range(1, start.ndim)))
+        for start, end in zip(
+            jax.tree.leaves(starts), jax.tree.leaves(draws.positions), strict=True
+        )
+    ]
+    is_frozen = np.logical_and.reduce(same)
+    return jax.tree.map(lambda leaf: leaf[is_frozen], starts), int(is_frozen.sum())
+
+
+def run_trapped(
+    key: Array,
+    sampler: str,
+    frozen: PyTree,
+    prior_variance: float,
+    trap: Trap,
+    data: PyTree,
+    num_chains: int,
+) -> Trapped:
+    """Run MALA with one frozen chain, or P-MALA with one frozen replica in every chain."""
+    key_start, key_run = jax.random.split(key)
+    target = posterior(prior_variance, data)
+    is_population = sampler == "P-MALA"
+    shape = (num_chains, trap.num_replicas) if is_population else (num_chains,)
+    starts = starts_of(target, key_start, shape, 0.5)
+    if is_population:
+
+        def put(leaf, bad):
+            which = np.arange(num_chains) % len(bad)
+            return leaf.at[:, 0].set(bad[which])
+    else:
+
+        def put(leaf, bad):
+            return leaf.at[0].set(bad[0])
+
+    starts = jax.tree.map(put, starts, frozen)
+    draws = sample(
+        key_run,
+        kernel_of(sampler, prior_variance, trap.num_replicas, 10),
+        kernels.Replicas(starts) if is_population else starts,
+        trap.num_samples,
+        parameters={"step_size": PAPER_STEP_SIZE},
+        data=data,
+        num_warmup=trap.num_burn_in,
+        thinning=trap.thinning,
+        collect=_collect_replicas if is_population else _collect,
+        progress=False,
+    )
+    return Trapped(draws.positions["position"], np.asarray(draws.positions["acceptance"]))
+
+
+def _collect(state, info):
+    return {"position": state.position, "acceptance": jnp.asarray(info.acceptance_rate)}
+
+
+def _collect_replicas(state, info):
+    rates = diagnostics.by_replica(
+        info.inner.acceptance_rate, state.trips.replica, info.swaps.order
+    )
+    return {"position": state.position, "acceptance": rates}
