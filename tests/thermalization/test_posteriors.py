@@ -1,0 +1,155 @@
+"""The samplers of BlackJAX on both posteriors, against quadrature."""
+
+import functools
+
+import blackjax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import special
+
+from jaxbnn.gibbs import IntermediateNoise
+from jaxbnn.networks import Activation, Dense, Network, mlp
+from jaxbnn.thermalization import classical_posterior, teacher_student
+
+# z = w1 x + b1, y = w2 relu(z): small enough for a grid.
+NETWORK = Network((Dense(1), Activation("relu"), Dense(1, bias=False)), (1,))
+X = np.array([[-1.0], [0.5], [1.5]])
+Y = np.array([[0.3], [0.2], [1.4]])
+DELTA, PRECISION = 0.2, 1.0
+SIZE = 81
+
+
+def grid_moments(log_likelihood):
+    """E[w1, b1, w2, w1^2, b1^2, w2^2] on a uniform grid."""
+    line = np.linspace(-5, 5, SIZE)
+    w1, b1, w2 = np.meshgrid(line, line, line, indexing="ij")
+    log_density = log_likelihood(w1, b1, w2) - PRECISION * (w1**2 + b1**2 + w2**2) / 2
+    weight = np.exp(log_density - log_density.max())
+    weight /= weight.sum()
+    return np.array([(weight * f).sum() for f in (w1, b1, w2, w1**2, b1**2, w2**2)])
+
+
+def classical_log_likelihood(w1, b1, w2):
+    """exp(-(y - f)^2 / (2 Delta)), summed over data."""
+    return sum(
+        -((y - w2 * np.maximum(w1 * x + b1, 0)) ** 2) / (2 * DELTA)
+        for x, y in zip(X[:, 0], Y[:, 0], strict=True)
+    )
+
+
+def intermediate_log_likelihood(w1, b1, w2):
+    """Integrate N(z; w1 x + b1, D) N(a; relu z, D) N(y; w2 a, D) over a, then z, by halves."""
+    total = 0.0
+    variance = DELTA * (1 + w2**2)  # of y given z
+    for x, y in zip(X[:, 0], Y[:, 0], strict=True):
+        m, s = w1 * x + b1, np.sqrt(DELTA)
+        below = special.log_ndtr(-m / s) - y**2 / (2 * variance)
+        # z > 0: the product of N(z; m, D) and N(y; w2 z, variance) is Gaussian in z.
+        precision = 1 / DELTA + w2**2 / variance
+        centre = (m / DELTA + w2 * y / variance) / precision
+        spread = DELTA * w2**2 + variance
+        above = (
+            -((y - w2 * m) ** 2) / (2 * spread)
+            + 0.5 * np.log(variance / spread)
+            + special.log_ndtr(centre * np.sqrt(precision))
+        )
+        total = total + np.logaddexp(below, above) - 0.5 * np.log(variance)
+    return total
+
+
+def moments_by(make_kernel, start, num_chains, num_steps, key):
+    """Average the six moments over the last half of the steps, and their error between chains."""
+
+    @jax.jit
+    def run(key):
+        def one(key):
+            key_start, key_run = jax.random.split(key)
+            kernel = make_kernel()
+            state = kernel.init(start(key_start))
+
+            def step(state, key):
+                state, _ = kernel.step(key, state)
+                params = getattr(state.position, "params", state.position)
+                first, last = params[0], params[2]
+                theta = jnp.stack([first["w"][0, 0], first["b"][0], last["w"][0, 0]])
+                return state, jnp.concatenate([theta, theta**2])
+
+            _, kept = jax.lax.scan(step, state, jax.random.split(key_run, num_steps))
+            return kept[num_steps // 2 :].mean(axis=0)
+
+        return jax.vmap(one)(jax.random.split(key, num_chains))
+
+    means = np.asarray(run(key), float)
+    return means.mean(axis=0), means.std(axis=0, ddof=1) / np.sqrt(num_chains)
+
+
+@pytest.mark.third_party(reason="BlackJAX's HMC, NUTS and MALA")
+@pytest.mark.parametrize(
+    ("posterior", "sampler"),
+    [
+        ("classical", "HMC"),
+        ("classical", "MALA"),
+        ("classical", "NUTS"),
+        ("intermediate", "HMC"),
+        pytest.param("intermediate", "NUTS", marks=pytest.mark.long),
+    ],
+)
+def test_blackjax_samples_both_posteriors(posterior, sampler):
+    model = IntermediateNoise(NETWORK, DELTA, PRECISION, PRECISION)
+    x, y = jnp.asarray(X, jnp.float32), jnp.asarray(Y, jnp.float32)
+    if posterior == "classical":
+        log_density, expected = (
+            classical_posterior(model, x, y).log_density,
+            classical_log_likelihood,
+        )
+    else:
+        log_density, expected = (
+            functools.partial(model.log_density, x=x, y=y),
+            intermediate_log_likelihood,
+        )
+
+    def start(key):
+        position = model.random_position(key, x, y)
+        return position.params if posterior == "classical" else position
+
+    size = 3 if posterior == "classical" else 9
+
+    def make_kernel():
+        if sampler == "HMC":
+            return blackjax.hmc(log_density, 0.2, jnp.ones(size), 8)
+        if sampler == "NUTS":
+            return blackjax.nuts(log_density, 0.25, jnp.ones(size), max_num_doublings=4)
+        return blackjax.mala(log_density, 0.03)
+
+    num_steps = 2000 if sampler == "MALA" else 200
+    mean, error = moments_by(make_kernel, start, 300, num_steps, jax.random.key(1))
+    assert error.max() < 0.06
+    np.testing.assert_array_less(np.abs(mean - grid_moments(expected)) / error, 5.3)
+
+
+def test_the_temperature_is_that_of_the_paper(x64):
+    """exp(-loss / (2 Delta)), written with NumPy (erratum A11)."""
+    for output in ("regression", "probit", "binary_probit"):
+        network = mlp((2, 3, 4 if output == "probit" else 1))
+        model = IntermediateNoise(network, 2.0, 3.0, 5.0, output=output)
+        draw = jax.jit(functools.partial(teacher_student, model=model, num_train=9, num_test=1))
+        found = draw(jax.random.key(2))
+        posterior = classical_posterior(model, found.x, found.y)
+        first, second = (found.positions[f"random {i}"].params for i in (1, 2))
+
+        def energy(params, network=network, output=output, found=found):
+            f, y = np.asarray(network.apply(params, found.x)), np.asarray(found.y)
+            if output == "regression":
+                loss = ((y - f) ** 2).sum()
+            elif output == "probit":
+                loss = (special.logsumexp(f, axis=1) - f[np.arange(9), y]).sum()
+            else:
+                loss = np.log1p(np.exp(-(2 * y - 1) * f[:, 0])).sum()
+            weights = sum((np.asarray(layer["w"]) ** 2).sum() for layer in params if layer)
+            biases = sum((np.asarray(layer["b"]) ** 2).sum() for layer in params if layer)
+            return -loss / (2 * 2.0) - 3.0 / 2 * weights - 5.0 / 2 * biases
+
+        ours = posterior.log_density(first) - posterior.log_density(second)
+        np.testing.assert_allclose(ours, energy(first) - energy(second), rtol=1e-9)
