@@ -1,0 +1,268 @@
+"""Expected log likelihoods, divergences and predictive densities against other computations."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from scipy import integrate, optimize, stats
+
+from jaxbnn import (
+    bernoulli,
+    categorical,
+    cross_entropy,
+    gaussian,
+    heteroscedastic_gaussian,
+    learned_gaussian,
+)
+from jaxbnn.dvi import (
+    FactorisedNormal,
+    LayerwiseNormal,
+    Moments,
+    empirical_bayes,
+    expected_log_likelihood,
+    fitted_prior,
+    kl_divergence,
+    predictive,
+    softplus_gaussian,
+)
+from jaxbnn.dvi.predictive import categorical_probabilities
+
+MEAN = np.array([[0.4, -0.8], [-1.0, 0.3]])
+COVARIANCE = np.array([[[0.7, -0.3], [-0.3, 0.4]], [[0.2, 0.1], [0.1, 0.9]]])
+Y = np.array([0.9, -1.5])
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(80)
+WEIGHTS = WEIGHTS / np.sqrt(2 * np.pi)
+
+
+def outputs(mean=MEAN, covariance=COVARIANCE):
+    variance = np.diagonal(covariance, axis1=1, axis2=2)
+    return Moments(*(jnp.asarray(v) for v in (mean, variance, covariance)))
+
+
+def average(function, mean=MEAN, covariance=COVARIANCE):
+    """Return E function(a0, a1), by a tensor rule of Gauss and Hermite."""
+    u, v = np.meshgrid(NODES, NODES, indexing="ij")
+    values = []
+    for m, c in zip(mean, covariance, strict=True):
+        root = np.linalg.cholesky(c)
+        a = m[0] + root[0, 0] * u, m[1] + root[1, 0] * u + root[1, 1] * v
+        values.append(function(len(values), *a))
+    return np.einsum("i,j,nij->n", WEIGHTS, WEIGHTS, np.stack(values))
+
+
+def softplus(x):
+    return np.logaddexp(x, 0)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "variance"),
+    [(heteroscedastic_gaussian(), np.exp), (softplus_gaussian(), softplus)],
+    ids=["exp", "softplus"],
+)
+def test_noise_from_the_network(likelihood, variance, x64):
+    def log_density(i, m, l):
+        return stats.norm.logpdf(Y[i], m, np.sqrt(variance(l)))
+
+    found = expected_log_likelihood(likelihood, outputs(), jnp.asarray(Y), num_nodes=32)
+    expected = average(log_density)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    # Erratum C4: with the other sign of Sigma_ml this is another number.
+    flipped = outputs(covariance=COVARIANCE * np.array([[1, -1], [-1, 1]]))
+    wrong = expected_log_likelihood(likelihood, flipped, jnp.asarray(Y), num_nodes=32)
+    assert np.abs(np.asarray(wrong) - expected).min() > 0.03
+    # Two columns: m1, m2, l1, l2, of which each pair is what one column was.
+    two = Moments(
+        jnp.asarray(np.concatenate([MEAN[:1, :1], MEAN[1:, :1], MEAN[:1, 1:], MEAN[1:, 1:]], 1)),
+        *_two_columns(),
+    )
+    both = expected_log_likelihood(likelihood, two, jnp.asarray(Y)[None], num_nodes=32)
+    np.testing.assert_allclose(both[0], found.sum(), rtol=1e-10)
+
+
+def _two_columns():
+    matrix = np.zeros((1, 4, 4))
+    for c in range(2):
+        matrix[0][np.ix_([c, c + 2], [c, c + 2])] = COVARIANCE[c]
+    return jnp.asarray(np.diagonal(matrix, axis1=1, axis2=2)), jnp.asarray(matrix)
+
+
+def test_known_and_learned_noise(x64):
+    mean, variance = MEAN[:, :1], COVARIANCE[:, 0, :1]
+    one = Moments(jnp.asarray(mean), jnp.asarray(variance))
+    found = expected_log_likelihood(gaussian(0.6), one, jnp.asarray(Y))
+    expected = [
+        stats.norm.expect(lambda a, y=y: stats.norm.logpdf(y, a, 0.6), loc=m, scale=np.sqrt(v))
+        for y, m, v in zip(Y, mean[:, 0], variance[:, 0], strict=True)
+    ]
+    np.testing.assert_allclose(found, expected, rtol=1e-7)
+    noise = (jnp.asarray(-0.4), jnp.asarray(0.09))
+    found = expected_log_likelihood(learned_gaussian(), one, jnp.asarray(Y), noise=noise)
+    # The second variable is now l = 2 log_noise_scale, independent of the first.
+    mean = np.concatenate([mean, np.full((2, 1), -0.8)], 1)
+    covariance = np.stack([np.diag([v, 4 * 0.09]) for v in variance[:, 0]])
+    expected = average(
+        lambda i, m, l: stats.norm.logpdf(Y[i], m, np.exp(l / 2)), mean, covariance
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-8)
+
+
+def test_labels(x64):
+    labels = jnp.array([1, 0])
+    one = Moments(jnp.asarray(MEAN[:, :1]), jnp.asarray(COVARIANCE[:, 0, :1]))
+    found = expected_log_likelihood(bernoulli(), one, labels, num_nodes=32)
+    signs = np.array([1, -1])
+    expected = average(lambda i, a, b: -np.logaddexp(0, -signs[i] * a))
+    np.testing.assert_allclose(found, expected, atol=1e-8)
+
+    def log_softmax(i, a, b):
+        return (b if i == 0 else a) - np.logaddexp(a, b)
+
+    errors = []
+    for size in (0.04, 0.01):  # to second order: a quarter of the variance, 1/16 of the error
+        small = outputs(covariance=size * COVARIANCE)
+        exact = average(log_softmax, covariance=size * COVARIANCE)
+        errors.append(np.abs(np.asarray(expected_log_likelihood(categorical(), small, labels)) - exact))
+    assert (errors[1] < errors[0] / 12).all() and (errors[0] < 1e-4).all()
+    halved = expected_log_likelihood(cross_entropy(1.0), small, labels)
+    np.testing.assert_allclose(halved * 2, expected_log_likelihood(categorical(), small, labels))
+    drawn = expected_log_likelihood(
+        categorical(), outputs(), labels, expectation="monte_carlo", num_samples=200_000,
+        rng_key=jax.random.key(0),
+    )  # fmt: skip
+    np.testing.assert_allclose(drawn, average(log_softmax), atol=0.01)
+
+
+@pytest.mark.third_party(reason="NumPyro's mixtures broadcast ranks")
+def test_predictive_densities(x64):
+    y = jnp.asarray(Y)
+    for likelihood, variance in (
+        (heteroscedastic_gaussian(), np.exp),
+        (softplus_gaussian(), softplus),
+    ):
+        exact = np.log(average(lambda i, m, l: stats.norm.pdf(Y[i], m, np.sqrt(variance(l)))))
+        found = predictive(likelihood, outputs(), num_nodes=40).log_prob(y)
+        np.testing.assert_allclose(found, exact, atol=1e-6)
+        drawn = predictive(
+            likelihood, outputs(), density="monte_carlo", rng_key=jax.random.key(0),
+            num_samples=100_000,
+        )  # fmt: skip
+        np.testing.assert_allclose(drawn.log_prob(y), exact, atol=0.03)
+        normal = predictive(likelihood, outputs(), density="closed_form", num_nodes=40)
+        spread = average(lambda i, m, l: (m - MEAN[i, 0]) ** 2 + variance(l))
+        np.testing.assert_allclose(normal.variance, spread, rtol=1e-6)
+        np.testing.assert_allclose(normal.mean, MEAN[:, 0])
+        assert np.abs(np.asarray(normal.log_prob(y)) - exact).max() > 1e-3
+    one = Moments(jnp.asarray(MEAN[:, :1]), jnp.asarray(COVARIANCE[:, 0, :1]))
+    known = predictive(gaussian(0.6), one).log_prob(y)
+    expected = stats.norm.logpdf(Y, MEAN[:, 0], np.sqrt(COVARIANCE[:, 0, 0] + 0.36))
+    np.testing.assert_allclose(known, expected)
+    noise = (jnp.asarray(-0.4), jnp.asarray(0.09))
+    learned = predictive(learned_gaussian(), one, 2, noise=noise)
+    assert learned.batch_shape == (2,) and learned.event_shape == (1,)
+
+
+def test_class_probabilities_are_positive(x64):
+    small = outputs(covariance=0.01 * COVARIANCE)
+    exact = average(lambda i, a, b: 1 / (1 + np.exp(b - a)), covariance=0.01 * COVARIANCE)
+    found = np.asarray(categorical_probabilities(small))
+    np.testing.assert_allclose(found[:, 0], exact, atol=1e-5)
+    wide = Moments(jnp.array([[0.0, 1.0, 0.0]]), jnp.full((1, 3), 50.0), 50.0 * jnp.eye(3)[None])
+    found = np.asarray(categorical_probabilities(wide))
+    assert (found > 0).all() and found.sum() == pytest.approx(1)
+
+
+def some_q():
+    generator = np.random.default_rng(3)
+    shapes = ({"w": (2, 2), "b": (2,)}, (), {"w": (2, 1)})
+    draw = lambda s: jnp.asarray(generator.normal(size=s))  # noqa: E731
+    mean, scale = (
+        tuple({n: draw(s) for n, s in layer.items()} if layer else () for layer in shapes)
+        for _ in range(2)
+    )
+    return FactorisedNormal(mean, scale)
+
+
+def numbers(q):
+    mean = np.concatenate([np.ravel(v) for v in jax.tree.leaves(q.mean)])
+    return mean, np.exp(np.concatenate([np.ravel(v) for v in jax.tree.leaves(q.log_scale)]))
+
+
+def test_divergence_from_normal_and_laplace(x64):
+    q = some_q()
+    mean, scale = numbers(q)
+    found = kl_divergence(q, dist.Normal(0.3, 1.7))
+    ratio = (scale / 1.7) ** 2
+    expected = 0.5 * np.sum(ratio + ((mean - 0.3) / 1.7) ** 2 - 1 - np.log(ratio))
+    assert float(found) == pytest.approx(expected)
+    found = kl_divergence(q, dist.Laplace(0.3, 1.7))
+    expected = sum(
+        integrate.quad(
+            lambda w, m=m, s=s: stats.norm.pdf(w, m, s)
+            * (stats.norm.logpdf(w, m, s) - stats.laplace.logpdf(w, 0.3, 1.7)),
+            m - 12 * s, m + 12 * s, points=[0.3], limit=200,
+        )[0]
+        for m, s in zip(mean, scale, strict=True)
+    )  # fmt: skip
+    assert float(found) == pytest.approx(expected, abs=1e-6)
+    with pytest.raises(TypeError, match="no closed form.*Cauchy"):
+        kl_divergence(q, dist.Cauchy(0.0, 1.0))
+
+
+def test_divergence_of_correlated_weights(x64):
+    generator = np.random.default_rng(4)
+    factor = generator.normal(size=(6, 6)) / 3
+    mean = {"w": jnp.asarray(generator.normal(size=(2, 2))), "b": jnp.asarray([0.3, -1.0])}
+    q = LayerwiseNormal((mean,), (jnp.asarray(factor),))
+    triangle = np.tril(factor, -1) + np.diag(np.exp(np.diag(factor)))
+    sigma = triangle @ triangle.T
+    flat = np.concatenate([np.ravel(mean["w"]), mean["b"]])
+    expected = 0.5 * (
+        6 * np.log(4) - np.linalg.slogdet(sigma)[1] - 6 + np.trace(sigma) / 4 + flat @ flat / 4
+    )
+    assert float(kl_divergence(q, dist.Normal(0.0, 2.0))) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("include_hyperprior", [True, False])
+@pytest.mark.parametrize("partition", ["tensor", "layer", "all", "own"])
+def test_empirical_bayes(partition, include_hyperprior, x64):
+    q = some_q()
+    labels = {"tensor": [0, 1, 2], "layer": [0, 0, 1], "all": [0, 0, 0], "own": [5, 7, 5]}[partition]
+    if partition == "own":
+        partition = ({"b": 5, "w": 7}, (), {"w": 5})
+    alpha, beta = 2.5, 0.7
+    prior = empirical_bayes(
+        alpha, beta, partition=partition, include_hyperprior=include_hyperprior
+    )
+    leaves = jax.tree.leaves(q.mean), jax.tree.leaves(q.log_scale)
+    total, optima = 0.0, {}
+    for label in set(labels):
+        members = [i for i in range(3) if labels[i] == label]
+        mean = np.concatenate([np.ravel(leaves[0][i]) for i in members])
+        scale = np.exp(np.concatenate([np.ravel(leaves[1][i]) for i in members]))
+
+        def divergence(s, mean=mean, scale=scale):
+            return np.sum(np.log(np.sqrt(s) / scale) + (scale**2 + mean**2) / (2 * s) - 0.5)
+
+        def objective(log_s, divergence=divergence):
+            return divergence(np.exp(log_s)) - stats.invgamma.logpdf(np.exp(log_s), alpha, scale=beta)
+
+        best = optimize.minimize_scalar(objective, bracket=(-2, 2), tol=1e-12)
+        optima[label] = np.exp(best.x)
+        total += best.fun if include_hyperprior else divergence(np.exp(best.x))
+    assert float(kl_divergence(q, prior)) == pytest.approx(total, rel=1e-6)
+    for i, normal in enumerate(
+        jax.tree.leaves(fitted_prior(prior, q), is_leaf=lambda d: isinstance(d, dist.Distribution))
+    ):
+        np.testing.assert_allclose(normal.variance, optima[labels[i]], rtol=1e-6)
+
+
+def test_empirical_bayes_wants_sense():
+    with pytest.raises(ValueError, match="alpha must be positive"):
+        empirical_bayes(-1.0)
+    with pytest.raises(ValueError, match=r"beta\['w'\] must be positive"):
+        empirical_bayes(1.0, {"w": 0.0})
+    with pytest.raises(ValueError, match="partition has labels at"):
+        kl_divergence(some_q(), empirical_bayes(partition={"w": 1}))
+    with pytest.raises(ValueError, match="beta has 2 numbers for 3"):
+        kl_divergence(some_q(), empirical_bayes(1.0, [1.0, 2.0]))
