@@ -11,7 +11,7 @@ from scipy import special
 
 from jaxbnn.gibbs import IntermediateNoise
 from jaxbnn.networks import Activation, Dense, Network, mlp
-from jaxbnn.thermalization import classical_posterior, teacher_student
+from jaxbnn.thermalization import classical_posterior
 
 # z = w1 x + b1, y = w2 relu(z): small enough for a grid.
 NETWORK = Network((Dense(1), Activation("relu"), Dense(1, bias=False)), (1,))
@@ -129,27 +129,30 @@ def test_blackjax_samples_both_posteriors(posterior, sampler):
     np.testing.assert_array_less(np.abs(mean - grid_moments(expected)) / error, 5.3)
 
 
-def test_the_temperature_is_that_of_the_paper(x64):
+@pytest.mark.parametrize("output", ["regression", "probit", "binary_probit"])
+def test_the_temperature_is_that_of_the_paper(output, rng, x64):
     """exp(-loss / (2 Delta)), written with NumPy (erratum A11)."""
-    for output in ("regression", "probit", "binary_probit"):
-        network = mlp((2, 3, 4 if output == "probit" else 1))
-        model = IntermediateNoise(network, 2.0, 3.0, 5.0, output=output)
-        draw = jax.jit(functools.partial(teacher_student, model=model, num_train=9, num_test=1))
-        found = draw(jax.random.key(2))
-        posterior = classical_posterior(model, found.x, found.y)
-        first, second = (found.positions[f"random {i}"].params for i in (1, 2))
+    width = 4 if output == "probit" else 1
+    x = rng.normal(size=(9, 2))
+    y = {
+        "regression": rng.normal(size=(9, 1)),
+        "probit": rng.integers(0, 4, 9),
+        "binary_probit": rng.integers(0, 2, 9),
+    }[output]
+    model = IntermediateNoise(mlp((2, width)), 2.0, 3.0, 5.0, output=output)
+    posterior = classical_posterior(model, jnp.asarray(x), jnp.asarray(y))
+    pair = [({"w": rng.normal(size=(2, width)), "b": rng.normal(size=width)},) for _ in range(2)]
 
-        def energy(params, network=network, output=output, found=found):
-            f, y = np.asarray(network.apply(params, found.x)), np.asarray(found.y)
-            if output == "regression":
-                loss = ((y - f) ** 2).sum()
-            elif output == "probit":
-                loss = (special.logsumexp(f, axis=1) - f[np.arange(9), y]).sum()
-            else:
-                loss = np.log1p(np.exp(-(2 * y - 1) * f[:, 0])).sum()
-            weights = sum((np.asarray(layer["w"]) ** 2).sum() for layer in params if layer)
-            biases = sum((np.asarray(layer["b"]) ** 2).sum() for layer in params if layer)
-            return -loss / (2 * 2.0) - 3.0 / 2 * weights - 5.0 / 2 * biases
+    def log_density(params):
+        f = x @ params[0]["w"] + params[0]["b"]
+        if output == "regression":
+            loss = ((y - f) ** 2).sum()
+        elif output == "probit":
+            loss = (special.logsumexp(f, axis=1) - f[np.arange(9), y]).sum()
+        else:
+            loss = np.log1p(np.exp(-(2 * y - 1) * f[:, 0])).sum()
+        prior = 3.0 / 2 * (params[0]["w"] ** 2).sum() + 5.0 / 2 * (params[0]["b"] ** 2).sum()
+        return -loss / (2 * 2.0) - prior
 
-        ours = posterior.log_density(first) - posterior.log_density(second)
-        np.testing.assert_allclose(ours, energy(first) - energy(second), rtol=1e-9)
+    ours = posterior.log_density(pair[0]) - posterior.log_density(pair[1])
+    np.testing.assert_allclose(ours, log_density(pair[0]) - log_density(pair[1]), rtol=1e-9)
