@@ -14,10 +14,10 @@ import math
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
-from jaxbnn.gibbs.linear_maps import HIGHEST, average, matrix_of_conv, spread
+from jaxbnn.gibbs.factors import inverse, inverse_factor
+from jaxbnn.gibbs.linear_maps import average, matrix_of_conv, product, spread
 from jaxbnn.networks import AvgPool, Conv, Dense
 
 
@@ -141,31 +141,13 @@ def _given_product(
         key_v, key_z = jax.random.split(key)
         v = mean + jnp.sqrt(d) * jax.random.normal(key_v, mean.shape, mean.dtype)
         z = jnp.sqrt(d_out) * jax.random.normal(key_z, outputs.shape, mean.dtype)
-        residual = outputs - z - _product(matrix, v)
-        inverse = _inverse(jnp.eye(k, dtype=mean.dtype) + c * _product(matrix, matrix.T))
-        return v + _product(c * _product(matrix.T, inverse), residual)
-    root = _inverse_factor(jnp.eye(m, dtype=mean.dtype) + c * _product(matrix.T, matrix))
+        residual = outputs - z - product(matrix, v)
+        small = inverse(jnp.eye(k, dtype=mean.dtype) + c * product(matrix, matrix.T))
+        return v + product(c * product(matrix.T, small), residual)
+    root = inverse_factor(jnp.eye(m, dtype=mean.dtype) + c * product(matrix.T, matrix))
     noise = jnp.sqrt(d) * jax.random.normal(key, mean.shape, mean.dtype)
-    linear = mean + c * _product(matrix.T, outputs)
-    return _product(root.T, _product(root, linear) + noise)
-
-
-def _inverse_factor(precision: Array) -> Array:
-    """Return L^-1 for precision = L L^T; one product with it is cheaper than n solves."""
-    with jax.default_matmul_precision("highest"):
-        factor = jnp.linalg.cholesky(precision)
-        return solve_triangular(factor, jnp.eye(factor.shape[0], dtype=factor.dtype), lower=True)
-
-
-def _inverse(precision: Array) -> Array:
-    if precision.shape[0] == 1:
-        return 1 / precision
-    root = _inverse_factor(precision)
-    return _product(root.T, root)
-
-
-def _product(a: Array, b: Array) -> Array:
-    return jnp.matmul(a, b, precision=HIGHEST)
+    linear = mean + c * product(matrix.T, outputs)
+    return product(root.T, product(root, linear) + noise)
 
 
 def _columns(v: Array) -> Array:

@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
+from jaxbnn.gibbs.factors import inverse_factor
 from jaxbnn.gibbs.linear_maps import (
-    HIGHEST,
     affine,
     feature_cross,
     feature_gram,
+    product,
     unit_sums,
 )
 from jaxbnn.networks import Conv, Dense
@@ -232,15 +232,15 @@ def sample_from_spectrum(
     shrunk = spectrum.values + d * jnp.asarray(weight_precision, cross.dtype)
     scaled = spectrum.scale[:, None] * (cross - d * prior[:, None] * current)
     noise = jax.random.normal(key_weights, cross.shape, cross.dtype)
-    rotated = jnp.matmul(spectrum.vectors.T, scaled, precision=HIGHEST)
+    rotated = product(spectrum.vectors.T, scaled)
     rotated = rotated / shrunk[:, None] + jnp.sqrt(d / shrunk)[:, None] * noise
-    step = spectrum.scale[:, None] * jnp.matmul(spectrum.vectors, rotated, precision=HIGHEST)
+    step = spectrum.scale[:, None] * product(spectrum.vectors, rotated)
     if p > features:
         return _split(current + step, params)
     params = params | {"w": (current + step).reshape(params["w"].shape)}
     if "b" not in params:
         return params
-    moved = jnp.matmul(spectrum.total, step, precision=HIGHEST)
+    moved = product(spectrum.total, step)
     return _bias(
         key_bias,
         residuals.total - moved,
@@ -290,8 +290,6 @@ def _bordered(gram: Array, total: Array, count: Array) -> Array:
 
 def _increment(key, gram, cross, current, d, prior) -> Array:
     """Return A^-1 (cross - D Lambda current) + N(0, D A^-1) with A = gram + D Lambda."""
-    factor = jnp.linalg.cholesky(gram + jnp.diag(d * prior))
+    root = inverse_factor(gram + jnp.diag(d * prior))
     noise = jnp.sqrt(d) * jax.random.normal(key, cross.shape, cross.dtype)
-    with jax.default_matmul_precision("highest"):
-        whitened = solve_triangular(factor, cross - d * prior[:, None] * current, lower=True)
-        return solve_triangular(factor, whitened + noise, lower=True, trans="T")
+    return product(root.T, product(root, cross - d * prior[:, None] * current) + noise)

@@ -1,0 +1,92 @@
+"""Whole sweeps: Geweke's joint test, in both orders and with both ways to draw biases."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxbnn.gibbs import gibbs_sampler
+from tests.gibbs.cases import MODELS, data
+from tests.kit import both_sizes, check_geweke, update_with
+
+N = 2
+ROUNDS = 4
+
+
+def outputs_given(model, x):
+    """Return data_given_parameters: the last noise, or the label that the logits have."""
+
+    def sample(key, position):
+        if model.output == "probit":
+            return jnp.argmax(position.pre[-1], axis=0)
+        if model.output == "binary_probit":
+            return (position.pre[-1][0] > 0).astype(jnp.int32)
+        last, before = model.stages[-1], (*position.pre, *position.post)
+        latent = model.latent_stages
+        if latent:
+            before = position.post[-1] if latent[-1].is_post else position.pre[-1]
+        else:
+            before = jnp.moveaxis(x, 0, -1)
+        mean = last.mean(position.params, before)
+        d = model.variance(len(model.stages) - 1, mean.dtype)
+        return jnp.moveaxis(mean + jnp.sqrt(d) * jax.random.normal(key, mean.shape), -1, 0)
+
+    return sample
+
+
+def functions_of(model, x):
+    """Return test functions: of each array its mean, square and a projection, and products."""
+
+    def functions(position, y):
+        leaves = [*jax.tree.leaves(position), jnp.asarray(y, jnp.float32)]
+        found, previous = {}, None
+        for i, leaf in enumerate(leaves):
+            flat = leaf.ravel()
+            weights = np.random.default_rng(i).normal(size=flat.size).astype(np.float32)
+            projection = jnp.sum(weights * flat)
+            found |= {f"{i} mean": jnp.mean(flat), f"{i} square": jnp.mean(flat**2)}
+            found |= {f"{i} projection": projection, f"{i} first": flat[0]}
+            if previous is not None:
+                found[f"{i - 1} {i}"] = previous * projection
+            previous = projection
+        return found | {"log density": model.log_density(position, x, y)}
+
+    return functions
+
+
+def geweke(name, order, bias, num_chains, make=gibbs_sampler):
+    model, x = MODELS[name], data(name, N, np.float32)
+
+    def sample_joint(key):
+        key_weights, key_latents = jax.random.split(key)
+        return model.simulate(key_latents, model.sample_prior(key_weights), x)
+
+    return check_geweke(
+        sample_joint,
+        outputs_given(model, x),
+        update_with(lambda y: make(model, x, y, order, bias)),
+        rounds=ROUNDS,
+        test_functions=functions_of(model, x),
+        num_chains=num_chains,
+    )
+
+
+CASES = [
+    ("regression", "sequential", "joint"),
+    ("regression", "parallel", "separate"),
+    ("deep", "parallel", "joint"),
+    ("wide", "sequential", "separate"),
+    ("binary", "parallel", "joint"),
+    ("conv", "sequential", "joint"),
+    ("conv", "parallel", "separate"),
+    ("deep conv", "sequential", "joint"),
+    ("pool first", "sequential", "joint"),
+    ("linear", "sequential", "joint"),
+]
+
+
+@both_sizes()
+@pytest.mark.parametrize(("name", "order", "bias"), CASES)
+def test_sweeps_leave_the_joint_law_invariant(name, order, bias, num_chains):
+    result = geweke(name, order, bias, num_chains)
+    assert result.passes, str(result)
