@@ -22,25 +22,23 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.kernels.metropolis import metropolis
-from jaxbnn.numerics import check_positive, is_concrete, metric_log_det, softabs_metric
+from jaxbnn.numerics import (
+    SoftAbsMetric,
+    check_positive,
+    is_concrete,
+    metric_inverse_sqrt,
+    metric_log_det,
+    metric_quadratic,
+    metric_solve,
+    softabs_metric,
+)
 
 
-class MetricRoot(NamedTuple):
-    """A metric M = R R^T, factored once: d is the size of the ravelled position.
-
-    Attributes
-    ----------
-    root
-        R: Q diag(eigenvalues^1/2), or the lower Cholesky factor.
-    inverse_root
-        S = R^-T, so that M^-1 = S S^T.
-    log_det
-        log det M.
-    """
+class CholeskyMetric(NamedTuple):
+    """A metric M = L L^T, factored once, with S = L^-T: M^-1 = S S^T."""
 
     root: Float[Array, "d d"]
     inverse_root: Float[Array, "d d"]
-    log_det: Float[Array, ""]
 
 
 class SMMALAState(NamedTuple):
@@ -55,13 +53,16 @@ class SMMALAState(NamedTuple):
     natural_gradient
         M^-1 times the gradient of the log density, ravelled.
     metric
-        M, factored.
+        M, factored: by its eigenvectors with SoftAbs, by Cholesky without.
+    log_det
+        log det M.
     """
 
     position: PyTree
     log_density: Float[Array, ""]
     natural_gradient: Float[Array, " d"]
-    metric: MetricRoot
+    metric: SoftAbsMetric | CholeskyMetric
+    log_det: Float[Array, ""]
 
 
 class SMMALAInfo(NamedTuple):
@@ -151,7 +152,7 @@ def smmala(
         eps = jnp.asarray(step_size, vector.dtype)
         noise = jax.random.normal(key_proposal, vector.shape, vector.dtype)
         drift = jnp.square(eps) / 2 * state.natural_gradient
-        moved = vector + drift + eps * _product(state.metric.inverse_root, noise)
+        moved = vector + drift + eps * _colour(state.metric, noise)
         proposal, _ = _evaluate(log_density_fn, metric, softabs, unravel(moved))
         failed = ~_is_factored(proposal)
         log_ratio = jnp.where(failed, jnp.nan, smmala_log_ratio(state, proposal, step_size))
@@ -194,8 +195,8 @@ def _log_proposal(start: SMMALAState, end: SMMALAState, step_size: ArrayLike) ->
     """Log density of proposing `end` from `start`, without the constant."""
     change = ravel_pytree(end.position)[0] - ravel_pytree(start.position)[0]
     eps2 = jnp.square(jnp.asarray(step_size, change.dtype))
-    whitened = _product(start.metric.root.T, change - eps2 / 2 * start.natural_gradient)
-    return start.metric.log_det / 2 - jnp.sum(jnp.square(whitened)) / (2 * eps2)
+    square = _quadratic(start.metric, change - eps2 / 2 * start.natural_gradient)
+    return start.log_det / 2 - square / (2 * eps2)
 
 
 def _evaluate(
@@ -217,23 +218,39 @@ def _evaluate(
             f"metric must return a matrix of shape {2 * vector.shape}, one row for each number in "
             f"the position, but returned shape {jnp.shape(matrix)}."
         )
-    factored = _factor(matrix, softabs)
-    inverse_root = factored.inverse_root
-    natural_gradient = _product(inverse_root, _product(inverse_root.T, gradient))
-    return SMMALAState(position, value, natural_gradient, factored), matrix
+    factored, log_det = _factor(matrix, softabs)
+    return SMMALAState(position, value, _solve(factored, gradient), factored, log_det), matrix
 
 
-def _factor(matrix: Float[Array, "d d"], softabs: ArrayLike | None) -> MetricRoot:
-    if softabs is None:
-        root = jnp.linalg.cholesky(matrix)
-        identity = jnp.eye(len(root), dtype=root.dtype)
-        inverse_root = solve_triangular(root, identity, lower=True).T
-        return MetricRoot(root, inverse_root, 2 * jnp.sum(jnp.log(jnp.diagonal(root))))
-    metric = softabs_metric(matrix, softabs)
-    scale = jnp.sqrt(metric.eigenvalues)[None]
-    return MetricRoot(
-        metric.eigenvectors * scale, metric.eigenvectors / scale, metric_log_det(metric)
-    )
+def _factor(
+    matrix: Float[Array, "d d"], softabs: ArrayLike | None
+) -> tuple[SoftAbsMetric | CholeskyMetric, Float[Array, ""]]:
+    """Return the metric, factored, and log det M."""
+    if softabs is not None:
+        metric = softabs_metric(matrix, softabs)
+        return metric, metric_log_det(metric)
+    root = jnp.linalg.cholesky(matrix)
+    inverse_root = solve_triangular(root, jnp.eye(len(root), dtype=root.dtype), lower=True).T
+    return CholeskyMetric(root, inverse_root), 2 * jnp.sum(jnp.log(jnp.diagonal(root)))
+
+
+def _colour(metric: SoftAbsMetric | CholeskyMetric, noise: Float[Array, " d"]) -> Array:
+    """Turn standard normal noise into a draw from N(0, M^-1)."""
+    if isinstance(metric, SoftAbsMetric):
+        return metric_inverse_sqrt(metric, noise)
+    return _product(metric.inverse_root, noise)
+
+
+def _solve(metric: SoftAbsMetric | CholeskyMetric, vector: Float[Array, " d"]) -> Array:
+    if isinstance(metric, SoftAbsMetric):
+        return metric_solve(metric, vector)
+    return _product(metric.inverse_root, _product(metric.inverse_root.T, vector))
+
+
+def _quadratic(metric: SoftAbsMetric | CholeskyMetric, vector: Float[Array, " d"]) -> Array:
+    if isinstance(metric, SoftAbsMetric):
+        return metric_quadratic(metric, vector)
+    return jnp.sum(jnp.square(_product(metric.root.T, vector)))
 
 
 def _product(matrix: Float[Array, "d d"], vector: Float[Array, " d"]) -> Float[Array, " d"]:
@@ -242,7 +259,7 @@ def _product(matrix: Float[Array, "d d"], vector: Float[Array, " d"]) -> Float[A
 
 def _is_factored(state: SMMALAState) -> Bool[Array, ""]:
     # A factorisation that fails is NaN throughout, and so are the products with it.
-    return jnp.isfinite(state.metric.log_det) & ~jnp.any(jnp.isnan(state.natural_gradient))
+    return jnp.isfinite(state.log_det) & ~jnp.any(jnp.isnan(state.natural_gradient))
 
 
 def _check_start(matrix: Array, state: SMMALAState, named: str) -> None:
@@ -255,7 +272,7 @@ def _check_start(matrix: Array, state: SMMALAState, named: str) -> None:
             f"the {named} at the start is NaN or infinite in coordinate {index} of the ravelled "
             f"position, {where}; start where it is finite."
         )
-    if not np.isfinite(np.asarray(state.metric.log_det)):
+    if not np.isfinite(np.asarray(state.log_det)):
         raise ValueError(
             f"the {named} at the start is not positive definite; use softabs=1000, or start "
             "elsewhere."

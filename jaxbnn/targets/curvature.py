@@ -197,24 +197,30 @@ def _column(
 ) -> list[Float[Array, "rows columns"]]:
     """Return the blocks of the matrix under the first layer of `later`, one a layer."""
     index = len(later[0][0].moves)
-    products = []
+    inputs = later[0][0].inputs
+    blocks = []
     for m, ((layer, gradient), by_signal) in enumerate(zip(later, mixed, strict=True)):
         second = jnp.swapaxes(by_signal, 0, 1)  # (units of layer m, units of this one, n)
-        product = layer.inputs[:, None, None] * second[None]
-        if exact and m > 0:
-            product = product + gradient[None, :, None] * layer.moves[index][:, None]
-        products.append(product)
-    inputs = later[0][0].inputs
-    # One matrix product for all blocks of the column: each is small.
-    rows = jnp.concatenate([product.reshape(-1, inputs.shape[1]) for product in products])
-    sums = jnp.einsum("an,bn->ab", rows, inputs, precision=lax.Precision.HIGHEST)
-    blocks, start = [], 0
-    for product in products:
-        a, p, q, _ = product.shape
-        block = sums[start : start + a * p * q].reshape(a * p, q, -1)
-        blocks.append(jnp.swapaxes(block, 1, 2).reshape(a * p, -1))
-        start += a * p * q
+        p, q, n = second.shape
+        a, b = layer.inputs.shape[0], inputs.shape[0]
+        if m == 0 and b <= p * q:
+            # Both factors are this layer's inputs, for the first layer the data: the same for all
+            # chains, which makes one matrix product of all of theirs.
+            squares = inputs[:, None] * inputs[None]
+            sums = _sum_over_data(second.reshape(p * q, n), squares.reshape(a * b, n))
+            block = sums.reshape(p, q, a, b).transpose(2, 0, 3, 1)
+        else:
+            product = layer.inputs[:, None, None] * second[None]
+            if exact and m > 0:
+                product = product + gradient[None, :, None] * layer.moves[index][:, None]
+            block = _sum_over_data(product.reshape(a * p * q, n), inputs)
+            block = jnp.swapaxes(block.reshape(a, p, q, b), 2, 3)
+        blocks.append(block.reshape(a * p, b * q))
     return blocks
+
+
+def _sum_over_data(rows: Float[Array, "a n"], columns: Float[Array, "b n"]) -> Float[Array, "a b"]:
+    return jnp.einsum("an,bn->ab", rows, columns, precision=lax.Precision.HIGHEST)
 
 
 def _symmetric(columns: list[list[Array]]) -> Matrix:

@@ -100,12 +100,14 @@ def test_exact_draws_stay_exact(num_chains):
 
 
 def no_determinant(state, proposal, step_size):
-    there, here = proposal.metric.log_det, state.metric.log_det
+    there, here = proposal.log_det, state.log_det
     return smmala_log_ratio(state, proposal, step_size) - (there - here) / 2
 
 
 def metric_of_the_start(state, proposal, step_size):
-    return smmala_log_ratio(state, proposal._replace(metric=state.metric), step_size)
+    return smmala_log_ratio(
+        state, proposal._replace(metric=state.metric, log_det=state.log_det), step_size
+    )
 
 
 @both_sizes()
