@@ -47,6 +47,9 @@ class Budget(Settings):
     def _has_steps_for_each_delta(self):
         if isinstance(self.num_steps, tuple) and len(self.num_steps) != len(self.deltas or ()):
             raise ValueError("num_steps must be one number, or one for each of deltas")
+        given = self.num_steps if isinstance(self.num_steps, tuple) else (self.num_steps,)
+        if any(number is not None and number < 40 for number in given):
+            raise ValueError("num_steps must be at least 40, of which 20 are judged")
         return self
 
     def most_steps(self, delta: float) -> int | None:
