@@ -34,7 +34,6 @@ from jaxbnn import (
     Adaptation,
     diagnostics,
     dual_averaging,
-    kernels,
     sample,
     window_adaptation,
 )
@@ -47,7 +46,7 @@ class IrisRun(Settings):
     """One sampler; its step size eps is tuned to `target_acceptance_rate`, or given.
 
     The power posteriors (P-) have `num_replicas` replicas, all at temperature 1, which propose
-    to swap every `swap_every` iterations.
+    to swap every `swap_every` iterations. They start in one place, as the authors' do.
     """
 
     sampler: Literal["MALA", "NUTS", "SMMALA", "P-MALA", "P-SMMALA"]
@@ -71,12 +70,14 @@ class IrisSettings(Settings):
     """Settings of the Iris experiment.
 
     `start_scale` is the standard deviation of the chains' starts. (From draws of the prior
-    itself about one MALA chain in forty never moves: its units are saturated.)
+    itself about one MALA chain in forty never moves: its units are saturated.) `num_seeds` runs of
+    each sampler, each with its own chains, say by how much a single run varies.
     """
 
     num_chains: int = Field(ge=3)  # the errors leave out one chain at a time
     prior_variance: float = Field(gt=0)
     start_scale: float = Field(gt=0)
+    num_seeds: int = Field(default=1, ge=1)
     runs: tuple[IrisRun, ...] = Field(min_length=1)
 
 
@@ -88,43 +89,68 @@ def run_iris(settings: IrisSettings, context: Context) -> list[Row]:
     kept: dict[str, np.ndarray] = {}
     series: dict[str, np.ndarray] = {}
     for index, run in enumerate(settings.runs):
-        key = jax.random.fold_in(context.key, index)
-        compute = functools.partial(_sample, run, settings, data, context, key)
-        found = context.stage(f"run_{index}_{run.sampler}", compute)
-        kept[run.sampler], series[run.sampler] = found["draws"], found["log_density"]
-        rows += _rows(run, found)
-        print(f"\n{run.sampler}, step size {float(found['step_size']):.4g}: raw parameters")
-        print(
-            diagnostics.summary(
-                found["draws"],
-                log_density=found["log_density"],
-                names=parameter_names(NUM_PARAMETERS),
-            )
-        )
+        seeds = []
+        for seed in range(settings.num_seeds):
+            key = jax.random.fold_in(context.key, index)
+            key = jax.random.fold_in(key, seed) if seed else key  # the first runs alone as well
+            # Pictures show the first seed; of the others fewer draws are kept.
+            every = 10 if seed else 1
+            compute = functools.partial(_sample, run, settings, data, context, key, every)
+            name = f"run_{index}_{run.sampler}" + (f"_seed_{seed + 1}" if seed else "")
+            seeds.append(context.stage(name, compute))
+            _print_summary(run, seeds[-1], in_full=seed == 0)
+        rows += _rows(run, seeds)
+        kept[run.sampler], series[run.sampler] = seeds[0]["draws"], seeds[0]["log_density"]
     pictures.iris_figures(kept, series, context)
     return rows
 
 
-def _rows(run: IrisRun, found: dict) -> list[Row]:
-    numbers = {name: value for name, value in found.items() if np.shape(value) == (2,)}
-    rows = table_rows(numbers, run.sampler, None if run.sampler == "NUTS" else SOURCE)
-    rows += [
-        Row(name, run.sampler, float(value))
+def _print_summary(run: IrisRun, found: dict, *, in_full: bool) -> None:
+    summary = diagnostics.summary(
+        found["draws"],
+        log_density=found["log_density"],
+        names=parameter_names(NUM_PARAMETERS),
+    )
+    rates = ", ".join(f"{100 * rate:.1f}" for rate in found["acceptance_rates"])
+    print(f"\n{run.sampler}, step size {float(found['step_size']):.4g}, acceptance {rates} %")
+    print(summary if in_full else "\n".join(summary.warnings))
+
+
+def _rows(run: IrisRun, seeds: list[dict]) -> list[Row]:
+    """Return the means over the seeds, then, if there are several, each seed's own numbers."""
+    source = None if run.sampler == "NUTS" else SOURCE
+    if len(seeds) == 1:
+        return _rows_of_seed(run.sampler, seeds[0], source)
+    singles = [_rows_of_seed(f"{run.sampler}, seed {i + 1}", s, None) for i, s in enumerate(seeds)]
+    rows = []
+    for same in zip(*singles, strict=True):
+        values = np.array([row.value for row in same])
+        error = values.std(ddof=1) / math.sqrt(len(values))
+        is_printed = same[0].standard_error is not None
+        rows.append(
+            Row(same[0].quantity, run.sampler, values.mean(), error, source if is_printed else None)
+        )
+    return rows + [row for single in singles for row in single]
+
+
+def _rows_of_seed(setting: str, found: dict, source: str | None) -> list[Row]:
+    pairs = {name: value for name, value in found.items() if np.shape(value) == (2,)}
+    numbers = {
+        name: value
         for name, value in found.items()
-        if name.endswith(("_log_density", "_predictions"))
+        if name.endswith(("_log_density", "_predictions")) or name in ("step_size", "frozen_chains")
+    }
+    return table_rows(pairs, setting, source) + [
+        Row(name, setting, float(value)) for name, value in numbers.items()
     ]
-    rows.append(Row("step_size", run.sampler, float(found["step_size"])))
-    return rows
 
 
-def _sample(run: IrisRun, settings: IrisSettings, data, context: Context, key) -> dict:
+def _sample(run: IrisRun, settings: IrisSettings, data, context: Context, key, every: int) -> dict:
     key_start, key_run = jax.random.split(key)
     num_chains = settings.num_chains
     target = posterior(settings.prior_variance, data)
-    is_population = run.sampler.startswith("P-")
-    shape = (num_chains, run.num_replicas) if is_population else (num_chains,)
     shrink = settings.start_scale / math.sqrt(settings.prior_variance)
-    starts = jax.tree.map(lambda leaf: leaf * shrink, target.sample_prior(key_start, shape))
+    starts = jax.tree.map(lambda x: x * shrink, target.sample_prior(key_start, (num_chains,)))
     parameters: dict = {"step_size": run.step_size or START_STEP_SIZE}
     if run.sampler == "NUTS":
         parameters["inverse_mass_matrix"] = np.ones((num_chains, NUM_PARAMETERS), np.float32)
@@ -132,7 +158,7 @@ def _sample(run: IrisRun, settings: IrisSettings, data, context: Context, key) -
         draws = sample(
             key_run,
             kernel_of(run.sampler, settings.prior_variance, run.num_replicas, run.swap_every),
-            kernels.Replicas(starts) if is_population else starts,
+            starts,
             run.num_iterations - run.num_burn_in,
             parameters=parameters,
             data=data,
@@ -146,8 +172,10 @@ def _sample(run: IrisRun, settings: IrisSettings, data, context: Context, key) -
         jax.tree.map(lambda leaf: leaf[:, :: max(1, leaf.shape[1] // 5000)], draws.positions),
     )
     return {
-        "draws": matrix,
-        "log_density": log_density,
+        "draws": matrix[:, ::every],
+        "log_density": log_density[:, ::every],
+        "acceptance_rates": draws.acceptance_rate,
+        "frozen_chains": np.sum(np.asarray(draws.acceptance_rate) < 0.01),
         "step_size": np.asarray(draws.parameters["step_size"]).mean(),
         **diagnostics_of(matrix, draws.acceptance_rate),
         **invariants_of(log_density, np.asarray(probabilities)),
