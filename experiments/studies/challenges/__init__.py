@@ -1,6 +1,7 @@
 """Challenges in MCMC for neural networks (Paper 004): XOR and Iris."""
 
 from experiments.studies.challenges.converged import ConvergedSettings, run_converged
+from experiments.studies.challenges.evidence import EvidenceSettings, run_evidence
 from experiments.studies.challenges.gradient_descent import (
     GradientDescentSettings,
     run_gradient_descent,
@@ -13,5 +14,6 @@ EXPERIMENTS = {
     "xor": Experiment(XorSettings, run_xor),
     "gradient_descent": Experiment(GradientDescentSettings, run_gradient_descent),
     "iris": Experiment(IrisSettings, run_iris),
+    "evidence": Experiment(EvidenceSettings, run_evidence),
     "iris_converged": Experiment(ConvergedSettings, run_converged),
 }

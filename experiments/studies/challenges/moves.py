@@ -129,10 +129,10 @@ def starts_of(target: Posterior, key: Array, shape: tuple[int, ...], scale: floa
 
 
 def invariants_of(target: Posterior, x: Float[Array, "n d"]) -> Callable[[PyTree], dict]:
-    """Return the function of the parameters that gives what no symmetry changes.
+    """Return the function of the parameters that gives what does not tell the copies apart.
 
-    The log density (which a flip of a sigmoid unit changes a little, by its prior), all predicted
-    probabilities, and the sorted norms of the units' incoming and outgoing weights.
+    The log density, all predicted probabilities, and the sorted norms of the units' incoming and
+    outgoing weights. No permutation changes them, and no symmetry the predictions.
     """
     network: Any = target.network
 
