@@ -56,7 +56,7 @@ def steps(
     return found
 
 
-def memory(width: int, sampler: str, num_steps: int) -> dict[str, float]:
+def memory(width: int, sampler: Any, num_steps: int) -> dict[str, float]:
     """Return megabytes of resident memory at most, JAX's own included, of a cell of the study."""
     from experiments.benchmarks.function_space import programs
 

@@ -16,9 +16,9 @@ from jaxtyping import Array, Float, PyTree
 
 from experiments.studies.function_space.problem import NOISE_SCALE, wide_network
 from experiments.studies.function_space.samplers import Data, Sampler, kernel_maker, starts
-from jaxbnn import Dense, Network, pcn, pcnl, sample, underdamped_langevin
+from jaxbnn import Dense, Network, pcn, pcnl, sample, underdamped_langevin, wide
 from jaxbnn.networks import apply, features, init
-from jaxbnn.wide import reduce_inputs, reduced_langevin, reparametrise, weight_projections
+from jaxbnn.wide import reduce_inputs, reparametrise, weight_projections
 
 SAMPLERS = ("pCN", "pCNL", "LMC")
 STEP_SIZE, REFRESHMENT = 0.1, 0.01
@@ -63,7 +63,7 @@ def steps(sampler: str, size: Size) -> Program:
     def make(data):
         posterior, reduction = data
         density = posterior.log_density_terms
-        langevin = functools.partial(reduced_langevin, reduction=reduction)
+        langevin = functools.partial(wide.reduced_langevin, reduction=reduction)
         return kernel_of(sampler, posterior.log_likelihood, density, langevin)
 
     return _chain(make, (posterior, reduction), init(jax.random.key(1), reduction.network))

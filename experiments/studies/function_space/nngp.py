@@ -105,7 +105,7 @@ def gelu_product(a: Matrix, c: Matrix, b: Matrix) -> Matrix:
     --------
     >>> one = np.ones((1, 1))
     >>> round(gelu_product(one, one, one).item(), 6)  # E[u^2 Phi(u)^2]
-    0.425222
+    0.425221
     """
     both = (1 + a) * (1 + b)
     both_positive = 0.25 + np.arcsin(c / np.sqrt(both)) / (2 * math.pi)

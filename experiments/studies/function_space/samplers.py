@@ -14,14 +14,13 @@ from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from experiments.studies.function_space.problem import NOISE_SCALE
-from jaxbnn import pcn, pcnl, repeat
+from jaxbnn import pcn, pcnl, repeat, wide
 from jaxbnn.networks import init
 from jaxbnn.wide import (
     InputReduction,
     WeightProjections,
     carry_complement,
     marginal_conditional,
-    reduced_langevin,
     reparametrise,
 )
 
@@ -100,7 +99,9 @@ def kernel_maker(sampler: Sampler, thinning: int, burn_in_step_size: float | Non
         if sampler in ("LMC", "MALA"):
             b = parameters["refreshment"] if sampler == "LMC" else 1.0
             density = posterior.log_density_terms
-            kernel = repeat(reduced_langevin(density, size, b, reduction, projections), thinning)
+            kernel = repeat(
+                wide.reduced_langevin(density, size, b, reduction, projections), thinning
+            )
         else:
             if sampler == "pCN":
                 kernel = pcn(posterior.log_likelihood, size)
