@@ -5,36 +5,20 @@ and nothing is tuned (Piccioli et al., algorithms 1 and 2, with erratum A2: the 
 weights are drawn too).
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from blackjax.base import SamplingAlgorithm
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, Shaped
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
 
 from jaxbnn.gibbs.door import check_data, inputs_last
-from jaxbnn.gibbs.latents import sample_inputs, sample_pooled
-from jaxbnn.gibbs.linear_maps import feature_cross, feature_gram, unit_sums
 from jaxbnn.gibbs.model import GibbsPosition, IntermediateNoise, chain_values
-from jaxbnn.gibbs.pre_activations import sample_pre_activations
-from jaxbnn.gibbs.probit import sample_binary_logit, sample_logits
-from jaxbnn.gibbs.stages import Stage, split
+from jaxbnn.gibbs.stages import split
 from jaxbnn.gibbs.starts import satisfying
-from jaxbnn.gibbs.weights import (
-    Residuals,
-    Spectrum,
-    residual_sums,
-    sample_bias,
-    sample_from_spectrum,
-    sample_weights,
-    sample_weights_and_bias,
-    spectrum_of,
-)
-from jaxbnn.networks import AvgPool, Conv, Dense
-
-Order = Literal["sequential", "parallel"]
-Bias = Literal["joint", "separate"]
+from jaxbnn.gibbs.sweep import Sweep
+from jaxbnn.gibbs.weights import Residuals, Spectrum
 
 
 class GibbsState(NamedTuple):
@@ -65,10 +49,10 @@ class GibbsInfo(NamedTuple):
 
 def gibbs_sampler(
     model: IntermediateNoise,
-    x: Shaped[Array | np.ndarray, "n ..."],
-    y: Shaped[Array | np.ndarray, "n ..."],
-    order: Order = "sequential",
-    bias: Bias = "joint",
+    x: Shaped[Array | np.ndarray, "..."],
+    y: Shaped[Array | np.ndarray, "..."],
+    order: str = "sequential",
+    bias: str = "joint",
 ) -> SamplingAlgorithm:
     """Return the Gibbs sampler of an intermediate-noise posterior.
 
@@ -111,7 +95,7 @@ def gibbs_sampler(
     check_data(model.network, model.output, x, y)
     if bias not in ("joint", "separate"):
         raise ValueError(f"bias must be 'joint' or 'separate', but is {bias!r}.")
-    sweep = _Sweep(model, inputs_last(model.network, x), y, bias)
+    sweep = Sweep(model, inputs_last(model.network, x), y, bias)
     updates = _schedule(model, order)
 
     def init(position: GibbsPosition, rng_key: PRNGKeyArray | None = None) -> GibbsState:
@@ -162,95 +146,3 @@ def _schedule(model: IntermediateNoise, order: str) -> list[tuple[bool, int]]:
         updates += [*between[:1], (False, j), *between[1:]]
         done = j
     return [*updates, *((True, i) for i in range(num_latent - 1, done - 1, -1))]
-
-
-class _Sweep:
-    """The conditionals of one model on given data, by number of the stage."""
-
-    def __init__(self, model: IntermediateNoise, x: Array, y: Any, bias: str):
-        self.model, self.x, self.bias = model, x, bias
-        self.stages: tuple[Stage, ...] = model.stages
-        self.dtype = x.dtype
-        self.labels = None if model.output == "regression" else jnp.asarray(y)
-
-    def spectrum(self) -> Spectrum | None:
-        stage = self.stages[0]
-        if not isinstance(stage.layer, Dense | Conv):
-            return None
-        weight, bias = self.model.precisions(stage, self.dtype)
-        joint = stage.layer.bias and self.bias == "joint"
-        gram, total, count = feature_gram(stage.layer, self.x)
-        return spectrum_of(gram, total, count, weight / bias if joint else None)
-
-    def residuals(self, params: list, values: list[Array]) -> Residuals | None:
-        stage = self.stages[0]
-        if not isinstance(stage.layer, Dense | Conv):
-            return None
-        return residual_sums(stage.layer, params[stage.index], self.x, values[0])
-
-    def before(self, j: int, values: list[Array]) -> Array:
-        return self.x if j == 0 else values[j - 1]
-
-    def draw_params(
-        self,
-        key: PRNGKeyArray,
-        j: int,
-        params: list,
-        values: list[Array],
-        spectrum: Spectrum | None,
-        residuals: Residuals | None,
-    ) -> PyTree:
-        stage = self.stages[j]
-        assert isinstance(stage.layer, Dense | Conv)
-        d = self.model.variance(j, self.dtype)
-        weight, bias = self.model.precisions(stage, self.dtype)
-        current = params[stage.index]
-        if spectrum is not None and residuals is not None:
-            return sample_from_spectrum(key, spectrum, residuals, current, d, weight, bias)
-        inputs = stage.view(self.before(j, values))
-        data = (inputs, values[j], d)
-        if self.bias == "joint":
-            return sample_weights_and_bias(key, stage.layer, current, *data, weight, bias)
-        key_weights, key_bias = jax.random.split(key)
-        current = sample_weights(key_weights, stage.layer, current, *data, weight)
-        if "b" not in current:
-            return current
-        return sample_bias(key_bias, stage.layer, current, *data, bias)
-
-    def draw_latent(
-        self, key: PRNGKeyArray, j: int, params: list, values: list[Array]
-    ) -> Float[Array, "..."]:
-        """Draw the values of stage j given those of the stages before and after."""
-        mean = self.stages[j].mean(params, self.before(j, values))
-        return self.given_mean(key, j, params, mean, values)
-
-    def draw_first(
-        self, key: PRNGKeyArray, params: list, values: list[Array]
-    ) -> tuple[Array, Residuals]:
-        """Draw the values of the first stage, and the sums that its next weights will need."""
-        stage = self.stages[0]
-        assert isinstance(stage.layer, Dense | Conv)
-        mean = stage.mean(params, self.x)
-        value = self.given_mean(key, 0, params, mean, values)
-        error = value - mean
-        return value, Residuals(feature_cross(stage.layer, self.x, error), unit_sums(error))
-
-    def given_mean(
-        self, key: PRNGKeyArray, j: int, params: list, mean: Array, values: list[Array]
-    ) -> Array:
-        d = self.model.variance(j, self.dtype)
-        if j + 1 == len(self.stages):
-            assert self.labels is not None
-            if self.model.output == "binary_probit":
-                return sample_binary_logit(key, mean, self.labels, d)
-            return sample_logits(key, mean, values[j], self.labels, d)
-        child, after = self.stages[j + 1], values[j + 1]
-        d_after = self.model.variance(j + 1, self.dtype)
-        seen = child.view(mean)
-        if isinstance(child.layer, Dense | Conv):
-            drawn = sample_inputs(key, child.layer, params[child.index], seen, after, d, d_after)
-        elif isinstance(child.layer, AvgPool):
-            drawn = sample_pooled(key, child.layer, seen, after, d, d_after)
-        else:
-            drawn = sample_pre_activations(key, child.layer, seen, after, d, d_after)
-        return drawn.reshape(mean.shape)

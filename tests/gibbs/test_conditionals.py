@@ -16,11 +16,13 @@ import pytest
 from jax.flatten_util import ravel_pytree
 from scipy import stats
 
-from jaxbnn.gibbs import activation_pieces, pre_activations
+from jaxbnn.gibbs import activation_pieces, latents, pre_activations, probit
 from jaxbnn.gibbs.door import inputs_last
+from jaxbnn.gibbs.linear_maps import average
 from jaxbnn.gibbs.model import chain_values
-from jaxbnn.gibbs.sampler import _Sweep
 from jaxbnn.gibbs.stages import split
+from jaxbnn.gibbs.sweep import Sweep
+from jaxbnn.networks import Conv
 from tests.gibbs.cases import ACTIVATIONS, MODELS, data
 from tests.kit.sizes import QUICK
 
@@ -85,7 +87,7 @@ def replaced(entries, index, entry):
 def latent_comparisons(name):
     """Return {stage: (drawn, wanted)} for the latents whose conditional is Gaussian."""
     model, x, y, position = setting(name)
-    sweep = _Sweep(model, inputs_last(model.network, x), y, "joint")
+    sweep = Sweep(model, inputs_last(model.network, x), y, "joint")
     values = chain_values(model, position, y, x.dtype)
     params = list(position.params)
     found = {}
@@ -111,7 +113,7 @@ def latent_comparisons(name):
 def params_comparisons(name, bias):
     """Return {stage: (drawn, wanted)} for weights and biases, drawn jointly or in turn."""
     model, x, y, position = setting(name)
-    sweep = _Sweep(model, inputs_last(model.network, x), y, bias)
+    sweep = Sweep(model, inputs_last(model.network, x), y, bias)
     values = chain_values(model, position, y, x.dtype)
     params, found = list(position.params), {}
     for j, stage in enumerate(model.stages):
@@ -164,13 +166,21 @@ def assert_equal(comparisons):
             np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-9, err_msg=f"{name}, {what}")
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "linear"])
+@pytest.mark.parametrize("name", ["deep", "wide", "conv", "deep conv", "pool first"])
 def test_gaussian_latents_are_those_of_the_joint_density(name, x64):
     assert_equal(jax.jit(lambda: latent_comparisons(name), compiler_options=QUICK)())
 
 
-@pytest.mark.parametrize("bias", ["joint", "separate"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "bias"),
+    [
+        ("deep", "joint"),
+        ("conv", "joint"),
+        ("deep conv", "joint"),
+        ("regression", "separate"),
+        ("conv", "separate"),
+    ],
+)
 def test_weights_and_biases_are_those_of_the_joint_density(name, bias, x64):
     assert_equal(jax.jit(lambda: params_comparisons(name, bias), compiler_options=QUICK)())
 
@@ -233,3 +243,81 @@ def distance_to_density(draws, z, log_density):
     at_draws = np.interp(np.sort(draws), z + (z[1] - z[0]) / 2, cdf / cdf[-1])
     steps = np.arange(draws.size + 1) / draws.size
     return max(np.max(steps[1:] - at_draws), np.max(at_draws - steps[:-1]))
+
+
+@pytest.mark.parametrize("draw", [probit.sample_logits, probit.sample_binary_logit])
+def test_logits_have_the_law_of_the_joint_density(draw, x64, monkeypatch):
+    """The label's logit given the others', then the others given it: normals, cut off."""
+    grid = (np.arange(GRID) + 0.5) / GRID
+    monkeypatch.setattr(
+        probit, "uniform_open", lambda key, shape, dtype: jnp.broadcast_to(jnp.asarray(grid), shape)
+    )
+    variance, label = 0.7, 1
+    labels = jnp.full(GRID, label)
+    if draw is probit.sample_binary_logit:
+        means = np.array([-0.6])
+        mean = jnp.full((1, GRID), means[0])
+        found = draw(jax.random.key(0), mean, labels, variance)
+        law = (found[0], means[0], 0.0)
+    else:
+        means, current = np.array([0.5, -0.4, 1.3]), np.array([0.2, 0.9, 0.8])
+        found = draw(
+            jax.random.key(0),
+            jnp.asarray(np.repeat(means[:, None], GRID, 1)),
+            jnp.asarray(np.repeat(current[:, None], GRID, 1)),
+            labels,
+            variance,
+        )
+        law = (found[1], means[1], 0.8)
+        assert np.all(np.argmax(found, axis=0) == label)
+        # The same uniform moved both: given z_1, the others' is again the one that was put in.
+        for a in (0, 2):
+            standard = stats.norm.cdf((np.asarray(found[a]) - means[a]) / np.sqrt(variance))
+            below = stats.norm.cdf((np.asarray(found[1]) - means[a]) / np.sqrt(variance))
+            ranks = standard / below
+            straight = np.minimum(np.abs(ranks - grid), np.abs(ranks - (1 - grid)))
+            np.testing.assert_allclose(straight, 0, atol=1e-9)
+    values, mean, low = law
+    scale = np.sqrt(variance)
+    ranks = stats.truncnorm((low - mean) / scale, np.inf, mean, scale).cdf(values)
+    np.testing.assert_allclose(np.sort(ranks), grid, atol=1e-9)
+
+
+def minus_bias(self, j, params, values):
+    """Erratum A3 as printed, in the draws alone: a convolution's outputs are W * X - b."""
+    stage = self.stages[j]
+    if isinstance(stage.layer, Conv):
+        wrong = params[stage.index] | {"b": -params[stage.index]["b"]}
+        params = replaced(params, stage.index, wrong)
+    return stage.mean(params, self.before(j, values))
+
+
+LATENT_MUTANTS = {
+    "minus the bias": (Sweep, "mean", minus_bias),
+    "no projector in the pooled noise": (
+        latents,
+        "average",
+        lambda layer, v: 0 * average(layer, v),
+    ),
+    "no scale in the gain": (latents, "inverse_factor", lambda p: jnp.eye(len(p))),
+}
+
+
+@pytest.mark.parametrize("mutant", LATENT_MUTANTS)
+def test_mutants_of_latents_are_found(mutant, x64, monkeypatch):
+    monkeypatch.setattr(*LATENT_MUTANTS[mutant])
+    with pytest.raises(AssertionError, match="latent"):
+        assert_equal(jax.jit(lambda: latent_comparisons("conv"), compiler_options=QUICK)())
+
+
+def test_the_wrong_sign_of_r_is_found(x64, monkeypatch):
+    """The mean of a piece with r = a w + c - x for x - c - a w."""
+    right = pre_activations._mode
+
+    def wrong(piece, mean, post, pre_variance, post_variance):
+        a, c = piece.slope, piece.intercept
+        return right(piece, mean, 2 * (a * mean + c) - post, pre_variance, post_variance)
+
+    monkeypatch.setattr(pre_activations, "_mode", wrong)
+    with pytest.raises(AssertionError):
+        test_pre_activations_have_the_law_of_the_joint_density("relu", None, monkeypatch)

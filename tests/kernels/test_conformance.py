@@ -1,10 +1,15 @@
 """Every kernel keeps the contract. A new kernel is one row of KERNELS."""
 
+from typing import NamedTuple
+
 import blackjax
 import jax.numpy as jnp
 import pytest
+from blackjax.base import SamplingAlgorithm
 from blackjax.mcmc.random_walk import normal
+from jaxtyping import PyTree
 
+from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler
 from jaxbnn.kernels import (
     cycle,
     jittered,
@@ -18,6 +23,7 @@ from jaxbnn.kernels import (
     truncated_mala,
     underdamped_langevin,
 )
+from jaxbnn.networks import Activation, Dense, Network
 from tests.kit.conformance import KernelCase, conformance_params
 
 
@@ -66,6 +72,31 @@ def three_rungs(log_density, step_size):
     )
 
 
+class OfWeights(NamedTuple):
+    position: PyTree
+    whole: PyTree
+
+
+def gibbs_of_weights(log_density, step_size):
+    """The Gibbs sampler of its own model, seen as a kernel of the weights alone."""
+    network = Network((Dense(1), Activation("relu"), Dense(1, bias=False)), (2,))
+    model = IntermediateNoise(network, step_size)
+    dtype = jnp.result_type(step_size)
+    x = jnp.asarray([[0.3, -1.0], [1.2, 0.4], [-0.7, 0.9]], dtype)
+    y = jnp.asarray([[0.5], [-0.2], [1.0]], dtype)
+    kernel = gibbs_sampler(model, x, y)
+
+    def init(position, rng_key=None):
+        whole = kernel.init(model.position_from_weights(None, position, x, y))
+        return OfWeights(position, whole)
+
+    def step(rng_key, state):
+        whole, info = kernel.step(rng_key, state.whole)
+        return OfWeights(whole.position.params, whole), info
+
+    return SamplingAlgorithm(init, step)
+
+
 NO_FLOAT32_BESIDE_FLOAT64 = {
     "check_float32_in_a_float64_session": "BlackJAX scales its noise by 1.0 in the default dtype"
 }
@@ -96,6 +127,11 @@ KERNELS = [
     KernelCase("power_posterior", three_rungs),
     KernelCase("smmala", smmala),
     KernelCase("truncated_mala", mala_in_a_box),
+    KernelCase(
+        "gibbs_sampler",
+        gibbs_of_weights,
+        known={"check_nan_is_never_accepted": "it samples its own model, whatever the log density"},
+    ),
 ]
 
 

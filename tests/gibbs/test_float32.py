@@ -1,0 +1,78 @@
+"""float32 at noise variances where the printed formulas are NaN."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxbnn.gibbs import IntermediateNoise, activation_pieces, gibbs_sampler
+from jaxbnn.gibbs.model import chain_values
+from jaxbnn.gibbs.pre_activations import sample_pre_activations
+from jaxbnn.networks import mlp
+from tests.kit import Target, both_sizes, check_exact_start
+from tests.kit.sizes import QUICK
+
+D = 1e-5
+MODEL = IntermediateNoise(mlp((2, 2, 1)), D, weight_precision=(2.0, 2.0), bias_precision=1.5)
+X = jnp.asarray([[0.3, -1.0], [1.2, 0.4], [-0.7, 0.9], [2.1, -0.2], [0.5, 1.4]], jnp.float32)
+
+
+def target():
+    def sample(key):
+        key_weights, key_latents = jax.random.split(key)
+        return MODEL.simulate(key_latents, MODEL.sample_prior(key_weights), X)
+
+    def functions(position, y):
+        """Weights, and the noise in every latent in units of its standard deviation."""
+        values = chain_values(MODEL, position, y, X.dtype)
+        found = {
+            f"w{i}": leaf.ravel()[0] for i, leaf in enumerate(jax.tree.leaves(position.params))
+        }
+        before = X.T
+        for j, (stage, value) in enumerate(zip(MODEL.stages, values, strict=True)):
+            noise = (value - stage.mean(position.params, before)) / np.sqrt(D)
+            found |= {f"noise {j} {i}": e for i, e in enumerate(noise.ravel()[:3])}
+            found |= {f"noise {j} sum": jnp.sum(noise), f"noise {j} square": jnp.sum(noise**2)}
+            before = value
+        return found
+
+    return Target(sample, lambda position, y: MODEL.log_density(position, X, y), functions)
+
+
+@both_sizes(60_000)
+@pytest.mark.parametrize("order", ["sequential", "parallel"])
+def test_sweeps_are_invariant(order, num_chains):
+    result = check_exact_start(
+        lambda y: gibbs_sampler(MODEL, X, y, order), target(), steps=5, num_chains=num_chains
+    )
+    assert result.passes, str(result)
+
+
+@pytest.mark.parametrize("name", ["relu", "leaky_relu", "abs", "sign", "hard_tanh"])
+def test_pre_activations_agree_with_float64_in_the_tails(name, rng):
+    """Both pieces far tails, w/sqrt(D) up to 1,000: the same uniforms give the same draws."""
+    n = 4000
+    mean, post = rng.uniform(-3, 3, (2, n))
+    post[: n // 2] = -np.abs(mean[: n // 2]) - rng.uniform(0, 1, n // 2)
+
+    def draw(dtype):
+        uniform = np.asarray(jnp.linspace(0.01, 0.99, n, dtype=jnp.float32))
+        with pytest.MonkeyPatch.context() as patch, jax.enable_x64(dtype == np.float64):
+            patch.setattr(
+                "jaxbnn.gibbs.pre_activations.uniform_open",
+                lambda key, shape, dtype: jnp.asarray(uniform, dtype),
+            )
+            given = (jnp.asarray(np.asarray(v, np.float32), dtype) for v in (mean, post))
+            sample = jax.jit(
+                lambda m, x: sample_pre_activations(
+                    jax.random.key(0), activation_pieces(name), m, x, dtype(D), dtype(D)
+                ),
+                compiler_options=QUICK,
+            )
+            return np.asarray(sample(*given), np.float64)
+
+    single, double = draw(np.float32), draw(np.float64)
+    assert np.all(np.isfinite(single))
+    # A uniform next to the odds of two pieces may fall on either side; elsewhere draws agree.
+    same = np.abs(single - double) < 1e-3 * np.sqrt(D) + 2e-6 * np.abs(double)
+    assert np.mean(same) > 0.998

@@ -1,0 +1,217 @@
+"""The kernel as users meet it: traced parameters, chains, starts, bad input, other samplers."""
+
+import blackjax
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxbnn
+from jaxbnn.gibbs import (
+    GibbsPosition,
+    IntermediateNoise,
+    PiecewiseLinear,
+    gibbs_sampler,
+)
+from jaxbnn.networks import Activation, Conv, Dense, Network, Residual, mlp
+from tests.gibbs.cases import MODELS, data
+from tests.kit.sizes import QUICK
+
+N = 6
+NETWORK = mlp((2, 3, 1))
+
+
+def model_at(noise_variance, precision=2.0):
+    return IntermediateNoise(NETWORK, noise_variance, precision, 1.5)
+
+
+def dataset(seed, noise_variance=0.1):
+    model = model_at(noise_variance)
+    keys = jax.random.split(jax.random.key(seed), 3)
+    x = jax.random.normal(keys[0], (N, 2))
+    return x, *model.simulate(keys[1], model.sample_prior(keys[2]), x)
+
+
+def sweeps(key, kernel, state, number=3):
+    for i in range(number):
+        state, _ = kernel.step(jax.random.fold_in(key, i), state)
+    return state
+
+
+def test_traced_variances_and_whole_datasets_are_a_chain_axis():
+    """vmap over variances, precisions and data equals one concrete run each."""
+    variances = np.asarray([1e-3, 0.1, 2.0], np.float32)
+    precisions = np.asarray([1.0, 2.0, 3.0], np.float32)
+    xs, positions, ys = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(dataset, range(3)))
+
+    def run(key, variance, precision, x, position, y):
+        kernel = gibbs_sampler(model_at(variance, precision), x, y)
+        return sweeps(key, kernel, kernel.init(position)).position
+
+    together = jax.jit(jax.vmap(run, in_axes=(None, 0, 0, 0, 0, 0)), compiler_options=QUICK)
+    found = together(jax.random.key(0), variances, precisions, xs, positions, ys)
+    for i in range(3):
+        x, position, y = (jax.tree.map(lambda leaf: leaf[i], t) for t in (xs, positions, ys))  # noqa: B023
+        kernel = gibbs_sampler(model_at(float(variances[i]), float(precisions[i])), x, y)
+        alone = jax.jit(
+            lambda key, position: sweeps(key, kernel, kernel.init(position)).position,  # noqa: B023
+            compiler_options=QUICK,
+        )(jax.random.key(0), position)
+        ours = jax.tree.map(lambda leaf: leaf[i], found)  # noqa: B023
+        chex.assert_trees_all_close(alone, ours, rtol=2e-3, atol=2e-4)
+
+
+def test_in_the_runner_with_a_grid_of_variances():
+    x, position, y = dataset(0)
+    starts = jax.tree.map(lambda leaf: jnp.stack([leaf] * 2), position)
+
+    def make_kernel(variance, data):
+        return gibbs_sampler(model_at(variance), *data)
+
+    draws = jaxbnn.sample(
+        jax.random.key(0),
+        make_kernel,
+        starts,
+        5,
+        parameters=jnp.asarray([0.01, 0.1]),
+        data=(x, y),
+        collect=lambda state, info: state.position.params,
+        progress=False,
+    )
+    assert draws.positions[0]["w"].shape == (2, 5, 2, 3)
+    assert np.all(draws.acceptance_rate == 1)
+
+
+def test_starts():
+    model, x = MODELS["conv"], data("conv", N, np.float32)
+    key = jax.random.key(0)
+    teacher, y = model.simulate(jax.random.key(1), model.sample_prior(jax.random.key(2)), x)
+    zero = model.zero_position(x, y)
+    chex.assert_trees_all_equal(zero, jax.tree.map(jnp.zeros_like, zero))
+    assert np.isfinite(model.log_density(zero, x, y))
+    random = model.random_position(key, x, y)
+    assert np.isfinite(model.log_density(random, x, y))
+    chex.assert_trees_all_equal(model.informed_position(teacher, x, y), teacher)
+    from_weights = model.position_from_weights(key, teacher.params, x, y)
+    chex.assert_trees_all_equal(from_weights.params, teacher.params)
+    chex.assert_trees_all_equal_shapes(zero, random, from_weights, teacher)
+    # Without a key there is no noise: the logits are the network's outputs, where they may be.
+    still = model.position_from_weights(None, teacher.params, x, y)
+    outputs = model.network.apply(teacher.params, x)
+    right = np.argmax(outputs, axis=1) == np.asarray(y)
+    assert 0 < right.sum() < N
+    np.testing.assert_allclose(still.pre[-1].T[right], outputs[right], rtol=1e-5)
+    # Labels that a start contradicts are met by init.
+    wrong = random._replace(pre=(*random.pre[:-1], -random.pre[-1]))
+    assert np.isneginf(model.log_density(wrong, x, y))
+    kernel = gibbs_sampler(model, x, y)
+    repaired = kernel.init(wrong).position
+    assert np.isfinite(model.log_density(repaired, x, y))
+    with pytest.raises(ValueError, match="teacher's weights and latents must have the shapes"):
+        model_at(0.1).informed_position(teacher, *dataset(0)[::2])
+
+
+def test_binary_labels_are_met():
+    model, x = MODELS["binary"], data("binary", N, np.float32)
+    y = jnp.asarray([0, 1, 1, 0, 1, 0])
+    position = model.random_position(jax.random.key(0), x, y)
+    assert np.all((np.asarray(position.pre[-1][0]) >= 0) | (np.asarray(y) == 0))
+    assert np.isfinite(model.log_density(position, x, y))
+
+
+def test_log_density_is_what_hmc_needs():
+    """Finite, with finite gradients; differences from a reference keep float32 digits."""
+    x, position, y = dataset(0)
+    model = model_at(1e-4)
+    bound = jax.jit(lambda p: model.log_density(p, x, y))
+    kernel = blackjax.hmc(bound, 1e-4, jnp.ones(3 * 3 + 4 + 2 * 3 * N), 3)
+    state, info = jax.jit(kernel.step)(jax.random.key(0), kernel.init(position))
+    chex.assert_tree_all_finite(state)
+    assert float(info.acceptance_rate) > 0.5
+    moved = jax.tree.map(lambda leaf: leaf + 1e-4, position)
+    difference = model.log_density_from(position, x, y)(moved)
+    with jax.enable_x64(True):
+        args = jax.tree.map(lambda v: jnp.asarray(v, jnp.float64), (moved, position, x, y))
+        exact = model.log_density(args[0], *args[2:]) - model.log_density(*args[1:])
+    np.testing.assert_allclose(difference, exact, rtol=1e-3, atol=1e-3)
+
+
+def test_log_density_is_that_of_its_definition():
+    """With SciPy's normals, layer by layer."""
+    from scipy.stats import norm
+
+    x, position, y = dataset(3)
+    d, params = 0.1, jax.tree.map(np.asarray, position.params)
+    z, post = np.asarray(position.pre[0]), np.asarray(position.post[0])
+    total = norm.logpdf(z, (np.asarray(x) @ params[0]["w"] + params[0]["b"]).T, d**0.5).sum()
+    total += norm.logpdf(post, np.maximum(z, 0), d**0.5).sum()
+    total += norm.logpdf(y, post.T @ params[2]["w"] + params[2]["b"], d**0.5).sum()
+    for layer in (params[0], params[2]):
+        total += norm.logpdf(layer["w"], 0, 2.0**-0.5).sum()
+        total += norm.logpdf(layer["b"], 0, 1.5**-0.5).sum()
+    np.testing.assert_allclose(model_at(d).log_density(position, x, y), total, rtol=1e-5)
+
+
+def test_an_own_activation_is_a_layer():
+    inf = float("inf")
+    ramp = PiecewiseLinear(((0.0, 0.0, -inf, 0.0), (1.0, 0.0, 0.0, 1.0), (0.5, 0.5, 1.0, inf)))
+    network = Network((Dense(2), Activation(ramp), Dense(1)), (2,))
+    model = IntermediateNoise(network, 0.1)
+    x = jnp.ones((3, 2))
+    position, y = model.simulate(jax.random.key(0), model.sample_prior(jax.random.key(1)), x)
+    assert isinstance(position, GibbsPosition)
+    assert network.apply(position.params, x).shape == y.shape
+
+
+INF = float("inf")
+BAD_MODELS = {
+    "no noise": (lambda: model_at(0.0), "noise_variance must be positive.*classical.*HMC"),
+    "negative noise": (lambda: model_at((0.1, -1.0, 0.1)), "noise_variance must be positive"),
+    "two of three noises": (lambda: model_at((0.1, 0.1)), "one number or 3, one per layer with"),
+    "precisions": (lambda: model_at(0.1, (1.0, 1.0, 1.0)), "one number or 2, one per Dense"),
+    "tanh": (
+        lambda: IntermediateNoise(mlp((2, 3, 1), "tanh"), 0.1),
+        "piecewise-linear activations, but one is 'tanh'; use one of .*relu.*PiecewiseLinear",
+    ),
+    "gaps": (lambda: PiecewiseLinear(((1.0, 0.0, -INF, 0.0),)), "cover the line from -inf to inf"),
+    "filter": (lambda: Network((Conv(1, (5, 5)),), (4, 4, 1)), "larger than its input"),
+    "ntk": (
+        lambda: IntermediateNoise(mlp((2, 1), parametrisation="ntk"), 0.1),
+        "standard parametrisation",
+    ),
+    "probit of one": (lambda: IntermediateNoise(NETWORK, 0.1, output="probit"), "two at least"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_MODELS)
+def test_bad_models_are_met_at_the_door(name):
+    make, sentence = BAD_MODELS[name]
+    with pytest.raises(ValueError, match=sentence) as error:
+        make()
+    assert "\n" not in str(error.value)
+
+
+def test_residual_layers_have_no_conditionals():
+    with pytest.raises(TypeError, match="Residual, for which there are no Gibbs conditionals"):
+        IntermediateNoise(Network((Residual((Dense(2),)),), (2,)), 0.1)
+
+
+def test_bad_data_are_met_at_the_door():
+    x, _, y = dataset(0)
+    model = model_at(0.1)
+    for arguments, sentence in (
+        ((x[:, :1], y), r"x must have shape \(n, 2\)"),
+        ((x, y[:-1]), "x has 6 rows, but y"),
+        ((x, jnp.ones((N, 2))), r"y must have shape \(n, 1\)"),
+        ((x.at[0, 0].set(jnp.nan), y), r"x holds nan at index \(0, 0\)"),
+        ((x, y, "diagonal"), "order must be"),
+        ((x, y, "parallel", "none"), "bias must be"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            gibbs_sampler(model, *arguments)
+    labels = MODELS["probit"]
+    with pytest.raises(ValueError, match="labels from 0 to 2, but runs from 0 to 3"):
+        gibbs_sampler(labels, x, jnp.asarray([0, 1, 2, 3, 0, 1]))
+    with pytest.raises(ValueError, match="whole numbers"):
+        gibbs_sampler(labels, x, jnp.ones(N))
