@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from jaxbnn.diagnostics.draws import check_draws, float_dtype
+from jaxbnn.numerics import solve_triangular
 
 
 class CovarianceAgreement(NamedTuple):
@@ -251,9 +252,9 @@ def _whiten(factor, matrix):
     """L^-1 A L^-T."""
     shape = jnp.broadcast_shapes(factor.shape, matrix.shape)
     factor, matrix = jnp.broadcast_to(factor, shape), jnp.broadcast_to(matrix, shape)
-    half = jax.scipy.linalg.solve_triangular(factor, matrix, lower=True)
+    half = solve_triangular(factor, matrix)
     half = jnp.swapaxes(half, -1, -2)
-    return jax.scipy.linalg.solve_triangular(factor, half, lower=True)
+    return solve_triangular(factor, half)
 
 
 def _components(rest: Float[Array, "block entry"]) -> Float[Array, ""]:

@@ -18,7 +18,6 @@ import jax.numpy as jnp
 import numpy as np
 from blackjax.base import SamplingAlgorithm
 from jax.flatten_util import ravel_pytree
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.kernels.metropolis import metropolis
@@ -31,6 +30,7 @@ from jaxbnn.numerics import (
     metric_quadratic,
     metric_solve,
     softabs_metric,
+    solve_triangular,
 )
 
 
@@ -230,7 +230,7 @@ def _factor(
         metric = softabs_metric(matrix, softabs)
         return metric, metric_log_det(metric)
     root = jnp.linalg.cholesky(matrix)
-    inverse_root = solve_triangular(root, jnp.eye(len(root), dtype=root.dtype), lower=True).T
+    inverse_root = solve_triangular(root, jnp.eye(len(root), dtype=root.dtype)).T
     return CholeskyMetric(root, inverse_root), 2 * jnp.sum(jnp.log(jnp.diagonal(root)))
 
 

@@ -21,6 +21,7 @@ from jaxbnn.numerics.tails import (
     log_ndtr,
     log_normal_interval,
 )
+from jaxbnn.numerics.triangular import solve_triangular
 from jaxbnn.numerics.truncated_normal import (
     truncated_normal,
     truncated_normal_from_mode,
@@ -47,6 +48,7 @@ __all__ = [
     "sample_from_precision",
     "softabs",
     "softabs_metric",
+    "solve_triangular",
     "sum_of_differences",
     "truncated_normal",
     "truncated_normal_from_mode",

@@ -9,8 +9,9 @@ in a precision matrix is an error in the posterior.
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, PRNGKeyArray
+
+from jaxbnn.numerics.triangular import solve_triangular
 
 
 def sample_from_precision(
@@ -103,11 +104,8 @@ def gaussian_log_density(
 
 def _solve(cholesky: Array, rows: Array, *, transposed: bool) -> Array:
     """Solve L y = row, or L^T y = row, for each row."""
-    trans = "T" if transposed else "N"
-    with jax.default_matmul_precision("highest"):
-        if cholesky.ndim > 2:
-            return solve_triangular(cholesky, rows[..., None], lower=True, trans=trans)[..., 0]
-        # One factor: all rows are right-hand sides of one solve, not a batch of solves.
-        d = rows.shape[-1]
-        columns = solve_triangular(cholesky, rows.reshape(-1, d).T, lower=True, trans=trans)
-        return columns.T.reshape(rows.shape)
+    if cholesky.ndim > 2:
+        return solve_triangular(cholesky, rows[..., None], transposed=transposed)[..., 0]
+    # One factor: all rows are right-hand sides of one solve, not a batch of solves.
+    columns = solve_triangular(cholesky, rows.reshape(-1, rows.shape[-1]).T, transposed=transposed)
+    return columns.T.reshape(rows.shape)
