@@ -1,4 +1,4 @@
-from jaxbnn.dvi.algorithm import DeterministicVI, VIInfo, VIState, deterministic_vi
+from jaxbnn.dvi.algorithm import DeterministicVI, VIState, deterministic_vi
 from jaxbnn.dvi.divergence import EmpiricalBayes, empirical_bayes, fitted_prior, kl_divergence
 from jaxbnn.dvi.expected import expected_log_likelihood
 from jaxbnn.dvi.families import (
@@ -9,6 +9,7 @@ from jaxbnn.dvi.families import (
     per_fan_in,
 )
 from jaxbnn.dvi.likelihood_kinds import softplus_gaussian
+from jaxbnn.dvi.model import VIInfo
 from jaxbnn.dvi.moments import Moments, activation_moments
 from jaxbnn.dvi.monte_carlo import activation_draws, weight_draws
 from jaxbnn.dvi.pairs import nodes_for

@@ -22,7 +22,6 @@ from jaxbnn.targets import expand_prior
 from jaxbnn.targets.prior_trees import is_distribution
 
 Scalar = Float[Array, ""]
-Partition = Literal["tensor", "layer", "all"] | PyTree
 
 
 @jax.tree_util.register_dataclass
@@ -50,7 +49,7 @@ def empirical_bayes(
     alpha: ArrayLike = 1.0,
     beta: PyTree = 10.0,
     *,
-    partition: Partition = "tensor",
+    partition: Literal["tensor", "layer", "all"] | PyTree = "tensor",
     include_hyperprior: bool = True,
 ) -> EmpiricalBayes:
     """Return the hierarchical prior w_i ~ N(0, s), s ~ InvGamma(alpha, beta), s at its optimum.
@@ -253,8 +252,6 @@ def _cross_entropy(distribution: Any, mean: Array, variance: Array) -> Scalar:
         log_scales = jnp.sum(jnp.log(2 * scale)) * (mean.size / scale.size)
         return jnp.sum(distance / scale) + log_scales
     raise TypeError(
-        f"there is no closed form of the divergence from a prior {type(base).__name__}; use Normal, "
-        "Laplace or empirical_bayes."
+        f"there is no closed form of the divergence from a {type(base).__name__} prior; use "
+        "Normal, Laplace or empirical_bayes."
     )
-
-

@@ -6,8 +6,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxbnn.dvi.families import Family, FactorisedNormal, draw_weights, moments_of
-from jaxbnn.networks import Activation, Dense, Flatten, Network, Residual, activation_function, apply
+from jaxbnn.dvi.families import FactorisedNormal, Family, draw_weights, moments_of
+from jaxbnn.networks import (
+    Activation,
+    Dense,
+    Flatten,
+    Network,
+    Residual,
+    activation_function,
+    apply,
+)
 
 
 def weight_draws(
@@ -21,7 +29,7 @@ def weight_draws(
     --------
     >>> from jaxbnn.dvi import initial_position
     >>> from jaxbnn.networks import mlp
-    >>> network = mlp((4, 3, 2))
+    >>> network = mlp((4, 2))
     >>> q = initial_position(jax.random.key(0), network)
     >>> weight_draws(jax.random.key(1), network, q, jnp.ones((5, 4)), 10).shape
     (10, 5, 2)
@@ -51,7 +59,7 @@ def activation_draws(
     --------
     >>> from jaxbnn.dvi import initial_position
     >>> from jaxbnn.networks import mlp
-    >>> network = mlp((4, 3, 2))
+    >>> network = mlp((4, 2))
     >>> q = initial_position(jax.random.key(0), network)
     >>> activation_draws(jax.random.key(1), network, q, jnp.ones((5, 4)), 10).shape
     (10, 5, 2)

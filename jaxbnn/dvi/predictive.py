@@ -23,7 +23,7 @@ def predictive(
     outputs: Moments,
     rank: int = 1,
     *,
-    density: Density = "quadrature",
+    density: Density | None = None,
     noise: Noise | None = None,
     num_nodes: int = 32,
     rng_key: PRNGKeyArray | None = None,
@@ -45,7 +45,7 @@ def predictive(
         predictive density; for categorical the second order (23), its factors kept above
         1e-3 and renormalised. "quadrature": the density itself, by Gauss-Hermite over l (exact
         without one); not for categorical. "monte_carlo": draws of the outputs, with
-        `rng_key` (DVI-MC).
+        `rng_key` (DVI-MC). By default "quadrature", for classes "closed_form".
     noise
         For learned_gaussian: mean and variance of log_noise_scale.
     num_nodes, num_samples
@@ -75,6 +75,8 @@ def predictive(
     2.6487 -1.291
     """
     kind = kind_of(likelihood)
+    if density is None:
+        density = "closed_form" if kind in ("categorical", "cross_entropy") else "quadrature"
     if density == "monte_carlo":
         if rng_key is None:
             raise ValueError("the Monte Carlo predictive needs rng_key; give one.")

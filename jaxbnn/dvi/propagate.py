@@ -73,9 +73,9 @@ def propagate(
     --------
     >>> from jaxbnn.dvi import initial_position
     >>> from jaxbnn.networks import mlp
-    >>> network = mlp((4, 50, 50, 2))
+    >>> network = mlp((4, 50, 2))
     >>> q = initial_position(jax.random.key(0), network)
-    >>> outputs = propagate(network, q, jnp.ones((3, 4)))
+    >>> outputs = jax.jit(propagate, static_argnums=0)(network, q, jnp.ones((3, 4)))
     >>> outputs.mean.shape, outputs.covariance.shape
     ((3, 2), (3, 2, 2))
     """
@@ -174,9 +174,7 @@ def _factorised_dense(mean: dict, variance: dict, h: Moments, full: bool) -> Mom
     return Moments(out, jnp.diagonal(covariance, axis1=1, axis2=2), covariance)
 
 
-def _correlated_dense(
-    mean: dict, triangle: Float[Array, "k k"], h: Moments, full: bool
-) -> Moments:
+def _correlated_dense(mean: dict, triangle: Float[Array, "k k"], h: Moments, full: bool) -> Moments:
     """Equation (3) in full, b being one more row of W whose h is 1."""
     out = _affine(mean, h)
     units = mean["w"].shape[1]

@@ -64,4 +64,6 @@ def standardisation(x: np.ndarray, y: np.ndarray) -> Standardisation:
             "learn, or the wrong column was taken."
         )
     names = tuple(int(i) for i in np.flatnonzero(constant))
-    return Standardisation(x.mean(axis=0), np.where(constant, 1.0, x_scale), y.mean(axis=0), y_scale, names)
+    return Standardisation(
+        x.mean(axis=0), np.where(constant, 1.0, x_scale), y.mean(axis=0), y_scale, names
+    )

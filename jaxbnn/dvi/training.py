@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree, Shaped
 
 from jaxbnn.dvi.algorithm import DeterministicVI
 from jaxbnn.numerics import check_finite
@@ -60,7 +60,7 @@ class FitProgress(NamedTuple):
 
 
 def fit(
-    rng_key: PRNGKeyArray,
+    rng_key: PRNGKeyArray | Key[Array, " run"],
     algorithm: DeterministicVI,
     positions: PyTree,
     x: Shaped[Array | np.ndarray, "..."],
@@ -121,7 +121,7 @@ def fit(
     >>> from jaxbnn.dvi import deterministic_vi, empirical_bayes, initial_position
     >>> from jaxbnn.networks import mlp
     >>> from jaxbnn.targets import heteroscedastic_gaussian
-    >>> network = mlp((1, 5, 2))
+    >>> network = mlp((1, 2))
     >>> vi = deterministic_vi(network, heteroscedastic_gaussian(), empirical_bayes())
     >>> starts = initial_position(jax.random.key(0), network, shape=(3,))
     >>> x = np.linspace(-1, 1, 20)[:, None]
@@ -135,12 +135,7 @@ def fit(
     epochs = -(-(chunk_size or max(1, num_updates // 100)) // batches)
     size = epochs * batches
 
-    keys = rng_key
-    if rng_key.ndim == 0:
-        keys = jax.vmap(lambda run: jax.random.fold_in(rng_key, run))(jnp.arange(runs))
-    elif len(rng_key) != runs:
-        raise ValueError(f"there are {len(rng_key)} keys for {runs} runs; give one key, or as many.")
-
+    keys = _one_key_a_run(rng_key, runs)
     states = jax.vmap(algorithm.init)(positions)
     status = jnp.zeros(runs, jnp.int32)
     report = _line if progress is True else progress or None
@@ -165,15 +160,13 @@ def fit(
         states,
         np.asarray(updates, int),
         np.stack(history, axis=1) if history else np.zeros((runs, 0)),
-        np.asarray(states.count),
+        np.asarray(states.num_updates),
         final == _CONVERGED,
         final == _DIVERGED,
     )
 
 
-@functools.partial(
-    jax.jit, static_argnames=("step", "epochs", "batches", "batch_size", "own_data")
-)
+@functools.partial(jax.jit, static_argnames=("step", "epochs", "batches", "batch_size", "own_data"))
 def _chunk(
     keys, states, status, x, y, done, num_updates, *, step, epochs, batches, batch_size, own_data
 ):
@@ -252,9 +245,23 @@ def _runs(positions: PyTree) -> tuple[int, Any]:
     return lengths.pop()[0], leaves[0].dtype
 
 
+def _one_key_a_run(rng_key: Array, runs: int) -> Key[Array, " run"]:
+    if not jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key):
+        rng_key = jax.random.wrap_key_data(rng_key)
+    if rng_key.ndim == 0:
+        return jax.vmap(lambda run: jax.random.fold_in(rng_key, run))(jnp.arange(runs))
+    if len(rng_key) != runs:
+        raise ValueError(f"there are {len(rng_key)} keys for {runs} runs; give one, or as many.")
+    return rng_key
+
+
 def _checked_data(algorithm, x, y, own_data, runs, dtype) -> tuple[Array, Array, int]:
     lead = 1 if own_data else 0
-    if np.ndim(x) <= lead or np.ndim(y) <= lead or np.shape(x)[: lead + 1] != np.shape(y)[: lead + 1]:
+    if (
+        np.ndim(x) <= lead
+        or np.ndim(y) <= lead
+        or np.shape(x)[: lead + 1] != np.shape(y)[: lead + 1]
+    ):
         axes = "(run, n, ...)" if own_data else "(n, ...)"
         raise ValueError(
             f"x and y must have shapes {axes} with the same leading axes, but have {np.shape(x)} "

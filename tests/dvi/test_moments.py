@@ -150,9 +150,7 @@ def test_piecewise_linear_activations(name, parts, x64):
         jnp.broadcast_to(jnp.asarray(scale**2)[None], (2, 2)),
         jnp.broadcast_to(jnp.asarray(matrix)[None], (2, 2, 2)),
     )
-    run = jax.jit(
-        lambda m: activation_moments(name, m, num_nodes=24), compiler_options=QUICK
-    )
+    run = jax.jit(lambda m: activation_moments(name, m, num_nodes=24), compiler_options=QUICK)
     found, slope = run(inputs)
     # f(s z) = a s z + b s relu(z) + c heaviside(z) + k: each variable has parts of its own.
     each = [tuple(np.array(parts) * np.array([s, s, 1, 1])) for s in scale]
@@ -223,7 +221,9 @@ def test_float32_keeps_what_must_be_positive_positive():
     mu = jnp.asarray(np.concatenate([np.linspace(-60, 60, 5001), [-1e15, 1e15, 0.0]]), jnp.float32)
     mean, variance = relu_moments(mu)
     cdf = normal_cdf(mu)
-    assert (mean >= 0).all() and (variance >= 0).all() and (cdf >= 0).all()
+    assert (mean >= 0).all()
+    assert (variance >= 0).all()
+    assert (cdf >= 0).all()
     near = np.abs(mu) <= 8
     m, x = np.asarray(mean, np.float64)[near], np.asarray(mu, np.float64)[near]
     np.testing.assert_allclose(cdf[near], ndtr(x), rtol=3e-6)
@@ -239,7 +239,8 @@ def test_float32_keeps_what_must_be_positive_positive():
     mean = jnp.array([[-50.0, 0.0, 50.0, 1.0]])
     variance = jnp.array([[1e-3, 1e-12, 1e-38, 1e8]])
     value, gradients = jax.value_and_grad(total, (0, 1))(mean, variance)
-    assert np.isfinite(value) and all(np.isfinite(g).all() for g in gradients)
+    assert np.isfinite(value)
+    assert all(np.isfinite(g).all() for g in gradients)
 
 
 def test_bad_moments_are_refused():
@@ -247,7 +248,7 @@ def test_bad_moments_are_refused():
     with pytest.raises(ValueError, match=r"variances must be positive.*\(0, 1\) is 0"):
         activation_moments("relu", Moments(one, jnp.array([[1.0, 0.0]])))
     bad = jnp.array([[[1.0, 2.0], [2.0, 1.0]]])
-    with pytest.raises(ValueError, match="positive semi-definite.*eigenvalue -1"):
+    with pytest.raises(ValueError, match=r"positive semi-definite.*eigenvalue -1"):
         activation_moments("relu", Moments(one, one, bad))
-    with pytest.raises(ValueError, match="no exact moments of 'tanh'.*gauss_hermite"):
+    with pytest.raises(ValueError, match=r"no exact moments of 'tanh'.*gauss_hermite"):
         activation_moments("tanh", Moments(one, one))

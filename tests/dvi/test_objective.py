@@ -1,5 +1,7 @@
 """Expected log likelihoods, divergences and predictive densities against other computations."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,6 +29,7 @@ from jaxbnn.dvi import (
     softplus_gaussian,
 )
 from jaxbnn.dvi.predictive import categorical_probabilities
+from tests.kit.sizes import QUICK
 
 MEAN = np.array([[0.4, -0.8], [-1.0, 0.3]])
 COVARIANCE = np.array([[[0.7, -0.3], [-0.3, 0.4]], [[0.2, 0.1], [0.1, 0.9]]])
@@ -101,9 +104,7 @@ def test_known_and_learned_noise(x64):
     # The second variable is now l = 2 log_noise_scale, independent of the first.
     mean = np.concatenate([mean, np.full((2, 1), -0.8)], 1)
     covariance = np.stack([np.diag([v, 4 * 0.09]) for v in variance[:, 0]])
-    expected = average(
-        lambda i, m, l: stats.norm.logpdf(Y[i], m, np.exp(l / 2)), mean, covariance
-    )
+    expected = average(lambda i, m, l: stats.norm.logpdf(Y[i], m, np.exp(l / 2)), mean, covariance)
     np.testing.assert_allclose(found, expected, rtol=1e-8)
 
 
@@ -122,8 +123,11 @@ def test_labels(x64):
     for size in (0.04, 0.01):  # to second order: a quarter of the variance, 1/16 of the error
         small = outputs(covariance=size * COVARIANCE)
         exact = average(log_softmax, covariance=size * COVARIANCE)
-        errors.append(np.abs(np.asarray(expected_log_likelihood(categorical(), small, labels)) - exact))
-    assert (errors[1] < errors[0] / 12).all() and (errors[0] < 1e-4).all()
+        errors.append(
+            np.abs(np.asarray(expected_log_likelihood(categorical(), small, labels)) - exact)
+        )
+    assert (errors[1] < errors[0] / 12).all()
+    assert (errors[0] < 1e-4).all()
     halved = expected_log_likelihood(cross_entropy(1.0), small, labels)
     np.testing.assert_allclose(halved * 2, expected_log_likelihood(categorical(), small, labels))
     drawn = expected_log_likelihood(
@@ -140,26 +144,31 @@ def test_predictive_densities(x64):
         (heteroscedastic_gaussian(), np.exp),
         (softplus_gaussian(), softplus),
     ):
-        exact = np.log(average(lambda i, m, l: stats.norm.pdf(Y[i], m, np.sqrt(variance(l)))))
-        found = predictive(likelihood, outputs(), num_nodes=40).log_prob(y)
+        exact = np.log(average(lambda i, m, l, v=variance: stats.norm.pdf(Y[i], m, np.sqrt(v(l)))))
+
+        @functools.partial(jax.jit, compiler_options=QUICK)
+        def compute(a, likelihood=likelihood):
+            found = predictive(likelihood, a, num_nodes=40).log_prob(y)
+            options = {"rng_key": jax.random.key(0), "num_samples": 20_000}
+            drawn = predictive(likelihood, a, density="monte_carlo", **options).log_prob(y)
+            normal = predictive(likelihood, a, density="closed_form", num_nodes=40)
+            return found, drawn, normal.log_prob(y), normal.mean, normal.variance
+
+        found, drawn, of_normal, mean, spread = compute(outputs())
         np.testing.assert_allclose(found, exact, atol=1e-6)
-        drawn = predictive(
-            likelihood, outputs(), density="monte_carlo", rng_key=jax.random.key(0),
-            num_samples=100_000,
-        )  # fmt: skip
-        np.testing.assert_allclose(drawn.log_prob(y), exact, atol=0.03)
-        normal = predictive(likelihood, outputs(), density="closed_form", num_nodes=40)
-        spread = average(lambda i, m, l: (m - MEAN[i, 0]) ** 2 + variance(l))
-        np.testing.assert_allclose(normal.variance, spread, rtol=1e-6)
-        np.testing.assert_allclose(normal.mean, MEAN[:, 0])
-        assert np.abs(np.asarray(normal.log_prob(y)) - exact).max() > 1e-3
+        np.testing.assert_allclose(drawn, exact, atol=0.05)
+        expected = average(lambda i, m, l, v=variance: (m - MEAN[i, 0]) ** 2 + v(l))
+        np.testing.assert_allclose(spread, expected, rtol=1e-6)
+        np.testing.assert_allclose(mean, MEAN[:, 0])
+        assert np.abs(np.asarray(of_normal) - exact).max() > 1e-3
     one = Moments(jnp.asarray(MEAN[:, :1]), jnp.asarray(COVARIANCE[:, 0, :1]))
     known = predictive(gaussian(0.6), one).log_prob(y)
     expected = stats.norm.logpdf(Y, MEAN[:, 0], np.sqrt(COVARIANCE[:, 0, 0] + 0.36))
     np.testing.assert_allclose(known, expected)
     noise = (jnp.asarray(-0.4), jnp.asarray(0.09))
     learned = predictive(learned_gaussian(), one, 2, noise=noise)
-    assert learned.batch_shape == (2,) and learned.event_shape == (1,)
+    assert learned.batch_shape == (2,)
+    assert learned.event_shape == (1,)
 
 
 def test_class_probabilities_are_positive(x64):
@@ -169,7 +178,8 @@ def test_class_probabilities_are_positive(x64):
     np.testing.assert_allclose(found[:, 0], exact, atol=1e-5)
     wide = Moments(jnp.array([[0.0, 1.0, 0.0]]), jnp.full((1, 3), 50.0), 50.0 * jnp.eye(3)[None])
     found = np.asarray(categorical_probabilities(wide))
-    assert (found > 0).all() and found.sum() == pytest.approx(1)
+    assert (found > 0).all()
+    assert found.sum() == pytest.approx(1)
 
 
 def some_q():
@@ -205,7 +215,7 @@ def test_divergence_from_normal_and_laplace(x64):
         for m, s in zip(mean, scale, strict=True)
     )  # fmt: skip
     assert float(found) == pytest.approx(expected, abs=1e-6)
-    with pytest.raises(TypeError, match="no closed form.*Cauchy"):
+    with pytest.raises(TypeError, match=r"no closed form.*Cauchy"):
         kl_divergence(q, dist.Cauchy(0.0, 1.0))
 
 
@@ -227,13 +237,13 @@ def test_divergence_of_correlated_weights(x64):
 @pytest.mark.parametrize("partition", ["tensor", "layer", "all", "own"])
 def test_empirical_bayes(partition, include_hyperprior, x64):
     q = some_q()
-    labels = {"tensor": [0, 1, 2], "layer": [0, 0, 1], "all": [0, 0, 0], "own": [5, 7, 5]}[partition]
+    labels = {"tensor": [0, 1, 2], "layer": [0, 0, 1], "all": [0, 0, 0], "own": [5, 7, 5]}[
+        partition
+    ]
     if partition == "own":
         partition = ({"b": 5, "w": 7}, (), {"w": 5})
     alpha, beta = 2.5, 0.7
-    prior = empirical_bayes(
-        alpha, beta, partition=partition, include_hyperprior=include_hyperprior
-    )
+    prior = empirical_bayes(alpha, beta, partition=partition, include_hyperprior=include_hyperprior)
     leaves = jax.tree.leaves(q.mean), jax.tree.leaves(q.log_scale)
     total, optima = 0.0, {}
     for label in set(labels):
@@ -245,12 +255,21 @@ def test_empirical_bayes(partition, include_hyperprior, x64):
             return np.sum(np.log(np.sqrt(s) / scale) + (scale**2 + mean**2) / (2 * s) - 0.5)
 
         def objective(log_s, divergence=divergence):
-            return divergence(np.exp(log_s)) - stats.invgamma.logpdf(np.exp(log_s), alpha, scale=beta)
+            return divergence(np.exp(log_s)) - stats.invgamma.logpdf(
+                np.exp(log_s), alpha, scale=beta
+            )
 
         best = optimize.minimize_scalar(objective, bracket=(-2, 2), tol=1e-12)
         optima[label] = np.exp(best.x)
         total += best.fun if include_hyperprior else divergence(np.exp(best.x))
     assert float(kl_divergence(q, prior)) == pytest.approx(total, rel=1e-6)
+    # Where the hyperprior counts, s* is an optimum: nothing flows through it.
+    slope = jax.tree.leaves(jax.grad(kl_divergence)(q, prior).mean)
+    flows = [
+        np.abs(np.asarray(slope[i]) - np.asarray(leaves[0][i]) / optima[labels[i]]).max()
+        for i in range(3)
+    ]
+    assert max(flows) < 1e-6 if include_hyperprior else max(flows) > 1e-3
     for i, normal in enumerate(
         jax.tree.leaves(fitted_prior(prior, q), is_leaf=lambda d: isinstance(d, dist.Distribution))
     ):

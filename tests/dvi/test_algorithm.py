@@ -1,0 +1,202 @@
+"""The ELBO against brute force, and fits of models whose answers are known."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import optax
+import pytest
+from scipy import stats
+
+import jaxbnn
+from jaxbnn import gaussian, heteroscedastic_gaussian, learned_gaussian, mlp
+from jaxbnn.dvi import (
+    FactorisedNormal,
+    as_distributions,
+    deterministic_vi,
+    empirical_bayes,
+    fit,
+    initial_position,
+    standardisation,
+)
+from tests.dvi.brute_force import output_draws
+from tests.kit.sizes import QUICK
+
+OPTAX = pytest.mark.third_party(reason="Optax promotes dtypes")
+LINE = mlp((3, 1))
+NOISE = 0.5
+GENERATOR = np.random.default_rng(0)
+X = GENERATOR.normal(size=(12, 3)) @ np.array([[1, 0.8, 0], [0, 0.6, 0.3], [0, 0, 1.0]])
+Y = X @ np.array([0.5, -1.0, 0.2]) + NOISE * GENERATOR.normal(size=12)
+EXTENDED = np.concatenate([X, np.ones((12, 1))], axis=1)
+PRECISION = EXTENDED.T @ EXTENDED / NOISE**2 + np.eye(4)
+POSTERIOR_MEAN = np.linalg.solve(PRECISION, EXTENDED.T @ Y / NOISE**2)
+LOG_EVIDENCE = stats.multivariate_normal(
+    np.zeros(12), EXTENDED @ EXTENDED.T + NOISE**2 * np.eye(12)
+).logpdf(Y)
+SCHEDULE = optax.exponential_decay(0.05, 50, 0.8)
+
+
+def run(vi, *arguments, **options):
+    """Compile once, quickly."""
+    return jax.jit(functools.partial(vi, **options), compiler_options=QUICK)(*arguments)
+
+
+def elbo_of_draws(q, network_layers, x, y, log_density, count):
+    """Return brute-force E log p(y | w), and its standard error."""
+    draws = output_draws(7, network_layers, q.mean, q.log_scale, x, count)
+    terms = log_density(draws, y).sum(axis=1)
+    return terms.mean(), terms.std() / np.sqrt(count)
+
+
+@pytest.mark.parametrize("count", [100_000, pytest.param(1_000_000, marks=pytest.mark.long)])
+def test_elbo_equals_brute_force(count, x64):
+    """Five standard errors; a two-sided normal tail of 6e-7."""
+    network, layers = mlp((3, 8, 2)), ("dense", "relu", "dense")
+    q = initial_position(jax.random.key(3), network, variance=0.05, dtype=jnp.float64)
+    x, y = X[:2], Y[:2]
+
+    def homoscedastic(outputs, y):
+        return stats.norm.logpdf(y, outputs, 0.8).sum(axis=-1)
+
+    prior = dist.Normal(0.0, 1.0)
+    both = np.stack([y, -y], axis=1)
+    vi = deterministic_vi(network, gaussian(0.8), prior)
+    info = run(vi.elbo, q, x, both)
+    expected, error = elbo_of_draws(q, layers, x, both, homoscedastic, count)
+    # A Gaussian likelihood asks for two moments only, which one hidden layer has exactly.
+    assert abs(float(info.expected_log_likelihood) - expected) < 5 * error
+    mean, scale = (
+        np.concatenate([np.ravel(v) for v in jax.tree.leaves(t)]) for t in (q.mean, q.log_scale)
+    )
+    kl = np.sum((np.exp(2 * scale) + mean**2 - 1) / 2 - scale)
+    assert float(info.elbo) == pytest.approx(float(info.expected_log_likelihood) - kl)
+
+    for method in ("mcvi", "rmcvi"):
+        drawn = deterministic_vi(network, gaussian(0.8), prior, method=method, num_samples=20_000)
+        found = run(drawn.elbo, q, x, both, jax.random.key(5))
+        error = np.sqrt(error**2 + error**2 * count / 20_000)
+        assert abs(float(found.expected_log_likelihood) - expected) < 5 * error
+        assert float(found.kl) == pytest.approx(kl)
+
+    def heteroscedastic(outputs, y):
+        m, l = outputs[..., 0], -3 + 0.5 * outputs[..., 1]
+        return stats.norm.logpdf(y, m, np.exp(l / 2))
+
+    vi = deterministic_vi(
+        network, heteroscedastic_gaussian(), prior, output_scale=jnp.array([1.0, 0.5]),
+        output_shift=jnp.array([0.0, -3.0]),
+    )  # fmt: skip
+    info = run(vi.elbo, q, x, y)
+    expected, error = elbo_of_draws(q, layers, x, y, heteroscedastic, count)
+    # Outputs of eight units are not quite Gaussian.
+    assert float(info.expected_log_likelihood) == pytest.approx(expected, rel=0.03)
+
+
+def test_minibatches_are_unbiased(x64):
+    network = mlp((3, 4, 2))
+    q = initial_position(jax.random.key(3), network, dtype=jnp.float64)
+    vi = deterministic_vi(network, heteroscedastic_gaussian(), empirical_bayes())
+    whole = run(vi.elbo, q, X, Y)
+    compute = jax.jit(lambda x, y: vi.elbo(q, x, y, None, 12).elbo, compiler_options=QUICK)
+    parts = [compute(X[i : i + 3], Y[i : i + 3]) for i in range(0, 12, 3)]
+    assert float(np.mean(parts)) == pytest.approx(float(whole.elbo))
+
+
+@OPTAX
+@pytest.mark.parametrize("correlated", [False, True], ids=["factorised", "layerwise"])
+def test_linear_models_have_known_optima(correlated, x64):
+    """q = N(m, diag(1 / Lambda_ii)) at best; with correlations the posterior, and the evidence."""
+    vi = deterministic_vi(
+        LINE, gaussian(NOISE), dist.Normal(0.0, 1.0), optimizer=optax.adam(SCHEDULE)
+    )
+    start = initial_position(
+        jax.random.key(0), LINE, correlated=correlated, shape=(1,), dtype=jnp.float64
+    )
+    result = fit(jax.random.key(1), vi, start, X, Y, 1500, progress=False)
+    q = jax.tree.map(lambda leaf: leaf[0], result.positions)
+    mean = np.append(np.ravel(q.mean[0]["w"]), q.mean[0]["b"])
+    np.testing.assert_allclose(mean, POSTERIOR_MEAN, atol=2e-3)
+    best = float(vi.elbo(q, X, Y).elbo)
+    if correlated:
+        covariance = as_distributions(q)[0].covariance_matrix
+        np.testing.assert_allclose(covariance, np.linalg.inv(PRECISION), atol=2e-4)
+        assert best == pytest.approx(LOG_EVIDENCE, abs=1e-3)
+    else:
+        variance = np.append(np.ravel(as_distributions(q)[0]["w"].variance),
+                             as_distributions(q)[0]["b"].variance)  # fmt: skip
+        np.testing.assert_allclose(variance, 1 / np.diag(PRECISION), rtol=1e-2)
+        assert best < LOG_EVIDENCE
+    assert best == pytest.approx(result.elbo[0, -1], abs=1e-3)
+    if not correlated:
+        # Draws go where MCMC draws go.
+        draws = run(vi.sample, jax.random.key(2), vi.init(q), num_samples=4000)
+        table = jaxbnn.summary(jax.tree.map(lambda leaf: leaf[None], draws))
+        assert table.num_draws == 4000
+        assert len(table.names) == 4
+        np.testing.assert_allclose(np.sort(table.mean), np.sort(mean), atol=0.02)
+    else:
+        predicted = run(lambda q: vi.predict(q, X).log_prob(Y), q)
+        spread = np.sum(EXTENDED @ np.linalg.inv(PRECISION) * EXTENDED, axis=1) + NOISE**2
+        expected = stats.norm.logpdf(Y, EXTENDED @ POSTERIOR_MEAN, np.sqrt(spread))
+        np.testing.assert_allclose(predicted, expected, atol=5e-3)
+
+
+@OPTAX
+def test_learned_noise_is_a_factor_of_q(x64):
+    """The optimum over log_noise_scale given the rest, against a grid."""
+    prior = {"network": dist.Normal(0.0, 1.0), "log_noise_scale": dist.Normal(-1.0, 0.5)}
+    vi = deterministic_vi(LINE, learned_gaussian(), prior, optimizer=optax.adam(SCHEDULE))
+    start = initial_position(
+        jax.random.key(0), LINE, log_noise_scale=0.0, shape=(1,), dtype=jnp.float64
+    )
+    result = fit(jax.random.key(1), vi, start, X, Y, 1500, progress=False)
+    q = jax.tree.map(lambda leaf: leaf[0], result.positions)
+    at = q["log_noise_scale"]
+
+    @jax.jit
+    def value(mean, log_scale):
+        return vi.elbo(q | {"log_noise_scale": FactorisedNormal(mean, log_scale)}, X, Y).elbo
+
+    best = value(at.mean, at.log_scale)
+    for shift in ((0.03, 0.0), (-0.03, 0.0), (0.0, 0.1), (0.0, -0.1)):
+        assert value(at.mean + shift[0], at.log_scale + shift[1]) < best
+    draws = vi.sample(jax.random.key(2), vi.init(q), 5)
+    assert draws["log_noise_scale"].shape == (5,)
+    assert draws["network"][0]["w"].shape == (5, 3, 1)
+    assert vi.predict(q, X).batch_shape == (12,)
+
+
+@OPTAX
+@pytest.mark.parametrize("method", ["ddvi", "mcvi", "rmcvi"])
+def test_methods_predict_alike(method, x64):
+    network = mlp((3, 4, 2))
+    q = initial_position(jax.random.key(3), network, variance=1e-4, dtype=jnp.float64)
+    likelihood = heteroscedastic_gaussian()
+    vi = deterministic_vi(network, likelihood, empirical_bayes(), method=method)
+    key = None if method == "ddvi" else jax.random.key(0)
+
+    def both(key):
+        reference = deterministic_vi(network, likelihood, empirical_bayes()).predict(q, X)
+        found = vi.predict(q, X, rng_key=key, num_samples=2000)
+        return reference.log_prob(Y), found.log_prob(Y)
+
+    expected, found = run(both, key)
+    np.testing.assert_allclose(found, expected, atol=5e-3)
+    if method != "ddvi":
+        with pytest.raises(ValueError, match="needs rng_key"):
+            vi.predict(q, X)
+        with pytest.raises(ValueError, match="no moments of the outputs"):
+            vi.predict(q, X, density="closed_form", rng_key=key)
+
+
+def test_standardisation_names_constant_columns():
+    x = np.array([[0.1, 2.0], [0.1, 3.0], [0.1, 7.0]])
+    kept = standardisation(x, np.array([1.0, 2.0, 3.0]))
+    assert kept.constant_columns == (0,)
+    assert np.isfinite(kept.inputs(x)).all()
+    np.testing.assert_allclose(kept.inputs(x).std(axis=0), [0, 1], atol=1e-12)
+    with pytest.raises(ValueError, match="y has no spread"):
+        standardisation(x, np.full(3, 0.1))
