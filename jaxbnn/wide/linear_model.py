@@ -26,14 +26,18 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
+
+from jaxbnn.numerics import solve_triangular
 
 Form = Literal["data", "features"]
 Design = Float[Array, "n p"]
 Targets = Float[Array, "n k"]
 ReadOut = Float[Array, "p k"]
 Scalar = Float[Array, ""]
+
+# Gram matrices of fewer rows are computed whole.
+_SMALLEST_TO_CUT = 64
 
 
 def cheaper_form(num_data: int, num_features: int) -> Form:
@@ -84,8 +88,10 @@ def log_marginal_terms(
     log_diagonal = num_outputs * jnp.log(jnp.diagonal(cholesky))
     constant = num_outputs * math.log(2 * math.pi) / 2
     if form == "data":
-        return -_row_squares(_solve(cholesky, y)) / 2 - log_diagonal - constant
-    mean = _solve(cholesky, _whitened_mean(cholesky, psi, y, noise_scale), transposed=True)
+        return -_row_squares(solve_triangular(cholesky, y)) / 2 - log_diagonal - constant
+    mean = solve_triangular(
+        cholesky, _whitened_mean(cholesky, psi, y, noise_scale), transposed=True
+    )
     residual = (y - _multiply(psi, mean)) / noise_scale
     of_data = -_row_squares(residual) / 2 - num_outputs * jnp.log(noise_scale) - constant
     return jnp.concatenate([of_data, -_row_squares(mean) / 2 - log_diagonal])
@@ -110,10 +116,10 @@ def to_read_out(phi: ReadOut, psi: Design, y: Targets, noise_scale: Scalar, form
     cholesky = _cholesky(psi, noise_scale, form)
     if form == "features":
         whitened = phi + _whitened_mean(cholesky, psi, y, noise_scale)
-        return _solve(cholesky, whitened, transposed=True)
+        return solve_triangular(cholesky, whitened, transposed=True)
     # K = Lc Lc^T enters through Lc + sigma I as well: lower triangular, no eigenvectors needed.
-    shrunk = _solve(_plus_diagonal(cholesky, noise_scale), _multiply(psi, phi))
-    inner = _solve(cholesky, _solve(cholesky, y) - shrunk, transposed=True)
+    shrunk = solve_triangular(_plus_diagonal(cholesky, noise_scale), _multiply(psi, phi))
+    inner = solve_triangular(cholesky, solve_triangular(cholesky, y) - shrunk, transposed=True)
     return phi + _multiply(psi.T, inner)
 
 
@@ -138,26 +144,51 @@ def from_read_out(
     cholesky = _cholesky(psi, noise_scale, form)
     if form == "features":
         return _multiply(cholesky.T, theta) - _whitened_mean(cholesky, psi, y, noise_scale)
-    mean = _multiply(psi.T, _solve(cholesky, _solve(cholesky, y), transposed=True))
+    mean = _multiply(
+        psi.T, solve_triangular(cholesky, solve_triangular(cholesky, y), transposed=True)
+    )
     away = theta - mean
     shifted = _plus_diagonal(cholesky, noise_scale)
-    grown = _solve(shifted, _multiply(psi, away), transposed=True)
+    grown = solve_triangular(shifted, _multiply(psi, away), transposed=True)
     return away + _multiply(psi.T, grown) / noise_scale
 
 
 def _cholesky(psi: Design, noise_scale: Scalar, form: Form) -> Float[Array, "m m"]:
     """Return Lc of the n x n matrix K, or L of the p x p matrix P."""
     if form == "data":
-        return jnp.linalg.cholesky(_plus_diagonal(_multiply(psi, psi.T), noise_scale**2))
-    scaled = psi / noise_scale
-    return jnp.linalg.cholesky(
-        _plus_diagonal(_multiply(scaled.T, scaled), jnp.ones_like(noise_scale))
-    )
+        gram = _plus_diagonal(_lower_gram(psi), noise_scale**2)
+    else:
+        gram = _plus_diagonal(_lower_gram((psi / noise_scale).T), jnp.ones_like(noise_scale))
+    # Reads the lower triangle alone.
+    return jax.lax.linalg.cholesky(gram, symmetrize_input=False)
+
+
+@jax.custom_jvp
+def _lower_gram(rows: Float[Array, "m q"]) -> Float[Array, "m m"]:
+    """Return rows rows^T in the lower triangle, and above it what comes along.
+
+    In blocks of rows, each against those up to its own: five eighths of the products.
+    """
+    m = rows.shape[0]
+    num_blocks = 4 if m >= _SMALLEST_TO_CUT else 1
+    ends = [m * (i + 1) // num_blocks for i in range(num_blocks)]
+    blocks = [
+        jnp.pad(_multiply(rows[start:end], rows[:end].T), ((0, 0), (0, m - end)))
+        for start, end in zip([0, *ends], ends, strict=False)
+    ]
+    return jnp.concatenate(blocks)
+
+
+@_lower_gram.defjvp
+def _lower_gram_jvp(primals, tangents):
+    # As one product, its transpose is one as well: (C + C^T) rows instead of C rows + C^T rows.
+    half = _multiply(*tangents, primals[0].T)
+    return _lower_gram(*primals), half + half.T
 
 
 def _whitened_mean(cholesky: Array, psi: Design, y: Targets, noise_scale: Scalar) -> ReadOut:
     """Return L^-1 Psi^T Y / sigma^2 = L^T mu."""
-    return _solve(cholesky, _multiply((psi / noise_scale).T, y / noise_scale))
+    return solve_triangular(cholesky, _multiply((psi / noise_scale).T, y / noise_scale))
 
 
 def _plus_diagonal(matrix: Float[Array, "m m"], value: Scalar) -> Float[Array, "m m"]:
@@ -166,11 +197,6 @@ def _plus_diagonal(matrix: Float[Array, "m m"], value: Scalar) -> Float[Array, "
 
 def _multiply(a: Float[Array, "a b"], b: Float[Array, "b c"]) -> Float[Array, "a c"]:
     return jnp.matmul(a, b, precision="highest")
-
-
-def _solve(lower: Array, columns: Array, *, transposed: bool = False) -> Array:
-    with jax.default_matmul_precision("highest"):  # blocked solves are matrix products
-        return solve_triangular(lower, columns, lower=True, trans="T" if transposed else "N")
 
 
 def _row_squares(rows: Float[Array, "rows k"]) -> Float[Array, " rows"]:
