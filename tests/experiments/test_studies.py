@@ -11,6 +11,7 @@ CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*/*.toml"))
 SHORT = {"challenges/xor", "thermalization/figure1"}
 # The papers print no number that these measure.
 BEYOND_THE_PAPERS = {
+    "challenges/evidence",
     "thermalization/activations",
     "thermalization/deep",
     "thermalization/figure2_left",

@@ -7,6 +7,7 @@ have them agree on all means and covariances; the others are shown to every diag
 """
 
 import functools
+import math
 import time
 
 import jax
@@ -83,17 +84,14 @@ def run_converged(settings: ConvergedSettings, context: Context) -> list[Row]:
     target = iris_posterior(HIDDEN, settings.prior_variance, data)
     stages = {run.setting: functools.partial(_run, run, settings, data) for run in settings.runs}
     stages["HMC ladder with moves"] = functools.partial(_ladder, settings, data)
-    for name in ("MALA, one chain frozen", "P-MALA, one replica frozen"):
-        stages[name] = functools.partial(_trapped, name.split(",")[0], settings, data)
+    rows, frozen = _frozen(settings, target, data, context)
+    for name in ("MALA, one chain frozen", "P-MALA, one replica frozen") if len(frozen) else ():
+        stages[name] = functools.partial(_trapped, name.split(",")[0], frozen, settings, data)
     found = {}
-    rows: list[Row] = []
     for index, (setting, compute) in enumerate(stages.items()):
         key = jax.random.fold_in(context.key, index)
         file = setting.replace(" ", "_").replace(",", "")
         result = context.stage(file, functools.partial(compute, key))
-        if "raw parameters" not in result:
-            print(f"\n{setting}: no prior draw was frozen; try more of them")
-            continue
         found[setting] = result
         rows += _own_rows(setting, result)
     rows += _agreement_rows(found, settings, context)
@@ -181,29 +179,35 @@ def _ladder(settings: ConvergedSettings, data, key) -> dict:
     )
 
 
-def _trapped(sampler: str, settings: ConvergedSettings, data, key) -> dict:
-    key_find, key_run = jax.random.split(key)
-    frozen, count = frozen_starts(key_find, settings.prior_variance, settings.trap, data)
-    if count == 0:
-        return {"frozen": np.array([0, settings.trap.num_tried])}
+def _frozen(settings: ConvergedSettings, target, data, context: Context) -> tuple:
+    """Return a row, and the flattened positions at which MALA from a prior draw is stuck."""
+
+    def compute():
+        key = jax.random.fold_in(context.key, 1000)
+        starts = frozen_starts(key, settings.prior_variance, settings.trap, data)
+        return {"starts": _flatten(jax.tree.map(lambda leaf: leaf[None], starts))[0]}
+
+    frozen = context.stage("frozen_starts", compute)["starts"]
+    tried = settings.trap.num_tried
+    share = len(frozen) / tried
+    error = math.sqrt(max(share * (1 - share), 1 / tried) / tried)
+    print(f"MALA from {tried} prior draws: {len(frozen)} are stuck")
+    return [Row("share_of_prior_draws_frozen", "MALA", share, error)], frozen
+
+
+def _trapped(sampler: str, frozen, settings: ConvergedSettings, data, key) -> dict:
+    target = iris_posterior(HIDDEN, settings.prior_variance, data)
     run = run_trapped(
-        key_run,
+        key,
         sampler,
-        frozen,
+        jax.tree.map(lambda leaf: leaf[0], _unflatten(target, frozen[None])),
         settings.prior_variance,
         settings.trap,
         data,
         settings.num_chains,
     )
-    target = iris_posterior(HIDDEN, settings.prior_variance, data)
     every = max(1, run.acceptance.shape[1] // settings.most_draws)
-    return _finish(
-        target,
-        run.positions,
-        settings,
-        acceptance=run.acceptance[:, ::every],
-        frozen=np.array([count, settings.trap.num_tried]),
-    )
+    return _finish(target, run.positions, settings, acceptance=run.acceptance[:, ::every])
 
 
 def _own_rows(setting: str, result: dict) -> list[Row]:
@@ -230,11 +234,6 @@ def _own_rows(setting: str, result: dict) -> list[Row]:
     if "evidence" in result:
         value, error = map(float, result["evidence"])
         rows.append(Row("log_evidence", setting, value, error))
-    if "frozen" in result:
-        count, tried = map(int, result["frozen"])
-        share = count / tried
-        error = float(np.sqrt(max(share * (1 - share), 1 / tried) / tried))
-        rows.append(Row("share_of_prior_draws_frozen", setting, share, error))
     print(line)
     return rows
 
@@ -289,6 +288,12 @@ def _verdict_rows(found: dict, target, context: Context) -> list[Row]:
     context.save_table("diagnostics", ["", *found], table)
     print("\nWhich diagnostic warns (R-hat, effective sample sizes, p-values): diagnostics.md")
     return rows
+
+
+def _flatten(positions) -> np.ndarray:
+    """Return draws (chain, draw, ...) as (chain, draw, dim)."""
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(positions)]
+    return np.concatenate([leaf.reshape(*leaf.shape[:2], -1) for leaf in leaves], axis=-1)
 
 
 def _unflatten(target, raw: np.ndarray):

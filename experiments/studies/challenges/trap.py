@@ -42,29 +42,27 @@ class Trapped(NamedTuple):
     acceptance: np.ndarray
 
 
-def frozen_starts(key: Array, prior_variance: float, trap: Trap, data: PyTree) -> tuple:
-    """Return prior draws at which MALA does not move, and how many there were."""
+def frozen_starts(key: Array, prior_variance: float, trap: Trap, data: PyTree) -> PyTree:
+    """Return where MALA from prior draws ended, of those chains that do not move any more.
+
+    `num_steps` to get there, and as many in which it would have moved.
+    """
     target = posterior(prior_variance, data)
     key_start, key_run = jax.random.split(key)
-    starts = target.sample_prior(key_start, (trap.num_tried,))
     draws = sample(
         key_run,
         kernel_of("MALA", prior_variance, 1, 1),
-        starts,
-        1,
+        target.sample_prior(key_start, (trap.num_tried,)),
+        2,
         parameters={"step_size": PAPER_STEP_SIZE},
         data=data,
         thinning=trap.num_steps,
         progress=False,
     )
-    same = [
-        np.all(np.asarray(end)[:, 0] == np.asarray(start), axis=tuple(range(1, start.ndim)))
-        for start, end in zip(
-            jax.tree.leaves(starts), jax.tree.leaves(draws.positions), strict=True
-        )
-    ]
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(draws.positions)]
+    same = [(leaf[:, 0] == leaf[:, 1]).reshape(len(leaf), -1).all(axis=1) for leaf in leaves]
     is_frozen = np.logical_and.reduce(same)
-    return jax.tree.map(lambda leaf: leaf[is_frozen], starts), int(is_frozen.sum())
+    return jax.tree.map(lambda leaf: leaf[is_frozen, -1], draws.positions)
 
 
 def run_trapped(

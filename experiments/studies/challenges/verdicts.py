@@ -33,11 +33,12 @@ def verdicts_of(
     def judge(name: str, value: float, warns: bool) -> None:
         verdicts[name] = (float(value), bool(warns) or bool(np.isnan(value)))
 
-    for name, rhat in (
-        ("split R-hat, raw", diagnostics.split_rhat),
-        ("folded-split R-hat, raw", diagnostics.folded_split_rhat),
+    for name, rhat, values in (
+        ("split R-hat, raw", diagnostics.split_rhat, raw),
+        ("folded-split R-hat, raw", diagnostics.folded_split_rhat, raw),
+        ("split R-hat, log density", diagnostics.split_rhat, log_density),
     ):
-        value = np.max(np.asarray(rhat(raw)))
+        value = np.max(np.asarray(rhat(values)))
         judge(name, value, value > PAPER_THRESHOLD)
     value = np.max(np.asarray(diagnostics.rank_rhat(raw)))
     judge("rank R-hat, raw", value, value > RHAT_THRESHOLD)
