@@ -204,7 +204,11 @@ def _sandwich(w: Float[Array, "d units"], h: Moments) -> Float[Array, "n units u
     if h.covariance is not None:
         return _dot(jnp.swapaxes(_dot(h.covariance, w), 1, 2), w)
     assert h.variance is not None
-    # The narrow side first: for two outputs this is n x 2 x d, never n x d x d.
+    units = w.shape[1]
+    if units <= 8:
+        # A single product of all data, with the few products of weights there are.
+        products = (w[:, :, None] * w[:, None, :]).reshape(-1, units * units)
+        return _dot(h.variance, products).reshape(-1, units, units)
     return _dot(w.T[None] * h.variance[:, None, :], w)
 
 

@@ -137,6 +137,12 @@ def test_equation_3_written_out(x64):
         second = covariance + mean[:, :, None] * mean[:, None]
     np.testing.assert_allclose(found.mean, mean, rtol=1e-10)
     np.testing.assert_allclose(found.covariance, covariance, rtol=1e-7, atol=1e-9)
+    single = jax.tree.map(lambda leaf: leaf.astype(np.float32), q)
+    run = jax.jit(lambda q, x: propagate(network, q, x, num_nodes=48), compiler_options=QUICK)
+    found = run(single, X.astype(np.float32))
+    assert found.covariance.dtype == np.float32
+    np.testing.assert_allclose(found.mean, mean, rtol=1e-5)
+    np.testing.assert_allclose(found.covariance, covariance, rtol=1e-4, atol=1e-6)
 
 
 def step_covariance(mu1, mu2, rho):
