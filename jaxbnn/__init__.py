@@ -5,16 +5,32 @@ A kernel is a pair `init(position, rng_key=None) -> state`, `step(rng_key, state
 `diagnostics` and `plots` judge the draws.
 """
 
-from jaxbnn import diagnostics, kernels, networks, numerics, plots, sampling, targets, wide
-from jaxbnn.diagnostics import summary
+from jaxbnn import (
+    diagnostics,
+    dvi,
+    gibbs,
+    kernels,
+    networks,
+    numerics,
+    plots,
+    sampling,
+    targets,
+    thermalization,
+    wide,
+)
+from jaxbnn.diagnostics import covariance_agreement, summary
+from jaxbnn.dvi import deterministic_vi
+from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler
 from jaxbnn.kernels import (
     cycle,
     explain_symmetries,
+    jittered,
     mix,
     on_block,
     pcn,
     pcnl,
     power_posterior,
+    redraw_units,
     refresh,
     repeat,
     smmala,
@@ -74,6 +90,7 @@ __all__ = [
     "Dense",
     "Draws",
     "Flatten",
+    "IntermediateNoise",
     "Network",
     "Posterior",
     "Reducer",
@@ -85,14 +102,20 @@ __all__ = [
     "categorical",
     "complete",
     "covariance",
+    "covariance_agreement",
     "cross_entropy",
     "cycle",
+    "deterministic_vi",
     "diagnostics",
     "dual_averaging",
+    "dvi",
     "explain_symmetries",
     "gauss_newton_metric",
     "gaussian",
+    "gibbs",
+    "gibbs_sampler",
     "heteroscedastic_gaussian",
+    "jittered",
     "kernels",
     "learned_gaussian",
     "mix",
@@ -110,6 +133,7 @@ __all__ = [
     "posterior_hessian",
     "power_posterior",
     "predictive_mean",
+    "redraw_units",
     "refresh",
     "repeat",
     "sample",
@@ -119,6 +143,7 @@ __all__ = [
     "summary",
     "symmetry_moves",
     "targets",
+    "thermalization",
     "truncated_mala",
     "underdamped_langevin",
     "uniform_prior",

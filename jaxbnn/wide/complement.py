@@ -123,8 +123,8 @@ def carried_like(reduction: InputReduction, projections: WeightProjections | Non
     dtype, width = reduction.basis.dtype, reduction.width
     num_weights = 0 if projections is None else projections.root.shape[1]
     return Carried(
-        jax.ShapeDtypeStruct((reduction.also_basis.shape[1], width), dtype),
-        jax.ShapeDtypeStruct((num_weights,), dtype),
+        jax.ShapeDtypeStruct((reduction.also_basis.shape[1], width), dtype),  # type: ignore[arg-type]
+        jax.ShapeDtypeStruct((num_weights,), dtype),  # type: ignore[arg-type]
     )
 
 

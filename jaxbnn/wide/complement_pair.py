@@ -101,7 +101,7 @@ def leapfrog_pair(pair: Pair, step_size: ArrayLike) -> tuple[Pair, Float[Array, 
     momenta = jax.tree.leaves((pair.momentum_along, pair.momentum_rest))
     moved = [move(z, q) for z, q in zip(leaves, momenta, strict=True)]
     (along, rest), (momentum_along, momentum_rest) = (
-        structure.unflatten(parts) for parts in list(zip(*moved, strict=True))[:2]
+        jax.tree.unflatten(structure, parts) for parts in list(zip(*moved, strict=True))[:2]
     )
     gain = sum(gains for *_, gains in moved)
     return Pair(along, momentum_along, rest, momentum_rest), gain

@@ -182,8 +182,9 @@ def _lower_gram(rows: Float[Array, "m q"]) -> Float[Array, "m m"]:
 @_lower_gram.defjvp
 def _lower_gram_jvp(primals, tangents):
     # As one product, its transpose is one as well: (C + C^T) rows instead of C rows + C^T rows.
-    half = _multiply(*tangents, primals[0].T)
-    return _lower_gram(*primals), half + half.T
+    (rows,), (tangent,) = primals, tangents
+    half = _multiply(tangent, rows.T)
+    return _lower_gram(rows), half + half.T
 
 
 def _whitened_mean(cholesky: Array, psi: Design, y: Targets, noise_scale: Scalar) -> ReadOut:

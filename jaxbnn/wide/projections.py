@@ -188,10 +188,11 @@ def _first_layer(key, units, num, p, dtype) -> Float[Array, "u k p"]:
 def _other_layers(key, network, num, dtype) -> tuple:
     leaves, structure = jax.tree.flatten(parameter_shapes(network, dtype)[1:])
     keys = jax.random.split(key, len(leaves))
-    return structure.unflatten(
+    drawn = [
         jax.random.normal(k, (num, *leaf.shape), dtype)
         for k, leaf in zip(keys, leaves, strict=True)
-    )
+    ]
+    return jax.tree.unflatten(structure, drawn)
 
 
 def _project(directions: Array, value: Array) -> Float[Array, " k"]:
