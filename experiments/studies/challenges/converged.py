@@ -276,7 +276,8 @@ def _agreement_rows(found: dict, settings: ConvergedSettings, context: Context) 
 
 def _verdict_rows(found: dict, target, context: Context) -> list[Row]:
     """Ask every diagnostic about every run; one line a diagnostic, one column a run."""
-    rows, cells = [], {}
+    rows: list[Row] = []
+    cells: dict[str, list[str]] = {}
     for setting, result in found.items():
         positions = _unflatten(target, result["raw parameters"])
         verdicts = verdicts_of(result, positions, result.get("acceptance"), target.log_density)
