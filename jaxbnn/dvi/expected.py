@@ -18,6 +18,7 @@ Expectation = Literal["closed_form", "monte_carlo"]
 # Mean and variance of log_noise_scale under q, for learned_gaussian.
 Noise = tuple[Float[Array, ""], Float[Array, ""]]
 
+_LARGEST_EXPONENT = 30.0
 _LOG_2_PI = math.log(2 * math.pi)
 
 
@@ -61,7 +62,8 @@ def expected_log_likelihood(
     -----
     Source: Wu et al. (2019), equations (8) and (21), errata C4 and C7. For learned noise l = 2
     log_noise_scale is independent of the outputs, hence (8) with its mean and variance and
-    Sigma_ml = 0.
+    Sigma_ml = 0. The exponential in (8) goes on as a straight line from e^30, where nothing but
+    a start from afar ever is.
 
     Examples
     --------
@@ -175,15 +177,25 @@ def _learned_gaussian(outputs: Moments, y: Array, noise: Noise | None) -> Terms:
     mean, variance = _laid_out(outputs, y)
     log_variance, spread = 2 * noise[0], 4 * noise[1]
     squares = variance + jnp.square(y.astype(mean.dtype) - mean)
-    scaled = squares * jnp.exp(spread / 2 - log_variance)
+    scaled = squares * _precision(spread / 2 - log_variance)
     return -0.5 * _per_datum(scaled + _LOG_2_PI + log_variance)
 
 
 def _heteroscedastic(outputs: Moments, y: Array) -> Terms:
     m, log_variance, var_m, var_l, cross = pair_moments(outputs, y.ndim)
     squares = var_m + jnp.square(m - cross - y.astype(m.dtype))
-    scaled = squares * jnp.exp(var_l / 2 - log_variance)
+    scaled = squares * _precision(var_l / 2 - log_variance)
     return -0.5 * _per_datum(scaled + log_variance + _LOG_2_PI)
+
+
+def _precision(exponent: Array) -> Array:
+    """Return exp(exponent), going on as a straight line from exp(30).
+
+    No data have a noise scale of e^-15, but a wide q at the start does ask for the exponential of
+    hundreds: with a line there is an ELBO, and a slope that leads away.
+    """
+    below = jnp.minimum(exponent, _LARGEST_EXPONENT)
+    return jnp.exp(below) * (1 + (exponent - below))
 
 
 def _softplus(outputs: Moments, y: Array, num_nodes: int) -> Terms:

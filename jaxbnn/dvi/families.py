@@ -60,6 +60,8 @@ def initial_position(
     *,
     mean_variance: ArrayLike = 1.0,
     variance: ArrayLike = 1.0,
+    bias_mean_variance: ArrayLike | None = None,
+    bias_variance: ArrayLike | None = None,
     correlated: bool = False,
     log_noise_scale: ArrayLike | None = None,
     shape: tuple[int, ...] = (),
@@ -67,8 +69,7 @@ def initial_position(
 ) -> PyTree:
     """Draw a place to start: means N(0, mean_variance / fan_in), variances variance / fan_in.
 
-    Biases are treated like the weights of their layer; fan_in counts the inputs of the layer, and
-    is 1 in the ntk parametrisation.
+    fan_in counts the inputs of the layer, for its biases too, and is 1 in the ntk parametrisation.
 
     Parameters
     ----------
@@ -78,6 +79,8 @@ def initial_position(
         The network.
     mean_variance, variance
         Numbers; the authors' toy example has 5 for both.
+    bias_mean_variance, bias_variance
+        The same for biases; by default as for weights. A mean variance may be 0.
     correlated
         Whether to return a `LayerwiseNormal` (of no correlation to begin with) and not a
         `FactorisedNormal`. Its size is the square of a layer's.
@@ -106,21 +109,29 @@ def initial_position(
     """
     check_positive("mean_variance", mean_variance)
     check_positive("variance", variance)
+    if bias_variance is not None:
+        check_positive("bias_variance", bias_variance)
     shapes = parameter_shapes(network, dtype)
     leaves, structure = jax.tree.flatten(shapes)
     keys = jax.tree.unflatten(structure, list(jax.random.split(rng_key, len(leaves))))
     scales = per_fan_in(network, 1.0, dtype)
 
-    def draw(key, leaf, inverse_fan_in):
-        noise = jax.random.normal(key, (*shape, *leaf.shape), leaf.dtype)
-        return noise * jnp.sqrt(jnp.asarray(mean_variance, leaf.dtype) * inverse_fan_in)
+    def of(path, value, bias_value, dtype):
+        of_bias = path[-1].key == "b" and bias_value is not None
+        return jnp.asarray(bias_value if of_bias else value, dtype)
 
-    def spread(leaf, inverse_fan_in):
-        log_scale = 0.5 * jnp.log(jnp.asarray(variance, leaf.dtype) * inverse_fan_in)
+    def draw(path, key, leaf, inverse_fan_in):
+        noise = jax.random.normal(key, (*shape, *leaf.shape), leaf.dtype)
+        number = of(path, mean_variance, bias_mean_variance, leaf.dtype)
+        return noise * jnp.sqrt(number * inverse_fan_in)
+
+    def spread(path, leaf, inverse_fan_in):
+        number = of(path, variance, bias_variance, leaf.dtype)
+        log_scale = 0.5 * jnp.log(number * inverse_fan_in)
         return jnp.broadcast_to(log_scale, (*shape, *leaf.shape))
 
-    mean = jax.tree.map(draw, keys, shapes, scales)
-    log_scale = jax.tree.map(spread, shapes, scales)
+    mean = jax.tree_util.tree_map_with_path(draw, keys, shapes, scales)
+    log_scale = jax.tree_util.tree_map_with_path(spread, shapes, scales)
     q: Family = FactorisedNormal(mean, log_scale)
     if correlated:
         q = LayerwiseNormal(mean, _map_dense(_diagonal_factor, log_scale))

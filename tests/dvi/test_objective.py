@@ -108,6 +108,16 @@ def test_known_and_learned_noise(x64):
     np.testing.assert_allclose(found, expected, rtol=1e-8)
 
 
+def test_a_wide_start_has_a_finite_elbo_and_a_way_out():
+    def term(spread):
+        wide = Moments(jnp.array([[0.0, -3.0]]), jnp.stack([jnp.ones(1), spread], axis=1))
+        return expected_log_likelihood(heteroscedastic_gaussian(), wide, jnp.zeros(1))[0]
+
+    value, slope = jax.value_and_grad(lambda s: term(s[None]))(jnp.float32(400.0))
+    assert np.isfinite(value)
+    assert -1e20 < float(slope) < -1e6
+
+
 def test_labels(x64):
     labels = jnp.array([1, 0])
     one = Moments(jnp.asarray(MEAN[:, :1]), jnp.asarray(COVARIANCE[:, 0, :1]))
