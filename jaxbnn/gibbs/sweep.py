@@ -29,6 +29,7 @@ class Sweep:
     """The conditionals of one model on given data, by number of the stage."""
 
     def __init__(self, model: IntermediateNoise, x: Array, y: Any, bias: str):
+        # A kernel made outside of its loop has the data turned over once, not once a sweep.
         self.model, self.x, self.bias = model, x, bias
         self.stages: tuple[Stage, ...] = model.stages
         self.dtype = x.dtype

@@ -1,0 +1,121 @@
+"""Milliseconds of a Gibbs sweep, against the summed cost of the parts that it cannot do without.
+
+Three models: a synthetic regression (n = 2,084, 50-10-1), the MLP and the CNN on MNIST. The
+sweep, and each part alone, run in a compiled loop; all are measured in turn, and medians
+count. Time is the processor time of all threads. For one core, start the command as
+
+    OMP_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false taskset -c 0 python -m ...
+"""
+
+import os
+import platform
+import resource
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from experiments.benchmarks.gibbs.models import MODELS, Case
+from experiments.benchmarks.gibbs.parts import parts_of
+from experiments.benchmarks.gibbs.scaling import draw_scaling
+from experiments.benchmarks.gibbs.timing import Loop, compile_loop, milliseconds
+from experiments.results import Row
+from jaxbnn.gibbs import gibbs_sampler
+
+
+def run(
+    out_dir: Path,
+    *,
+    models: Sequence[str] = tuple(MODELS),
+    num_rounds: int = 5,
+    scaling: bool = True,
+) -> list[Row]:
+    """Measure; rows are milliseconds of the sweep and its parts, their ratio, and megabytes.
+
+    Parameters
+    ----------
+    out_dir
+        Where the command writes the table, and this the picture of cost against size.
+    models
+        Which of "synthetic", "mnist_mlp", "mnist_cnn".
+    num_rounds
+        How often all loops of a model are timed in turn.
+    scaling
+        Whether to measure and draw cost against n, d, K and depth.
+    """
+    print(_machine())
+    rows: list[Row] = []
+    for name in models:
+        rows += _measure(MODELS[name](), num_rounds)
+    if scaling:
+        rows += draw_scaling(out_dir / "scaling.png", num_rounds)
+    return rows
+
+
+def _measure(case: Case, num_rounds: int) -> list[Row]:
+    loops = {"sweep": sweep_loop(case)}
+    loops |= {name: compile_loop(*part) for name, part in parts_of(case).items()}
+    taken: dict[str, list[float]] = {name: [] for name in loops}
+    for _ in range(num_rounds):
+        for name, loop in loops.items():
+            taken[name].append(milliseconds(loop))
+    medians = {name: statistics.median(times) for name, times in taken.items()}
+    sweep = medians.pop("sweep")
+    total = sum(medians.values())
+    ratios = [
+        taken["sweep"][i] / sum(taken[name][i] for name in medians) for i in range(num_rounds)
+    ]
+    print(f"\n{case.setting}: {sweep:.2f} ms a sweep, {sweep / total:.2f} times its parts")
+    for name, value in medians.items():
+        print(f"    {value:8.2f} ms  {name}")
+    program = loops["sweep"].megabytes
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    peak_megabytes = peak / (2**20 if sys.platform == "darwin" else 2**10)
+    print(f"    {program:8.0f} MB  program: arguments, results and temporaries")
+    print(f"    {peak_megabytes:8.0f} MB  process at most so far, JAX and compiler included")
+    found = [
+        Row("milliseconds_a_sweep", case.setting, sweep),
+        Row("milliseconds_of_parts", case.setting, total),
+        Row("ratio", case.setting, statistics.median(ratios)),
+        Row("program_megabytes", case.setting, program),
+        Row("peak_megabytes", case.setting, peak_megabytes),
+    ]
+    found += [
+        Row("milliseconds", f"{case.setting}: {name}", value) for name, value in medians.items()
+    ]
+    return found
+
+
+def sweep_loop(case: Case) -> Loop:
+    """Compile sweeps of a case from its zero start."""
+
+    def start(x, y):
+        return gibbs_sampler(case.model, x, y).init(case.model.zero_position(x, y))
+
+    def loop(num_steps: Any, state: Any, x: Any, y: Any) -> Any:
+        kernel = gibbs_sampler(case.model, x, y)
+
+        def step(i, state):
+            return kernel.step(jax.random.fold_in(jax.random.key(0), i), state)[0]
+
+        return jax.lax.fori_loop(0, num_steps, step, state)
+
+    state = jax.jit(start)(case.x, case.y)
+    return Loop.of(loop, case.num_steps, (state, case.x, case.y))
+
+
+def _machine() -> str:
+    model = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        model = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return (
+        f"{model}, {jax.devices()[0].device_kind}, {usable} of {os.cpu_count()} cores usable, "
+        f"XLA_FLAGS={os.environ.get('XLA_FLAGS', '')!r}, float32, jax {jax.__version__}"
+    )
