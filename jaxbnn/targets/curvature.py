@@ -25,6 +25,7 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxbnn.networks import Activation, Dense, Network
 from jaxbnn.networks.activations import activation_function
+from jaxbnn.targets.padding import pad_rows
 from jaxbnn.targets.posterior import Posterior
 from jaxbnn.targets.prior_trees import is_distribution
 
@@ -134,7 +135,8 @@ def _of_network(posterior: Posterior, params: PyTree, *, exact: bool) -> Matrix:
     """Return the Hessian of minus the log likelihood; if not `exact`, its Gauss-Newton part."""
     network = posterior.network
     assert isinstance(network, Network)
-    signal = posterior.x.T
+    x, y, is_datum = pad_rows(posterior.x, posterior.y)
+    signal = x.T
     layers: list[_Layer] = []
     slopes: list[tuple[Array, Array]] = []
     moves: tuple[Array, ...] = ()
@@ -156,7 +158,10 @@ def _of_network(posterior: Posterior, params: PyTree, *, exact: bool) -> Matrix:
             moves = tuple(slope[:, None] * move for move in moves)
 
     # Backward: derivatives of the loss by the signal (first, second), and by it and e_m (mixed).
-    first, second = _loss_derivatives(posterior, signal)
+    def loss(outputs: Float[Array, "k n"]) -> Array:
+        return _loss(posterior, outputs.T, y, is_datum)
+
+    first, second = _loss_derivatives(loss, signal)
     mixed: list[Array] = []
     later: list[tuple[_Layer, Array]] = []
     columns: list[list[Array]] = []
@@ -256,13 +261,10 @@ def _two_derivatives(function: Callable, z: Array) -> tuple[Array, Array, Array]
 
 
 def _loss_derivatives(
-    posterior: Posterior, outputs: Float[Array, "k n"], shape: tuple[int, ...] | None = None
+    loss: Callable[[Array], Array], outputs: Float[Array, "k n"]
 ) -> tuple[Float[Array, "k n"], Float[Array, "k k n"]]:
     """Return each datum's loss's first two derivatives by its own outputs."""
-
-    def gradient(outputs: Array) -> Array:
-        return jax.grad(lambda outputs: _loss(posterior, outputs, shape))(outputs)
-
+    gradient = jax.grad(loss)
     k, n = outputs.shape
     # One direction a row serves all data at once: they do not mix.
     rows = jnp.broadcast_to(jnp.eye(k, dtype=outputs.dtype)[:, :, None], (k, k, n))
@@ -270,11 +272,10 @@ def _loss_derivatives(
     return gradient(outputs), second
 
 
-def _loss(posterior: Posterior, outputs: Array, shape: tuple[int, ...] | None) -> Array:
-    """Return minus the log likelihood from outputs (k, n)."""
-    rows = outputs.T if shape is None else outputs.T.reshape(shape)
-    terms = posterior.likelihood.log_prob(rows, posterior.y, posterior.likelihood.parameter)
-    total = -jnp.sum(terms)
+def _loss(posterior: Posterior, rows: Array, y: Array, is_datum: Array | None = None) -> Array:
+    """Return minus the log likelihood from outputs, one row a datum."""
+    terms = posterior.likelihood.log_prob(rows, y, posterior.likelihood.parameter)
+    total = -jnp.sum(terms if is_datum is None else jnp.where(is_datum, terms, 0))
     power = posterior.likelihood_power
     return total if power is None else jnp.asarray(power, total.dtype) * total
 
@@ -287,8 +288,11 @@ def _of_function(posterior: Posterior, params: PyTree) -> Matrix:
     def outputs_of(vector: Array) -> Float[Array, "k n"]:
         return posterior.outputs(unravel(vector), posterior.x).reshape(shape[0], -1).T
 
+    def loss(outputs: Float[Array, "k n"]) -> Array:
+        return _loss(posterior, outputs.T.reshape(shape), posterior.y)
+
     jacobian = jax.jacfwd(outputs_of)(vector)
-    _, second = _loss_derivatives(posterior, outputs_of(vector), shape)
+    _, second = _loss_derivatives(loss, outputs_of(vector))
     weighted = jnp.sum(second[..., None] * jacobian[None], axis=1)
     return jnp.einsum("knd,kne->de", jacobian, weighted, precision=lax.Precision.HIGHEST)
 

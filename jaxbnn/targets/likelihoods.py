@@ -243,9 +243,9 @@ def _bernoulli_check(outputs: tuple[int, ...], y: ArrayLike, parameter: None) ->
 
 
 def _categorical_log_prob(outputs: Outputs, y: Targets, parameter: None) -> Terms:
-    # Classes first and the long data axis last, where XLA vectorises on a CPU (value and gradient of
-    # an MLP (4, 3, 3) on 150 rows take less than half as long). A mask, not a gather, whose gradient
-    # would scatter; the shift keeps exp finite.
+    # Classes first and the long data axis last, where XLA vectorises on a CPU: value and gradient
+    # of an MLP (4, 3, 3) on 150 rows take less than half as long. A mask, not a gather, whose
+    # gradient would scatter; the shift keeps exp finite.
     logits = outputs.T
     logits = logits - jax.lax.stop_gradient(jnp.max(logits, axis=0, keepdims=True))
     classes = jnp.arange(logits.shape[0], dtype=jnp.int32)

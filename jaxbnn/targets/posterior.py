@@ -13,6 +13,7 @@ from numpyro.distributions import Distribution
 from jaxbnn.networks import Network, apply, parameter_shapes
 from jaxbnn.numerics import check_finite, is_concrete, sum_of_differences
 from jaxbnn.targets.likelihoods import Likelihood
+from jaxbnn.targets.padding import pad_rows
 from jaxbnn.targets.prior_density import prior_log_prob, prior_log_ratio
 from jaxbnn.targets.prior_trees import expand_prior, prior_shapes, sample_prior
 
@@ -101,9 +102,7 @@ class Posterior:
 
         In float32 and with more than a few thousand data, use `log_density_from`.
         """
-        return _powered(self.likelihood_power, jnp.sum(self._terms(params))) + self.log_prior(
-            params
-        )
+        return _powered(self.likelihood_power, self._total(params)) + self.log_prior(params)
 
     def log_density_from(self, reference: PyTree) -> Callable[[PyTree], Scalar]:
         """Return the function params -> log_density(params) - log_density(reference).
@@ -230,8 +229,19 @@ class Posterior:
         return params["network"], jnp.exp(params["log_noise_scale"])
 
     def _terms(self, params: PyTree) -> Float[Array, " n"]:
+        return self._terms_at(params, self.x, self.y)
+
+    def _terms_at(self, params: PyTree, x: Array, y: Array) -> Float[Array, " n"]:
         _, noise = self._split(params)
-        return self.likelihood.log_prob(self.outputs(params, self.x), self.y, noise)
+        return self.likelihood.log_prob(self.outputs(params, x), y, noise)
+
+    def _total(self, params: PyTree) -> Scalar:
+        """Sum the log-likelihood terms."""
+        if not isinstance(self.network, Network):  # its rows might not be independent
+            return jnp.sum(self._terms(params))
+        x, y, is_datum = pad_rows(self.x, self.y)
+        terms = self._terms_at(params, x, y)
+        return jnp.sum(terms if is_datum is None else jnp.where(is_datum, terms, 0))
 
 
 def _set(posterior: Posterior, *fields: Any) -> Posterior:

@@ -139,12 +139,31 @@ def test_a_swap_between_equal_temperatures_is_always_accepted():
 
 def test_partners_are_drawn_as_the_paper_says():
     beta, m = 0.5, 4
+    inverted = np.zeros((m + 1, m + 1))
     found = np.exp(jax.nn.log_softmax(swaps.partner_logits(m + 1, beta, jnp.dtype(jnp.float32))))
     for i in range(m + 1):
         gamma = np.exp(-beta) * (2 - np.exp(-beta * i) - np.exp(-beta * (m - i)))
         gamma /= 1 - np.exp(-beta)  # equation (4.4)
         paper = [np.exp(-beta * abs(j - i)) / gamma if j != i else 0.0 for j in range(m + 1)]
         np.testing.assert_allclose(found[i], paper, rtol=1e-5)
+        inverted[i] = paper
+    uniforms = (jnp.arange(5000, dtype=jnp.float32) + 0.5) / 5000
+    partners = jax.vmap(swaps._partners, (0, None))(jnp.tile(uniforms[:, None], m + 1), beta)
+    shares = [np.bincount(column, minlength=m + 1) / 5000 for column in np.asarray(partners).T]
+    np.testing.assert_allclose(shares, inverted, atol=3e-4)
+    # Next to 1, rounding must not lead past the last partner, nor to the rung itself.
+    last = swaps._partners(jnp.full(m + 1, np.nextafter(np.float32(1), 0)), beta)
+    np.testing.assert_array_equal(last, [m, m, m, m, m - 1])
+
+
+def test_a_cold_replica_without_likelihood_is_handed_on():
+    """Where its terms are -inf, a hotter rung takes it: the others' differences stay numbers."""
+    terms = jnp.array([[-1.0, -2.0], [-3.0, -0.5], [-1.0, -jnp.inf]])
+    ladder = jnp.asarray(LADDER, jnp.float32)
+    swap = jax.jit(jax.vmap(lambda key: swaps.categorical_swaps(key, ladder, terms, 2.0)))
+    found = swap(jax.random.split(jax.random.key(0), 50))
+    assert np.all(np.asarray(found.order)[:, -1] != 2)
+    assert np.all(np.isfinite(found.acceptance))
 
 
 def test_round_trips_are_counted(rng):

@@ -23,7 +23,7 @@ from tests.kit.sizes import QUICK
 
 pytestmark = pytest.mark.usefixtures("x64")
 
-N = 7
+N = 37  # filled up to 48 rows inside
 
 
 def quick(function):
