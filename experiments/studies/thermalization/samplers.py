@@ -33,11 +33,12 @@ SECTION = "000 Section V.2"
 
 
 class Series(NamedTuple):
-    """Recorded test errors of one run at one Delta from one start, (dataset, record)."""
+    """Test errors (dataset, record) and acceptance (dataset,) at one Delta from one start."""
 
     steps: np.ndarray
     mse: np.ndarray
     seconds_per_step: float
+    acceptance: np.ndarray
 
 
 def run_samplers(settings: SamplersSettings, context: Context) -> list[Row]:
@@ -90,7 +91,7 @@ def _data(settings: SamplersSettings, context: Context):
 def _run(run: Run, settings: SamplersSettings, context: Context, data, key) -> dict:
     """Run all points from both starts; those of equal length and leapfrog steps are one program."""
     jobs = [("uninformed", point) for point in kept_points(run, run.table, settings)]
-    informed_table = run.informed_table or run.table
+    informed_table = (run.uses_informed_table and run.informed_table) or run.table
     jobs += [("informed", point) for point in kept_points(run, informed_table, settings)]
     groups: dict[tuple, list] = {}
     for start, point in jobs:
@@ -101,9 +102,10 @@ def _run(run: Run, settings: SamplersSettings, context: Context, data, key) -> d
         group_key = jax.random.fold_in(key, index)
         compute = functools.partial(_sample, run, group, settings, context, data, group_key)
         arrays = context.stage(name, compute)
-        for (start, point), mse in zip(group, arrays["mse"], strict=True):
-            seconds = float(arrays["seconds_per_step"])
-            found[start, point.delta] = Series(arrays["steps"], mse, seconds)
+        seconds = float(arrays["seconds_per_step"])
+        pairs = zip(group, arrays["mse"], arrays["acceptance"], strict=True)
+        for (start, point), mse, acceptance in pairs:
+            found[start, point.delta] = Series(arrays["steps"], mse, seconds, acceptance)
     return found
 
 
@@ -159,12 +161,11 @@ def _sample(run: Run, group: list, settings: SamplersSettings, context: Context,
     # A run that was interrupted is filled up: it counts as one that has not merged.
     mse = np.full((len(group) * num_datasets, len(steps)), np.nan)
     mse[:, : draws.positions.shape[1]] = draws.positions
-    rate = np.asarray(draws.acceptance_rate, float).reshape(len(group), -1).mean(axis=1)
-    print(f"{run.label}: mean acceptance {np.array2string(rate, precision=3)}", flush=True)
     return {
         "steps": steps,
         "mse": mse.reshape(len(group), num_datasets, -1),
         "seconds_per_step": np.asarray(seconds / chain_steps),
+        "acceptance": np.asarray(draws.acceptance_rate, float).reshape(len(group), -1),
     }
 
 
@@ -192,6 +193,8 @@ def _judge(informed: Series, uninformed: Series, rate: float) -> dict:
         "seconds": mean_and_error(times * uninformed.seconds_per_step),
         "num_steps": int(uninformed.steps[-1]),
         "num_datasets": len(merged),
+        "acceptance": mean_and_error(uninformed.acceptance),
+        "informed_acceptance": mean_and_error(informed.acceptance),
     }
 
 
@@ -217,6 +220,8 @@ def _rows(run: Run, point: Point, numbers: dict, num_datasets: int) -> list[Row]
             "time_to_merge_seconds", setting, seconds, seconds_error, SECTION if in_paper else None
         ),
         Row("num_steps", setting, float(numbers["num_steps"])),
+        Row("acceptance", f"{setting}, uninformed start", *numbers["acceptance"]),
+        Row("acceptance", f"{setting}, informed start", *numbers["informed_acceptance"]),
     ]
 
 
@@ -258,5 +263,6 @@ def _print(points: list[dict]) -> None:
         print(
             f"{p['label']:<22} Delta {in_scientific(p['delta']):<8} "
             f"{p['merged']}/{p['num_datasets']} ({low:.2f} to {high:.2f}) "
-            f"in {p['num_steps']:,} steps, MSE {p['level']:.3g}"
+            f"in {p['num_steps']:,} steps, MSE {p['level']:.3g}, "
+            f"acceptance {p['acceptance'][0]:.2g}, informed {p['informed_acceptance'][0]:.2g}"
         )

@@ -18,12 +18,13 @@ class Point(Settings):
 
 
 class Run(Settings):
-    """One sampler on one posterior; `informed_table`, where given, is for the informed start."""
+    """One sampler on one posterior; `informed_table`, if used, is for the informed start."""
 
     sampler: Literal["Gibbs", "HMC", "MALA", "NUTS"]
     posterior: Literal["intermediate", "classical"]
     table: tuple[Point, ...] = Field(min_length=1)
     informed_table: tuple[Point, ...] = ()
+    uses_informed_table: bool = True
 
     @property
     def label(self) -> str:
