@@ -128,9 +128,9 @@ def _choose(uniform: Array, probability: Array) -> tuple[Bool[Array, "..."], Arr
 
 
 def _inside(uniform: Array) -> Array:
-    """Keep a rounded uniform off both ends."""
+    """Keep a rounded uniform off both ends, by no less than the uniforms' own steps."""
     info = jnp.finfo(uniform.dtype)
-    return jnp.clip(uniform, float(info.tiny), float(1 - info.epsneg))
+    return jnp.clip(uniform, 2.0 ** -(info.bits + 1), float(1 - info.epsneg))
 
 
 def _from_many(uniform, pieces, mean, post, pre_variance, post_variance) -> Array:

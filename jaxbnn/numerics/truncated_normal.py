@@ -167,7 +167,7 @@ def truncated_normal_from_mode(
         excess = excess_hazard(distance)
         below = normal_density(edge) / (distance + excess)
         upper, lower = u * (1 - below), below + (1 - u) * (1 - below)
-        k = -jnp.log(jnp.where(near, u, 2 * jnp.minimum(upper, lower)))
+        left, lost = jnp.where(near, u, 2 * jnp.minimum(upper, lower)), 0
     else:
         _, width = as_floats(uniform, width)
         near, excess, fraction, below, above = interval_pieces(edge, width)
@@ -178,7 +178,9 @@ def truncated_normal_from_mode(
         few = gone < 0.5
         left = jnp.where(few, 1 - gone, 1 - fraction + u * fraction)
         left = jnp.where(near, left, 2 * jnp.minimum(upper, lower))
-        k = -jnp.log(left) - jnp.where(few, lost_digits(gone), 0)
+        lost = jnp.where(few, lost_digits(gone), 0)
+    # A uniform next to 0, times the mass, may be a number that processors flush to zero.
+    k = -jnp.log(jnp.maximum(left, float(jnp.finfo(left.dtype).tiny))) - lost
     # From the centre: |x| of a draw in the smaller of the two tails around it is a draw from
     # the half line at 0, where k = -log(2 tail probability). Rounding may say -1e-7.
     start = jnp.where(near, edge, 0)

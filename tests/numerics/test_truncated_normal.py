@@ -183,3 +183,14 @@ def test_uniform_open_is_uniform_and_never_an_end():
 def test_scale_must_be_positive(scale):
     with pytest.raises(ValueError, match="scale must be positive"):
         truncated_normal(jax.random.key(0), 0.0, 1.0, scale=scale)
+
+
+@pytest.mark.parametrize("edge", [-40.0, -0.98, 0.0, 3.0, 40.0])
+@pytest.mark.parametrize("width", [None, 0.5, 100.0])
+def test_the_smallest_uniforms_give_finite_draws(edge, width):
+    """Times the mass of the interval they are subnormal, and processors flush those to zero."""
+    uniform = jnp.asarray([1.2e-38, 2.0**-33], jnp.float32)
+    edges = jnp.full(2, edge, jnp.float32)
+    offset = jax.jit(lambda u, e: truncated_normal_from_mode(u, e, width))(uniform, edges)
+    assert jnp.all(jnp.isfinite(offset))
+    assert jnp.all(offset >= min(edge, 0.0))
