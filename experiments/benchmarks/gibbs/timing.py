@@ -32,7 +32,7 @@ class Loop(NamedTuple):
     def of(cls, function: Callable, num_steps: int, arguments: tuple) -> "Loop":
         """Compile function(num_steps, *arguments)."""
         program = jax.jit(function).lower(jnp.int32(1), *arguments).compile()
-        memory = program.memory_analysis()
+        memory: Any = program.memory_analysis()
         total = memory.argument_size_in_bytes + memory.output_size_in_bytes
         total += memory.temp_size_in_bytes - memory.alias_size_in_bytes
         loop = cls(program, num_steps, arguments, total / 2**20)
