@@ -167,7 +167,8 @@ def truncated_normal_from_mode(
         excess = excess_hazard(distance)
         below = normal_density(edge) / (distance + excess)
         upper, lower = u * (1 - below), below + (1 - u) * (1 - below)
-        left, lost = jnp.where(near, u, 2 * jnp.minimum(upper, lower)), 0
+        left = jnp.where(near, u, 2 * jnp.minimum(upper, lower))
+        lost: Array | float = 0.0
     else:
         _, width = as_floats(uniform, width)
         near, excess, fraction, below, above = interval_pieces(edge, width)
