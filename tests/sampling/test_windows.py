@@ -88,6 +88,7 @@ def test_draws_see_the_distance_between_the_modes():
     np.testing.assert_allclose(learnt[0], COVARIANCE + FAR**2, rtol=0.1)
 
 
+@pytest.mark.long  # the docstring's example is one too
 def test_a_diagonal_metric_from_gradients():
     learnt = adapted("gradients", True, is_diagonal=True).parameters["inverse_mass_matrix"]
     assert learnt.shape == (4, 2)
