@@ -36,9 +36,6 @@ Targets = Float[Array, "n k"]
 ReadOut = Float[Array, "p k"]
 Scalar = Float[Array, ""]
 
-# Gram matrices of fewer rows are computed whole.
-_SMALLEST_TO_CUT = 64
-
 
 def cheaper_form(num_data: int, num_features: int) -> Form:
     """Return "data" (n^2 p + n^3 / 3 operations) or "features" (n p^2 + p^3 / 3).
@@ -156,35 +153,26 @@ def from_read_out(
 def _cholesky(psi: Design, noise_scale: Scalar, form: Form) -> Float[Array, "m m"]:
     """Return Lc of the n x n matrix K, or L of the p x p matrix P."""
     if form == "data":
-        gram = _plus_diagonal(_lower_gram(psi), noise_scale**2)
+        gram = _plus_diagonal(_gram(psi), noise_scale**2)
     else:
-        gram = _plus_diagonal(_lower_gram((psi / noise_scale).T), jnp.ones_like(noise_scale))
-    # Reads the lower triangle alone.
+        gram = _plus_diagonal(_gram((psi / noise_scale).T), jnp.ones_like(noise_scale))
+    # Symmetric to the last bit: nothing to be averaged.
     return jax.lax.linalg.cholesky(gram, symmetrize_input=False)
 
 
 @jax.custom_jvp
-def _lower_gram(rows: Float[Array, "m q"]) -> Float[Array, "m m"]:
-    """Return rows rows^T in the lower triangle, and above it what comes along.
-
-    In blocks of rows, each against those up to its own: five eighths of the products.
-    """
-    m = rows.shape[0]
-    num_blocks = 4 if m >= _SMALLEST_TO_CUT else 1
-    ends = [m * (i + 1) // num_blocks for i in range(num_blocks)]
-    blocks = [
-        jnp.pad(_multiply(rows[start:end], rows[:end].T), ((0, 0), (0, m - end)))
-        for start, end in zip([0, *ends], ends, strict=False)
-    ]
-    return jnp.concatenate(blocks)
+def _gram(rows: Float[Array, "m q"]) -> Float[Array, "m m"]:
+    """Return rows rows^T."""
+    return _multiply(rows, rows.T)
 
 
-@_lower_gram.defjvp
-def _lower_gram_jvp(primals, tangents):
-    # As one product, its transpose is one as well: (C + C^T) rows instead of C rows + C^T rows.
+@_gram.defjvp
+def _gram_jvp(primals, tangents):
+    # Written as one product, its transpose is one as well: (C + C^T) rows, where automatic
+    # differentiation has C rows + C^T rows, the largest product of a gradient twice.
     (rows,), (tangent,) = primals, tangents
     half = _multiply(tangent, rows.T)
-    return _lower_gram(rows), half + half.T
+    return _gram(rows), half + half.T
 
 
 def _whitened_mean(cholesky: Array, psi: Design, y: Targets, noise_scale: Scalar) -> ReadOut:
