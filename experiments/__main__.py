@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from experiments.errors import InputError
+from experiments.threads import settle_threads
 
 EXTRAS = ("pydantic", "matplotlib", "arviz", "tqdm")
 WORDS = ("list", "report", "benchmark")
@@ -82,7 +83,10 @@ def _check_extras() -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    # Imported late: these need the extras.
+    path = Path(options.what)
+    if options.what not in WORDS:
+        settle_threads(path)
+    # Imported late: these need the extras, and JAX.
     from experiments import commands
 
     if options.what == "list":
@@ -91,7 +95,6 @@ def _run(options: argparse.Namespace) -> int:
         return commands.report(Path(options.argument) if options.argument else options.out)
     if options.what == "benchmark":
         return commands.benchmark(options.argument, options.assignments, options.out)
-    path = Path(options.what)
     if path.suffix != ".toml" and not path.exists():
         raise InputError(
             f"There is no config file {path}, and the other commands are {', '.join(WORDS)}."

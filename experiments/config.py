@@ -1,10 +1,10 @@
 """Config files: read, merged with the scale and the command line, and validated.
 
-A config is data only. Its top-level keys `study`, `name`, `description`, `seed` and
-`experiment` say what is run; the tables [smoke], [desk] and [paper] override, each for its
-scale, the remaining keys, which are the experiment's settings: tables are merged, anything
-else, arrays too, is replaced. Whatever is wrong ends in one sentence that names the key and
-the file (InputError).
+A config is data only. Its top-level keys `study`, `name`, `description`, `seed`,
+`experiment` and `one_core_programs` (see threads.py) say what is run; the tables [smoke],
+[desk] and [paper] override, each for its scale, the remaining keys, which are the
+experiment's settings: tables are merged, anything else, arrays too, is replaced. Whatever is
+wrong ends in one sentence that names the key and the file (InputError).
 """
 
 import json
@@ -23,7 +23,8 @@ from experiments.errors import InputError, did_you_mean
 from experiments.study import Settings
 
 SCALES = ("smoke", "desk", "paper")
-HEAD = ("study", "name", "experiment", "description", "seed")
+HEAD = ("study", "name", "experiment", "description", "seed", "one_core_programs")
+KINDS = {"seed": (int, "an integer"), "one_core_programs": (bool, "true or false")}
 
 # A dotted key, split, and its value.
 Assignment = tuple[tuple[str, ...], Any]
@@ -40,6 +41,7 @@ class Config:
     experiment: str
     description: str
     seed: int
+    one_core_programs: bool
     settings: Mapping[str, Any]
     overrides: Mapping[str, Mapping[str, Any]]
 
@@ -60,16 +62,16 @@ def read_config(path: Path) -> Config:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not a TOML file: {error}.") from None
 
-    head = {"seed": 0, "experiment": content.get("name"), **content}
+    defaults = {"seed": 0, "one_core_programs": False}
+    head = {**defaults, "experiment": content.get("name"), **content}
     for key in HEAD:
         if key not in head or head[key] is None:
             others = [word for word in content if word not in (*HEAD, *SCALES)]
             near = get_close_matches(key, others, n=1)
             hint = f"; is {near[0]!r} meant to be it?" if near else "."
             raise InputError(f"In {path}, the key {key!r} is missing{hint}")
-        expected = int if key == "seed" else str
+        expected, kind = KINDS.get(key, (str, "a string"))
         if type(head[key]) is not expected:
-            kind = "an integer" if expected is int else "a string"
             raise InputError(f"In {path}, {key!r} must be {kind}, but is {head[key]!r}.")
     check_seed(head["seed"], f"In {path}, 'seed'")
     for key in ("study", "name"):

@@ -1,4 +1,5 @@
 import importlib
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,6 +10,7 @@ from experiments.commands import CONFIGS
 from experiments.config import parse_assignment, read_config, settings_for
 from experiments.errors import InputError
 from experiments.study import Settings, load_experiment, study_names
+from experiments.threads import FLAG, settle_threads
 
 
 class NormalPrior(Settings):
@@ -93,6 +95,7 @@ def test_head_has_defaults(tmp_path):
         (HEAD.replace('"challenges"', '"/tmp"'), ["'study'", "/tmp", "xor.toml"]),
         (HEAD + "seed = -1\n", ["'seed'", "-1", "xor.toml"]),
         (HEAD + "seed = true\n", ["'seed'", "an integer", "xor.toml"]),
+        (HEAD + "one_core_programs = 1\n", ["'one_core_programs'", "true or false", "xor.toml"]),
         (HEAD + "smoke = 3\n", ["'smoke'", "table", "xor.toml"]),
     ],
 )
@@ -100,6 +103,22 @@ def test_a_wrong_head_is_one_sentence_with_key_and_file(tmp_path, text, words):
     with pytest.raises(InputError) as caught:
         read_config(config_at(tmp_path, text))
     assert_sentence(caught, words)
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "expected"),
+    [
+        ("one_core_programs = true\n", "--other=1", "--other=1 --xla_cpu_multi_thread_eigen=false"),
+        ("one_core_programs = true\n", f"{FLAG}=true", f"{FLAG}=true"),
+        ("one_core_programs = false\n", "", ""),
+        ("one_core_programs = ", "", ""),
+    ],
+)
+def test_a_config_can_keep_its_programs_to_one_core(tmp_path, monkeypatch, text, flags, expected):
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    settle_threads(config_at(tmp_path, HEAD + text))
+    settle_threads(tmp_path / "nothing.toml")
+    assert os.environ["XLA_FLAGS"] == expected
 
 
 def test_a_missing_file_and_a_directory_are_one_sentence(tmp_path):
