@@ -1,9 +1,9 @@
 """How many cores one program of a run may use, settled before JAX is imported.
 
-XLA spreads a program's products over all cores unless told otherwise when it starts. Studies
-that run several chains' programs side by side, in threads, are faster with one core each: two
-programs that both want both cores took 1.7 times as long on a machine with two. A config says
-so by `one_core_programs = true`.
+XLA spreads a program's products over all cores unless told otherwise when it starts, and LAPACK
+its factorisations, with threads that wait busily. Studies that run several chains' programs side
+by side are faster with one core each: two programs that both want both cores took 1.7 times as
+long on a machine with two. A config says so by `one_core_programs = true`.
 """
 
 import os
@@ -11,18 +11,22 @@ import tomllib
 from pathlib import Path
 
 FLAG = "--xla_cpu_multi_thread_eigen"
+LAPACK = "OPENBLAS_NUM_THREADS"
 
 
 def settle_threads(config: Path) -> None:
     """Keep each program on one core where the config asks for it.
 
-    To be called before JAX is imported, which reads `XLA_FLAGS` once; the flag of a user who has
-    set it stays. A file that cannot be read is left for `read_config` to complain of.
+    To be called before JAX is imported, and LAPACK with it, which read the environment once; what a
+    user has set stays. A file that cannot be read is left for `read_config` to complain of.
     """
     try:
         content = tomllib.loads(config.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return
     flags = os.environ.get("XLA_FLAGS", "")
-    if content.get("one_core_programs") is True and FLAG not in flags:
-        os.environ["XLA_FLAGS"] = f"{flags} {FLAG}=false".strip()
+    if content.get("one_core_programs") is True:
+        if FLAG not in flags:
+            os.environ["XLA_FLAGS"] = f"{flags} {FLAG}=false".strip()
+        if "OMP_NUM_THREADS" not in os.environ:
+            os.environ.setdefault(LAPACK, "1")

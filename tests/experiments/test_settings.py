@@ -1,5 +1,4 @@
 import importlib
-import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,7 +9,7 @@ from experiments.commands import CONFIGS
 from experiments.config import parse_assignment, read_config, settings_for
 from experiments.errors import InputError
 from experiments.study import Settings, load_experiment, study_names
-from experiments.threads import FLAG, settle_threads
+from experiments.threads import FLAG, LAPACK, settle_threads
 
 
 class NormalPrior(Settings):
@@ -105,20 +104,26 @@ def test_a_wrong_head_is_one_sentence_with_key_and_file(tmp_path, text, words):
     assert_sentence(caught, words)
 
 
+ASKED, SINGLE = "one_core_programs = true\n", f"{FLAG}=false"
+
+
 @pytest.mark.parametrize(
-    ("text", "flags", "expected"),
+    ("text", "before", "after"),
     [
-        ("one_core_programs = true\n", "--other=1", "--other=1 --xla_cpu_multi_thread_eigen=false"),
-        ("one_core_programs = true\n", f"{FLAG}=true", f"{FLAG}=true"),
-        ("one_core_programs = false\n", "", ""),
-        ("one_core_programs = ", "", ""),
+        (ASKED, {}, {"XLA_FLAGS": SINGLE, LAPACK: "1"}),
+        (ASKED, {"XLA_FLAGS": "--a=1"}, {"XLA_FLAGS": f"--a=1 {SINGLE}", LAPACK: "1"}),
+        (ASKED, {"XLA_FLAGS": f"{FLAG}=true", LAPACK: "2"}, None),
+        (ASKED, {"XLA_FLAGS": SINGLE, "OMP_NUM_THREADS": "4"}, None),
+        (ASKED.replace("true", "false"), {}, None),
+        ("one_core_programs = ", {}, None),
     ],
 )
-def test_a_config_can_keep_its_programs_to_one_core(tmp_path, monkeypatch, text, flags, expected):
-    monkeypatch.setenv("XLA_FLAGS", flags)
+def test_a_config_can_keep_its_programs_to_one_core(tmp_path, monkeypatch, text, before, after):
+    environment = dict(before)
+    monkeypatch.setattr("os.environ", environment)
     settle_threads(config_at(tmp_path, HEAD + text))
     settle_threads(tmp_path / "nothing.toml")
-    assert os.environ["XLA_FLAGS"] == expected
+    assert environment == (before if after is None else after)
 
 
 def test_a_missing_file_and_a_directory_are_one_sentence(tmp_path):
