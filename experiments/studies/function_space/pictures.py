@@ -49,6 +49,11 @@ def acceptance_figure(
             )
         _width_axis(axis, widths)
         axis.set_title(_title(size, layers, len(depths)))
+        drawn = axis.get_legend()
+        if drawn is not None:
+            drawn.remove()
+    # One for all panels, where it hides no curve.
+    axes[0, -1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     return figure
 
 
