@@ -3,6 +3,9 @@
 import contextlib
 import os
 
+# Before NumPy: several processes run at once, and LAPACK's further threads would wait busily.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 from jaxtyping import install_import_hook
 
 # Before the first import of jaxbnn: annotations become checks (DESIGN: in the tests only).
