@@ -1,0 +1,250 @@
+"""DVI, dDVI and MCVI against long NUTS chains: one split, one model, one prior.
+
+The prior is what empirical Bayes fits with DVI; all methods then take it as it is. Weights have
+symmetric copies that chains may or may not visit, so that posteriors are compared by what they say
+at the test inputs: outputs m and l (mean, standard deviation, covariance) and targets.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import blackjax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jaxtyping import Float, PyTree
+from pydantic import Field
+
+from experiments.studies.deterministic_vi import pictures
+from experiments.studies.deterministic_vi.fits import Method, Recipe, train
+from experiments.studies.deterministic_vi.problem import Splits, whole_splits
+from experiments.study import Context, Row, Settings
+from jaxbnn import (
+    Posterior,
+    diagnostics,
+    dvi,
+    heteroscedastic_gaussian,
+    mlp,
+    networks,
+    num_parameters,
+    sample,
+    window_adaptation,
+)
+
+OUTPUTS = "ml"
+
+
+class AgainstSettings(Settings):
+    """The sets (first split), how the fits are trained, and the chains."""
+
+    datasets: tuple[Literal["yach", "bost"], ...]
+    methods: tuple[Method, ...] = ("DVI", "dDVI", "MCVI")
+    recipe: Recipe
+    num_chains: int = Field(4, ge=2)
+    num_warmup: int = Field(1000, ge=10)
+    num_draws: int = Field(1000, ge=10)
+    thinning: int = Field(1, ge=1)
+    max_doublings: int = Field(10, ge=1)
+    num_vi_draws: int = Field(2000, ge=10)
+
+
+def run_against(settings: AgainstSettings, context: Context) -> list[Row]:
+    """Fit, sample and compare; a stage a method and set."""
+    rows: list[Row] = []
+    pictured: dict[str, dict[str, np.ndarray]] = {}
+    for number, name in enumerate(settings.datasets):
+        splits = whole_splits(name, 1)
+        network = mlp((splits.x.shape[-1], *settings.recipe.hidden_widths, 2))
+        key = jax.random.fold_in(context.key, number)
+
+        def first(key=key, splits=splits, network=network) -> dict[str, Any]:
+            trained = train(key, "DVI", settings.recipe, splits)
+            q = jax.tree.map(lambda leaf: leaf[0], trained.fit.positions)
+            prior = dvi.fitted_prior(trained.prior, q)
+            leaves = jax.tree.leaves(prior, is_leaf=_is_distribution)
+            return {"scales": [float(np.sqrt(d.variance).ravel()[0]) for d in leaves]}
+
+        scales = context.stage(f"{name}_prior", first)["scales"]
+        prior = _prior(network, scales)
+        found: dict[str, Mapping[str, np.ndarray]] = {}
+        for method in settings.methods:
+
+            def of_fit(key=key, method=method, splits=splits, network=network, prior=prior):
+                return _by_inference(key, method, settings, splits, network, prior)
+
+            found[method] = context.stage(f"{name}_{method}", of_fit)
+
+        def of_chains(key=key, splits=splits, network=network, prior=prior, name=name):
+            return _by_chains(key, settings, splits, network, prior, context, name)
+
+        found["NUTS"] = context.stage(f"{name}_NUTS", of_chains)
+        rows += _rows(name, found)
+        pictured[name] = {
+            f"{method}_sd_{output}": arrays["sd"][i]
+            for method, arrays in found.items()
+            for i, output in enumerate(OUTPUTS)
+        }
+    context.save_figure("comparison", pictures.comparison_figure(pictured))
+    return rows
+
+
+def _by_inference(key, method, settings, splits, network, prior) -> dict[str, Any]:
+    trained = train(key, method, settings.recipe, splits, prior=prior)
+    state = jax.tree.map(lambda leaf: leaf[0], trained.fit.states)
+    sampled = trained.algorithm.sample(
+        jax.random.fold_in(key, 1), state, num_samples=settings.num_vi_draws
+    )
+    leaves = jax.tree.leaves(sampled)
+    weights = np.concatenate([np.asarray(v).reshape(len(v), -1) for v in leaves], axis=1)
+    summary = _summary(network, jax.tree.map(lambda leaf: leaf[None], sampled), splits)
+    return summary | {
+        "weight_sd": weights.std(axis=0),
+        "elbo": trained.fit.elbo[:, -1],
+        "seconds": np.asarray(trained.seconds),
+    }
+
+
+def _by_chains(key, settings, splits, network, prior, context, name) -> dict[str, Any]:
+    x, y = (jnp.asarray(v[0], jnp.float32) for v in (splits.x, splits.y))
+    target = Posterior(network, prior, heteroscedastic_gaussian(), x, y)
+    starts = target.sample_prior(jax.random.fold_in(key, 2), (settings.num_chains,))
+    # Draws from the prior far from the data give noise variances of any size; a tenth of one does.
+    starts = jax.tree.map(lambda leaf: 0.1 * leaf, starts)
+    count = settings.num_chains
+
+    def make_kernel(parameters, target):
+        return blackjax.nuts(
+            target.log_density,
+            parameters["step_size"],
+            parameters["inverse_mass_matrix"],
+            max_num_doublings=settings.max_doublings,
+        )
+
+    steps = settings.num_warmup + settings.num_draws * settings.thinning
+    with context.timed(f"{name}, NUTS", steps * count):
+        draws = sample(
+            jax.random.fold_in(key, 3),
+            make_kernel,
+            starts,
+            settings.num_draws,
+            parameters={
+                "step_size": jnp.full(count, 0.01, jnp.float32),
+                "inverse_mass_matrix": jnp.ones((count, num_parameters(network)), jnp.float32),
+            },
+            data=target,
+            num_warmup=settings.num_warmup,
+            thinning=settings.thinning,
+            adapt=window_adaptation(settings.num_warmup),
+            collect=lambda state, info: state.position,
+            progress=False,
+        )
+    positions = draws.positions
+    weights = np.concatenate(
+        [
+            np.asarray(leaf).reshape(count, settings.num_draws, -1)
+            for leaf in jax.tree.leaves(positions)
+        ],
+        axis=2,
+    )
+    return _summary(network, positions, splits) | {"weight_sd": weights.std(axis=1).mean(axis=0)}
+
+
+def _summary(network: networks.Network, positions: PyTree, splits: Splits) -> dict[str, Any]:
+    """Return what draws (chain, draw, ...) say at the test inputs.
+
+    Mean and standard deviation of m and l (2, test), covariance of both over test inputs
+    (2, test, test), mean test log likelihood in the units of y with its error by a jackknife over
+    chains, and the largest R-hat of the outputs.
+    """
+    x, y = (jnp.asarray(v[0], jnp.float32) for v in (splits.x_test, splits.y_test))
+    apply = jax.jit(jax.vmap(lambda params: networks.apply(network, params, x)))
+    chains = jax.tree.leaves(positions)[0].shape[0]
+    outputs = np.stack(
+        [np.asarray(apply(jax.tree.map(lambda v, c=c: v[c], positions))) for c in range(chains)]
+    ).astype(np.float64)  # (chain, draw, test, 2)
+    targets = np.asarray(y, np.float64)
+    variance = np.exp(outputs[..., 1])
+    terms = -0.5 * (np.log(2 * np.pi * variance) + (targets - outputs[..., 0]) ** 2 / variance)
+    shift = np.log(splits.y_scale[0])
+
+    def score(terms):
+        top = terms.max(axis=0)
+        return float(np.mean(top + np.log(np.exp(terms - top).mean(axis=0))) - shift)
+
+    flat = terms.reshape(-1, terms.shape[-1])
+    kept = []
+    if chains > 1:
+        left_out = (np.delete(terms, chain, axis=0) for chain in range(chains))
+        kept = [score(some.reshape(-1, terms.shape[-1])) for some in left_out]
+    error = np.sqrt((chains - 1) * np.var(kept)) if kept else np.nan
+    both = np.moveaxis(outputs.reshape(-1, *outputs.shape[2:]), -1, 0)  # (2, draw, test)
+    rhat = np.nan
+    if chains > 1:
+        rhat = float(np.max(diagnostics.split_rhat(outputs.reshape(*outputs.shape[:2], -1))))
+    return {
+        "log_likelihood": score(flat),
+        "log_likelihood_error": error,
+        "mean": both.mean(axis=1),
+        "sd": both.std(axis=1),
+        "covariance": np.stack([np.cov(one, rowvar=False) for one in both]),
+        "rhat": rhat,
+    }
+
+
+def _rows(name: str, found: Mapping[str, Mapping[str, np.ndarray]]) -> list[Row]:
+    reference = found["NUTS"]
+    rows = [Row("rhat_of_outputs_max", f"NUTS, {name}", float(reference["rhat"]))]
+    for method, arrays in found.items():
+        setting = f"{method}, {name}"
+        error = float(arrays["log_likelihood_error"])
+        value = float(arrays["log_likelihood"])
+        rows.append(
+            Row("test_log_likelihood_of_draws", setting, value, None if np.isnan(error) else error)
+        )
+        if method == "NUTS":
+            continue
+        for i, output in enumerate(OUTPUTS):
+            ratio = np.log(arrays["sd"][i] / reference["sd"][i])
+            count = np.sqrt(len(ratio))
+            rows.append(
+                Row(
+                    f"log_ratio_of_sd_of_{output}",
+                    setting,
+                    float(ratio.mean()),
+                    float(ratio.std(ddof=1) / count),
+                )
+            )
+            shift = (arrays["mean"][i] - reference["mean"][i]) / reference["sd"][i]
+            rows.append(
+                Row(f"mean_of_{output}_off_in_sds", setting, float(np.sqrt(np.mean(shift**2))))
+            )
+            rows.append(
+                Row(
+                    f"covariance_of_{output}_relative_error",
+                    setting,
+                    _relative(arrays["covariance"][i], reference["covariance"][i]),
+                )
+            )
+        weights = np.log(arrays["weight_sd"] / reference["weight_sd"])
+        rows.append(Row("log_ratio_of_sd_of_weights", setting, float(weights.mean())))
+    return rows
+
+
+def _relative(matrix: Float[np.ndarray, "n n"], reference: Float[np.ndarray, "n n"]) -> float:
+    """Return |matrix - reference| / |reference| in the Frobenius norm."""
+    return float(np.linalg.norm(matrix - reference) / np.linalg.norm(reference))
+
+
+def _prior(network: networks.Network, scales: np.ndarray) -> PyTree:
+    shapes = networks.parameter_shapes(network)
+    leaves, structure = jax.tree.flatten(shapes)
+    parts = []
+    for leaf, scale in zip(leaves, scales, strict=True):
+        centre = jnp.zeros(leaf.shape, jnp.float32)
+        parts.append(dist.Normal(centre, jnp.float32(scale)).to_event(len(leaf.shape)))
+    return jax.tree.unflatten(structure, parts)
+
+
+def _is_distribution(node: Any) -> bool:
+    return hasattr(node, "log_prob")

@@ -1,0 +1,168 @@
+"""Figure 4: time to propagate a batch through one d x d layer, by every method.
+
+Propagation: h = relu(a), then h W + b. For DVI, a comes with a full covariance matrix. For MCVI, S
+draws of W and b are made and applied to S draws of a; for rMCVI (figure 7b) S draws of the new a.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+from pydantic import Field
+
+from experiments.studies.deterministic_vi import pictures
+from experiments.study import Context, Row, Settings
+from jaxbnn import dvi
+
+Program = Callable[[], None]
+
+
+class RuntimeSettings(Settings):
+    """The sizes, the batch, the methods of the table, and how much memory a program may take."""
+
+    sizes: tuple[int, ...]
+    batch_size: int = Field(10, ge=1)
+    samples: tuple[int, ...] = (1, 10, 100, 300)
+    num_nodes: int = Field(8, ge=1)
+    num_rounds: int = Field(5, ge=1)
+    seconds: float = Field(0.1, gt=0)  # of one measurement, about
+    memory_gb: float = Field(2.0, gt=0)  # a program that would need more is left out
+    with_local: bool = True
+
+
+def run_runtime(settings: RuntimeSettings, context: Context) -> list[Row]:
+    """Time every method at every size; a stage a size."""
+    rows: list[Row] = []
+    curves: dict[str, dict[int, float]] = {}
+    for size in settings.sizes:
+        found = context.stage(f"d_{size}", lambda size=size: measure(size, settings))
+        for name, times in found.items():
+            curves.setdefault(name, {})[size] = float(statistics.median(times))
+        rows += rows_of(size, found)
+    context.save_figure("figure_4", pictures.runtime_figure(curves))
+    return rows
+
+
+def rows_of(size: int, found: dict) -> list[Row]:
+    """Return milliseconds of every method, and the ratios that matter, paired by round."""
+    rows = [
+        Row("milliseconds", f"{name}, d = {size}", 1000 * statistics.median(times))
+        for name, times in found.items()
+    ]
+    pairs = (("DVI", "DVI, asymptotic"), ("dDVI", "MCVI, S = 1"), ("DVI", "MCVI, S = 300"))
+    for above, below in pairs:
+        if above in found and below in found:
+            ratios = [float(a / b) for a, b in zip(found[above], found[below], strict=True)]
+            setting = f"{above} over {below}, d = {size}"
+            rows.append(Row("time_ratio", setting, statistics.median(ratios)))
+    return rows
+
+
+def measure(size: int, settings: RuntimeSettings) -> dict[str, list[float]]:
+    """Return seconds of one propagation, a number a round; the methods take turns in each round."""
+    programs = {
+        name: program
+        for name, (program, gigabytes) in _programs(size, settings).items()
+        if gigabytes <= settings.memory_gb
+    }
+    counts = {}
+    for name, program in programs.items():
+        program()  # compiles
+        counts[name] = max(1, round(settings.seconds / max(_seconds(program, 1), 1e-6)))
+    times: dict[str, list[float]] = {name: [] for name in programs}
+    for turn in range(settings.num_rounds):
+        for name in programs if turn % 2 else reversed(programs):
+            times[name].append(_seconds(programs[name], counts[name]))
+    return times
+
+
+def _seconds(program: Program, count: int) -> float:
+    start = time.perf_counter()
+    for _ in range(count):
+        program()
+    return (time.perf_counter() - start) / count
+
+
+def _programs(size: int, settings: RuntimeSettings) -> dict[str, tuple[Program, float]]:
+    """Return what is timed, and an estimate of the memory it takes."""
+    batch = settings.batch_size
+    keys = jax.random.split(jax.random.key(0), 4)
+    weights = jax.random.normal(keys[0], (size, size)) / size**0.5
+    deviation = jnp.full((size, size), 0.1 / size**0.5)
+    mean = jax.random.normal(keys[1], (batch, size))
+    # A covariance with correlations of all sizes, positive definite.
+    factor = jax.random.normal(keys[2], (size, 4)) / 2
+    covariance = factor @ factor.T + 0.5 * jnp.eye(size)
+    inputs = dvi.Moments(
+        mean,
+        jnp.broadcast_to(jnp.diagonal(covariance), (batch, size)),
+        jnp.broadcast_to(covariance, (batch, size, size)),
+    )
+    diagonal = inputs._replace(covariance=None)
+    matrices = 4e-9 * batch * size**2
+    found = {}
+
+    def add(name: str, function: Callable, *arguments, gigabytes: float = 0.0) -> None:
+        program = jax.jit(function)
+        found[name] = (lambda: _block(program(*arguments)), gigabytes)
+
+    for label, rule in (("DVI", "exact"), ("DVI, asymptotic", "asymptotic")):
+
+        def through(moments, weights, deviation, rule=rule):
+            nodes = settings.num_nodes if rule == "exact" else None
+            return _layer(moments, weights, deviation, rule, nodes)
+
+        add(label, through, inputs, weights, deviation, gigabytes=6 * matrices)
+    add(
+        "dDVI",
+        lambda moments, weights, deviation: _layer(moments, weights, deviation, "exact", None),
+        diagonal,
+        weights,
+        deviation,
+    )
+    for samples in settings.samples:
+        draws = jax.random.normal(keys[3], (samples, batch, size))
+        large = 8e-9 * samples * size**2
+        arguments = (keys[0], draws, weights, deviation)
+        add(f"MCVI, S = {samples}", _by_weights, *arguments, gigabytes=large)
+        if settings.with_local:
+            add(f"rMCVI, S = {samples}", _by_activations, *arguments)
+    return found
+
+
+def _layer(moments, weights, deviation, rule, num_nodes):
+    """Return mean, variance and covariance of relu(a) W: equation (3) for independent weights."""
+    h, _ = dvi.activation_moments("relu", moments, rule=rule, num_nodes=num_nodes)
+    mean = _dot(h.mean, weights)
+    second = h.variance + jnp.square(h.mean)
+    of_weights = _dot(second, jnp.square(deviation))
+    if h.covariance is None:
+        return mean, of_weights + _dot(h.variance, jnp.square(weights))
+    # (batch d) x d times d x d, twice: cubic in d.
+    half = jnp.einsum("nij,jk->nik", h.covariance, weights, precision="highest")
+    full = jnp.einsum("nik,il->nlk", half, weights, precision="highest")
+    return mean, full + of_weights[:, :, None] * jnp.eye(full.shape[1])
+
+
+def _by_weights(key, draws, weights, deviation):
+    noise = jax.random.normal(key, (len(draws), *weights.shape))
+    drawn = weights[None] + deviation[None] * noise
+    return jnp.einsum("sni,sij->snj", jax.nn.relu(draws), drawn, precision="highest")
+
+
+def _by_activations(key, draws, weights, deviation) -> Float[Array, "s n d"]:
+    h = jax.nn.relu(draws)
+    mean = jnp.einsum("sni,ij->snj", h, weights, precision="highest")
+    variance = jnp.einsum("sni,ij->snj", jnp.square(h), jnp.square(deviation), precision="highest")
+    return mean + jnp.sqrt(variance) * jax.random.normal(key, mean.shape)
+
+
+def _dot(a, b):
+    return jnp.matmul(a, b, precision="highest")
+
+
+def _block(result) -> None:
+    jax.block_until_ready(result)

@@ -1,0 +1,253 @@
+"""Tables 2, 3 and 5 (UCI regression), and variations of a recipe, on test or on validation data.
+
+Settings are chosen by `search.toml` on parts of the training splits; `uci.toml` holds the choice,
+and only it sees test data.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import jax
+import numpy as np
+from jaxtyping import Float
+from pydantic import Field
+
+from experiments.studies.deterministic_vi import pictures
+from experiments.studies.deterministic_vi.fits import (
+    Method,
+    Recipe,
+    elbo_change,
+    is_monte_carlo,
+    score,
+    train,
+)
+from experiments.studies.deterministic_vi.problem import Splits, validation_splits, whole_splits
+from experiments.study import Context, Row, Settings
+
+Dataset = Literal["bost", "conc", "ener", "kin8", "nava", "powe", "prot", "wine", "yach"]
+Overrides = dict[str, Any]
+Arrays = Mapping[str, np.ndarray]
+
+# Which tables print a method.
+TABLES: dict[str, tuple[str, ...]] = {
+    "DVI": ("002 Table 2", "002 Table 3", "002 Table 5"),
+    "dDVI": ("002 Table 2", "002 Table 3"),
+    "hoDVI": ("002 Table 2",),
+    "DVI-MC": ("002 Table 3",),
+    "DVI-MC-softplus": ("002 Table 3",),
+    "MCVI": ("002 Table 2", "002 Table 3", "002 Table 5"),
+    "MCVI-softplus": ("002 Table 3",),
+    "DVI-fixed": ("002 Table 5",),
+    "MCVI-fixed": ("002 Table 5",),
+}
+
+
+class UCISettings(Settings):
+    """The tables: data sets, methods, the recipe, and what a data set or a method departs in."""
+
+    datasets: tuple[Dataset, ...]
+    methods: tuple[Method, ...]
+    num_splits: int = Field(20, ge=1)
+    recipe: Recipe
+    of_dataset: dict[Dataset, Overrides] = Field({})
+    of_method: dict[Method, Overrides] = Field({})
+    predictive_samples: int = Field(300, ge=2)
+    fixed_variances: tuple[float, ...] = ()  # of which the -fixed methods choose, by validation
+    validation_num_splits: int = Field(5, ge=1)
+
+
+class VariationSettings(Settings):
+    """One recipe and named departures from it, each on the same splits."""
+
+    datasets: tuple[Dataset, ...]
+    methods: tuple[Method, ...]
+    num_splits: int = Field(ge=1)
+    data: Literal["validation", "test"]
+    recipe: Recipe
+    of_dataset: dict[Dataset, Overrides] = Field({})
+    variations: dict[str, Overrides]
+    predictive_samples: int = Field(100, ge=2)
+    seeds: int = Field(1, ge=1)  # starts of each variation, a row each if more than one
+    against: str = ""  # name of the picture's axis: the variations' fixed_variance, say
+
+
+def run_uci(settings: UCISettings, context: Context) -> list[Row]:
+    """Fit every method on every set, all splits at once, and score the test parts."""
+    rows: list[Row] = []
+    found: dict[tuple[str, str], Arrays] = {}
+    for number, name in enumerate(settings.datasets):
+        for method in settings.methods:
+            if method == "DVI-MC":  # another predictive of the same fit
+                continue
+            recipe = _recipe(settings, name, method)
+            key = jax.random.fold_in(context.key, number)
+
+            def compute(name=name, method=method, recipe=recipe, key=key) -> Arrays:
+                if method.endswith("-fixed"):
+                    recipe = _tuned(key, method, recipe, name, settings)
+                return fitted(
+                    key, method, recipe, whole_splits(name, settings.num_splits), settings
+                )
+
+            arrays = context.stage(f"{name}_{method}", compute)
+            context.record_speed(f"{name}, {method}", recipe.num_updates, float(arrays["seconds"]))
+            found[name, method] = arrays
+        if "DVI-MC" in settings.methods and (name, "DVI") in found:
+            found[name, "DVI-MC"] = found[name, "DVI"]
+        for method in settings.methods:
+            if (name, method) in found:
+                rows += _rows(name, method, found[name, method])
+    gain = _largest_gain(found, settings.datasets)
+    context.save_figure("methods", pictures.methods_figure(_means(found), settings.methods))
+    context.save_figure("convergence", pictures.elbo_figure(found))
+    return rows + ([gain] if gain else [])
+
+
+def run_variations(settings: VariationSettings, context: Context) -> list[Row]:
+    """Fit every variation; rows and a picture of mean log likelihood of what was set aside."""
+    rows: list[Row] = []
+    found: dict[tuple[str, str, str], Arrays] = {}
+    part = whole_splits if settings.data == "test" else validation_splits
+    for name in settings.datasets:
+        splits = None
+        for method in settings.methods:
+            base = settings.recipe.model_dump() | settings.of_dataset.get(name, {})
+            for label, change in settings.variations.items():
+                recipe = _validated(base | change)
+                for seed in range(settings.seeds):
+                    splits = splits or part(name, settings.num_splits)
+                    key = jax.random.fold_in(context.key, seed)
+
+                    def compute(key=key, method=method, recipe=recipe, splits=splits) -> Arrays:
+                        return fitted(key, method, recipe, splits, settings)
+
+                    which = f"{label}, seed {seed}" if settings.seeds > 1 else label
+                    stage = f"{name}_{method}_{which}".replace(" ", "_").replace(",", "")
+                    arrays = context.stage(stage, compute)
+                    context.record_speed(
+                        f"{name}, {method}, {which}", recipe.num_updates, float(arrays["seconds"])
+                    )
+                    found[name, method, which] = arrays
+                    rows += _variation_rows(f"{method}, {name}, {which}", arrays, settings.data)
+    kinds = {label: change.get("fixed_variance") for label, change in settings.variations.items()}
+    context.save_figure(
+        "variations", pictures.variations_figure(found, kinds, settings.data, settings.against)
+    )
+    return rows
+
+
+def fitted(
+    key: jax.Array,
+    method: Method,
+    recipe: Recipe,
+    splits: Splits,
+    settings: UCISettings | VariationSettings,
+) -> Arrays:
+    """Train, score, and return arrays for a stage."""
+    key_train, key_score = jax.random.split(key)
+    trained = train(key_train, method, recipe, splits)
+    scores = score(
+        key_score,
+        trained.algorithm,
+        method,
+        trained.fit.positions,
+        splits,
+        settings.predictive_samples,
+    )
+    return {
+        **scores._asdict(),
+        "elbo": trained.fit.elbo / splits.y.shape[1],
+        "updates": trained.fit.updates,
+        "elbo_change": np.asarray(elbo_change(trained.fit, splits.y.shape[1])),
+        "diverged": trained.fit.diverged,
+        "seconds": np.asarray(trained.seconds),
+        "fixed_variance": np.asarray(recipe.fixed_variance or np.nan),
+    }
+
+
+def _tuned(
+    key: jax.Array, method: Method, recipe: Recipe, name: str, settings: UCISettings
+) -> Recipe:
+    """Choose the fixed prior's variance by validation parts of the training splits."""
+    splits = validation_splits(name, settings.validation_num_splits)
+    best, best_score = recipe, -np.inf
+    for variance in settings.fixed_variances:
+        candidate = recipe.model_copy(update={"fixed_variance": variance})
+        value = fitted(key, method, candidate, splits, settings)["normal"].mean()
+        if value > best_score:
+            best, best_score = candidate, value
+    if best.fixed_variance is None:
+        raise ValueError("the -fixed methods need fixed_variances to choose from.")
+    return best
+
+
+def _recipe(settings: UCISettings, name: str, method: Method) -> Recipe:
+    of_method = settings.of_method.get(method, {})
+    return _validated(
+        settings.recipe.model_dump() | settings.of_dataset.get(name, {}) | of_method  # type: ignore[call-overload]
+    )
+
+
+def _validated(values: Mapping[str, Any]) -> Recipe:
+    tuples = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
+    return Recipe.model_validate(tuples)
+
+
+def mean_and_error(values: Float[np.ndarray, " run"]) -> tuple[float, float | None]:
+    """Return the mean over splits and its standard error."""
+    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else None
+    return float(values.mean()), None if error is None else float(error)
+
+
+def _rows(name: str, method: str, arrays: Arrays) -> list[Row]:
+    setting = f"{method}, {name}"
+    # Equation (9) is what the paper scores, but where it draws.
+    printed = arrays["monte_carlo" if method.startswith("DVI-MC") else "normal"]
+    if is_monte_carlo(method):  # type: ignore[arg-type]
+        printed = arrays["exact"]
+    value, error = mean_and_error(printed)
+    rows = [Row("test_log_likelihood", setting, value, error, s) for s in TABLES.get(method, ())]
+    for quantity in ("normal", "exact", "monte_carlo"):
+        rows.append(
+            Row(f"test_log_likelihood_{quantity}", setting, *mean_and_error(arrays[quantity]))
+        )
+    rows.append(Row("test_log_likelihood_median", setting, float(np.median(printed))))
+    rows.append(Row("test_rmse", setting, *mean_and_error(arrays["rmse"])))
+    rows.append(Row("elbo_change_over_last_tenth", setting, float(arrays["elbo_change"])))
+    rows.append(Row("seconds", setting, float(arrays["seconds"])))
+    if method.endswith("-fixed"):
+        rows.append(Row("fixed_prior_variance", setting, float(arrays["fixed_variance"])))
+    return rows
+
+
+def _variation_rows(setting: str, arrays: Arrays, data: str) -> list[Row]:
+    return [
+        Row(f"{data}_log_likelihood_normal", setting, *mean_and_error(arrays["normal"])),
+        Row(f"{data}_log_likelihood_exact", setting, *mean_and_error(arrays["exact"])),
+        Row("elbo_a_datum", setting, *mean_and_error(arrays["elbo"][:, -1])),
+        Row("elbo_change_over_last_tenth", setting, float(arrays["elbo_change"])),
+        Row("seconds", setting, float(arrays["seconds"])),
+    ]
+
+
+def _largest_gain(found: Mapping[tuple[str, str], Arrays], names: tuple[str, ...]) -> Row | None:
+    """Return the largest mean gain of DVI over MCVI of all sets, paired by split."""
+    gains = [
+        mean_and_error(found[name, "DVI"]["normal"] - found[name, "MCVI"]["exact"])
+        for name in names
+        if (name, "DVI") in found and (name, "MCVI") in found
+    ]
+    if not gains:
+        return None
+    value, error = max(gains)
+    quantity = "max_test_log_likelihood_gain"
+    return Row(quantity, "DVI over MCVI, all data sets", value, error, "002 Section 6")
+
+
+def _means(found: Mapping[tuple[str, str], Arrays]) -> dict[tuple[str, str], tuple[float, float]]:
+    result = {}
+    for (name, method), arrays in found.items():
+        kind = "monte_carlo" if method.startswith("DVI-MC") else "normal"
+        value, error = mean_and_error(arrays[kind])
+        result[name, method] = (value, error or 0.0)
+    return result
