@@ -173,7 +173,7 @@ def run(function, seed, num_chains):
         "pcn",
         pytest.param("pcnl", marks=pytest.mark.long),
         pytest.param("mala", marks=pytest.mark.long),
-        "underdamped",
+        pytest.param("underdamped", marks=pytest.mark.long),
     ],
 )
 def test_joint_law(name, num_chains, monkeypatch):
