@@ -5,7 +5,11 @@ key of chain c at step t is folded from key, c and t, warm-up steps first), so t
 depends on how the run was cut into chunks.
 """
 
+import contextlib
+import os
+import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,6 +19,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from jaxbnn.numerics import check_finite
 from jaxbnn.sampling.adaptation import Adaptation
+from jaxbnn.sampling.checkpoint import FINISHED, SAMPLING, Checkpoint
 from jaxbnn.sampling.chunks import Sampling, warm_up
 from jaxbnn.sampling.door import (
     check_counts,
@@ -24,6 +29,8 @@ from jaxbnn.sampling.door import (
     stack_parameters,
 )
 from jaxbnn.sampling.draws import Draws, Reduced
+from jaxbnn.sampling.files import locked
+from jaxbnn.sampling.fingerprint import digest, look_ahead, versions
 from jaxbnn.sampling.keys import MOST_STEPS, chain_keys
 from jaxbnn.sampling.loops import Options, as_arrays
 from jaxbnn.sampling.programs import Programs, programs_for
@@ -56,6 +63,7 @@ def sample(
     reduce: Mapping[str, Reducer] | None = None,
     adapt: Adaptation | None = None,
     chunk_size: int | None = None,
+    checkpoint: str | os.PathLike | None = None,
     progress: bool | Reporter = True,
 ) -> Draws:
     """Run a kernel on several chains and return what was drawn.
@@ -92,6 +100,11 @@ def sample(
     chunk_size
         Records computed between two visits to the host; chosen by memory and time if None.
         Compiled and drawn numbers depend on it only to rounding.
+    checkpoint
+        A folder of this run alone: each chunk is written there when it is done, and a call with
+        the same arguments goes on from there, or returns a finished run. What was killed, at any
+        moment, loses the chunk in progress and nothing else, and draws the same numbers bit for
+        bit on the same machine (`chunk_size` given, acceptance rates too). `open_draws` reads it.
     progress
         True writes to standard error; a function receives `Progress`; False is silent.
 
@@ -105,7 +118,11 @@ def sample(
     ValueError
         Positions without a chain axis or with unequal ones, not finite, or where the log
         density is not; zero chains or samples; thinning < 1; step sizes that are not
-        positive; data that are not finite; adaptation without warm-up.
+        positive; data that are not finite; adaptation without warm-up; a checkpoint that is
+        torn or another run's.
+    OSError
+        A checkpoint folder that cannot be written to, has no room left, or which another run
+        is writing to; what was written before is whole.
 
     Examples
     --------
@@ -153,28 +170,57 @@ def sample(
     programs = programs_for(kernel, options)
     report = choose_reporter(progress)
 
+    begin = time.perf_counter()
     keys = chain_keys(key, num_chains)
     positions = as_arrays(positions)
-    states = programs.init(keys, positions, parameters, data)
-    check_start(states)
-    states, parameters, example, interrupted = warm_up(
-        programs, options, keys, states, parameters, data, num_warmup, report
-    )
-    run = Sampling(programs, options, keys, data, num_warmup, gaps, is_record, report)
-    if not interrupted:
-        reducers = programs.init_reducers(example) if reduce else ()
-        interrupted = run.go(states, reducers, parameters, is_paced=chunk_size is None)
-        states = run.states
-    num_kept = int(is_record[: run.done].sum())
+    with contextlib.nullcontext() if checkpoint is None else locked(Path(checkpoint)):
+        states = programs.init(keys, positions, parameters, data)
+        check_start(states)
+        store, is_taken_up, interrupted = None, False, False
+        if checkpoint is not None:
+            shapes, of_programs = look_ahead(
+                programs, options, keys, positions, states, parameters, data
+            )
+            settings = {
+                "num_samples": f"{num_samples}",
+                "num_warmup": f"{num_warmup}",
+                "thinning": digest(steps),
+                "chunk_size": f"{options.capacity} draws, {options.chunk_bytes} bytes",
+                "set of reducers": ", ".join(reduce),
+                "key": digest(key),
+                "set of positions": digest(positions),
+                "set of parameters": digest(parameters),
+                "data set": digest(data),
+            }
+            store = Checkpoint(Path(checkpoint), settings | of_programs | versions(), shapes)
+            is_taken_up = store.progressed.phase in (SAMPLING, FINISHED)
+        run = Sampling(
+            programs, options, keys, data, num_warmup, steps, gaps, is_record, report, store
+        )
+        if is_taken_up:
+            states, reducers, parameters = run.take_up()
+        else:
+            states, parameters, example, interrupted = warm_up(
+                programs, options, keys, states, parameters, data, num_warmup, report, store
+            )
+            reducers = programs.init_reducers(example) if reduce and not interrupted else ()
+        if not interrupted:
+            interrupted = run.go(states, reducers, parameters, is_paced=chunk_size is None)
+            states = run.states
+        reduced = _results(programs, reduce, run.reducers)
+        if store is not None and not interrupted:
+            run.finish(reduced)
+        positions, infos = run.kept()
     return Draws(
-        positions=run.kept(run.positions),
-        infos=run.kept(run.infos),
-        reduced=_results(programs, reduce, run.reducers),
+        positions=positions,
+        infos=infos,
+        reduced=reduced,
         final_state=states,
         parameters=parameters,
-        steps=steps[:num_kept],
-        acceptance_rate=run.acceptance_rate(num_chains),
+        steps=steps[: int(is_record[: run.done].sum())],
+        acceptance_rate=run.acceptance_rate(),
         interrupted=interrupted,
+        seconds=time.perf_counter() - begin if store is None else store.seconds,
     )
 
 
