@@ -45,6 +45,7 @@ class Checkpoint:
 
     def __init__(self, folder: Path, fingerprint: dict[str, str], shapes: Shapes):
         self.shapes = shapes
+        self._num_chains = jax.tree.leaves(shapes.sampling)[0].shape[0]
         self._folder, self._fingerprint = folder, fingerprint
         self._run = hashlib.sha256(json.dumps(fingerprint).encode()).hexdigest()
         self._began, self._seconds = time.perf_counter(), 0.0
@@ -102,6 +103,7 @@ class Checkpoint:
         header = {
             "fingerprint": self._fingerprint,
             "run": self._run,
+            "num_chains": self._num_chains,
             "progressed": progressed,
             "seconds": self.seconds,
             "trees": {name: describe(tree) for name, tree in trees.items()},
@@ -120,7 +122,8 @@ class Checkpoint:
         stored = {where: array.reshape(-1) for where, array in arrays.items() if array.size}
         # Not an attribute: HDF5 has room for 64 KiB in one.
         stored["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
-        content = files.encode(stored, {}, {"format": FORMAT})
+        dims = {where: (f"length_{len(array)}",) for where, array in stored.items()}
+        content = files.encode(stored, dims, {"format": FORMAT})
         files.write_whole(self._folder / "state.nc", content)
         self.progressed = progressed
 
@@ -130,10 +133,9 @@ class Checkpoint:
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(kept)]
         arrays = dict(zip(draws_names(kept), leaves, strict=True))
         arrays = {name: array for name, array in arrays.items() if array.size}
-        num_chains = jax.tree.leaves(self.shapes.sampling)[0].shape[0]
         dims: dict[str, tuple[str, ...]] = {name: ("chain", "draw") for name in arrays}
         arrays |= {
-            "chain": np.arange(num_chains),
+            "chain": np.arange(self._num_chains),
             "draw": np.arange(first, first + len(steps)),
             "step": steps,
         }
@@ -193,9 +195,10 @@ def chunks_upto(folder: Path, num_kept: int, run: str) -> list[Path]:
         path = folder / f"draws-{begin:012d}.nc"
         with files.opened(path) as file:
             _check_format(path, file)
-            if file.attrs["run"] != run:
+            if file.attrs["run"] != run or files.read(file, "draw")[0] != begin:
                 raise files.BadCheckpoint(
-                    f"{path} holds draws of another run; start anew in an empty folder."
+                    f"{path} holds other draws than its name says; restore it from a copy or start "
+                    "anew in an empty folder."
                 )
             begin += len(file.variables["step"])
         paths.append(path)

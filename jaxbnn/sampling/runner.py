@@ -36,6 +36,7 @@ from jaxbnn.sampling.loops import Options, as_arrays
 from jaxbnn.sampling.programs import Programs, programs_for
 from jaxbnn.sampling.progress import Reporter, choose_reporter
 from jaxbnn.sampling.reducers import Reducer
+from jaxbnn.sampling.stored import open_draws
 
 # A chunk holds at most this many records, and about this many bytes of kept draws.
 _MOST_RECORDS = 16_384
@@ -63,7 +64,9 @@ def sample(
     reduce: Mapping[str, Reducer] | None = None,
     adapt: Adaptation | None = None,
     chunk_size: int | None = None,
+    chunk_bytes: int | None = None,
     checkpoint: str | os.PathLike | None = None,
+    lazy: bool = False,
     progress: bool | Reporter = True,
 ) -> Draws:
     """Run a kernel on several chains and return what was drawn.
@@ -100,11 +103,17 @@ def sample(
     chunk_size
         Records computed between two visits to the host; chosen by memory and time if None.
         Compiled and drawn numbers depend on it only to rounding.
+    chunk_bytes
+        The most bytes of kept draws, of all chains together, that a chunk may hold; a chunk
+        has at least one record. None: 64 MiB, or what `chunk_size` asks for.
     checkpoint
         A folder of this run alone: each chunk is written there when it is done, and a call with
         the same arguments goes on from there, or returns a finished run. What was killed, at any
         moment, loses the chunk in progress and nothing else, and draws the same numbers bit for
         bit on the same machine (`chunk_size` given, acceptance rates too). `open_draws` reads it.
+    lazy
+        Whether to leave the draws in the checkpoint's files: leaves of the result are read where
+        they are indexed, as of `open_draws`.
     progress
         True writes to standard error; a function receives `Progress`; False is silent.
 
@@ -124,6 +133,13 @@ def sample(
         A checkpoint folder that cannot be written to, has no room left, or which another run
         is writing to; what was written before is whole.
 
+    Notes
+    -----
+    Memory of the device: `data`, and twice (before and after) the states and reducers of all
+    chains with one chunk of draws, besides what one step of the kernel needs; never more with
+    more draws. Memory of the host: all kept draws; with a checkpoint and `lazy`, a few times
+    `chunk_bytes` instead, whatever the number of draws.
+
     Examples
     --------
     >>> import jax, jax.numpy as jnp, blackjax, jaxbnn
@@ -136,7 +152,9 @@ def sample(
     >>> draws.positions.shape
     (4, 500, 2)
     """
-    check_counts(num_samples, num_warmup, chunk_size)
+    check_counts(num_samples, num_warmup, chunk_size, chunk_bytes)
+    if lazy and checkpoint is None:
+        raise ValueError("lazy draws lie in the files of a checkpoint; give a folder for one.")
     if adapt is not None and num_warmup == 0:
         raise ValueError("adapt changes parameters in warm-up only; give num_warmup steps to it.")
     if hasattr(kernel, "step") and not (parameters is None and data is None and adapt is None):
@@ -164,7 +182,7 @@ def sample(
         tuple(reduce.values()),
         adapt,
         min(_MOST_RECORDS if chunk_size is None else chunk_size, len(gaps)),
-        max(1, _CHUNK_BYTES // num_chains) if chunk_size is None else None,
+        _bytes_a_chain(chunk_bytes, chunk_size, num_chains),
         bool((gaps > 1).any()),
     )
     programs = programs_for(kernel, options)
@@ -210,7 +228,11 @@ def sample(
         reduced = _results(programs, reduce, run.reducers)
         if store is not None and not interrupted:
             run.finish(reduced)
-        positions, infos = run.kept()
+        if store is not None and lazy and run.done:
+            opened = open_draws(Path(checkpoint))
+            positions, infos = opened.positions, opened.infos
+        else:
+            positions, infos = run.kept()
     return Draws(
         positions=positions,
         infos=infos,
@@ -222,6 +244,12 @@ def sample(
         interrupted=interrupted,
         seconds=time.perf_counter() - begin if store is None else store.seconds,
     )
+
+
+def _bytes_a_chain(chunk_bytes: int | None, chunk_size: int | None, num_chains: int) -> int | None:
+    if chunk_bytes is None and chunk_size is not None:
+        return None
+    return max(1, (_CHUNK_BYTES if chunk_bytes is None else chunk_bytes) // num_chains)
 
 
 def _segments(steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
