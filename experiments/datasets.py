@@ -161,11 +161,16 @@ def _uci_split(
 def _text(name: str, dtype: type) -> tuple[Num[np.ndarray, "rows columns"], Path]:
     file = data_file(name)
     try:
-        lines = file.content.decode("ascii").splitlines()
+        lines = [line for line in file.content.decode("ascii").splitlines() if line.strip()]
+        if not lines:
+            raise InputError(f"{file.path} is empty.")
         # Indices are written as 3 or as 3.000e+00, hence through floats.
-        table = np.loadtxt([line for line in lines if line.strip()], ndmin=2)
-        if dtype is np.int64 and not np.array_equal(table, np.floor(table)):
+        table = np.loadtxt(lines, ndmin=2)
+        is_whole = (np.abs(table) < 2**53) & (table == np.floor(table))
+        if dtype is np.int64 and not is_whole.all():
             raise ValueError("whole numbers were expected")
+    except InputError:
+        raise
     except ValueError as error:
         raise InputError(f"{file.path} is not a table of numbers: {error}.") from None
     if table.size == 0:

@@ -125,10 +125,15 @@ def _uncompressed(stored: bytes, where: Path | str) -> bytes:
 
 
 def _listed_sums(root: Path) -> dict[str, str]:
+    path = root / "SHA256SUMS"
     try:
-        lines = (root / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         return {}
+    except OSError as error:
+        raise InputError(f"The list of sums {path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not a list of sums in text; get it again.") from None
     pairs = (line.split(maxsplit=1) for line in lines)
     return {pair[1].lstrip("*").strip(): pair[0].lower() for pair in pairs if len(pair) == 2}
 

@@ -16,6 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree, Shaped
 
+from jaxbnn.numerics import check_real
+
 # A block's draws are at most 1/16 of this; sorting and transforming them takes several copies.
 _WORKSPACE_BYTES = 2**28
 _LONG_COORDINATE = 2**16
@@ -40,6 +42,9 @@ def check_draws(
             f"{name} takes one array (chain, draw, ...), not a {type(draws).__name__}; "
             "use jax.tree.map for a PyTree, or summary, which takes PyTrees."
         )
+    if np.iscomplexobj(draws):
+        raise TypeError(f"{name} takes real draws; give real and imaginary parts separately.")
+    check_real(f"the draws given to {name}", draws)
     array = jnp.asarray(draws)
     if array.ndim < 2:
         raise ValueError(
@@ -59,8 +64,6 @@ def check_draws(
         )
     if array.size == 0:
         raise ValueError(f"{name} got no coordinates: the shape of the draws is {array.shape}.")
-    if jnp.issubdtype(array.dtype, jnp.complexfloating):
-        raise TypeError(f"{name} takes real draws; give real and imaginary parts separately.")
     return array
 
 

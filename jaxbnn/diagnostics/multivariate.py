@@ -69,11 +69,14 @@ def _multivariate_ess(draws: Shaped[Array, "chain draw ..."], size: int) -> Floa
     flat = draws.reshape(chains, length, count)
     # In one unit for all coordinates the determinants would over- and underflow.
     origin = flat[0, start].astype(dtype)
+    low, high = flat.min(axis=(0, 1)).astype(dtype), flat.max(axis=(0, 1)).astype(dtype)
+    largest = jnp.maximum(high - origin, origin - low)
+    largest = jnp.where(largest > 0, largest, 1)
 
     def batch_of(index):
         chain, batch = index // per_chain, index % per_chain
         rows = jax.lax.dynamic_slice(flat, (chain, start + batch * size, 0), (1, size, count))
-        return rows[0].astype(dtype) - origin[None]
+        return (rows[0].astype(dtype) - origin[None]) / largest[None]
 
     index = jnp.arange(chains * per_chain)
     # A batch at a time: centring all draws at once would copy them.

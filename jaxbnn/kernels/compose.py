@@ -16,7 +16,7 @@ from blackjax.mcmc.ghmc import GHMCState
 from blackjax.mcmc.integrators import IntegratorState
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree
 
-from jaxbnn.numerics import is_concrete
+from jaxbnn.numerics import check_count, is_concrete
 
 # Folded into a step's key for the key of a refresh; small counters give keys of a split.
 _REFRESH_COUNTER = 2**32 - 1
@@ -182,9 +182,10 @@ def repeat(kernel: SamplingAlgorithm, num_steps: int) -> SamplingAlgorithm:
     ------
     ValueError
         num_steps < 1.
+    TypeError
+        num_steps is not a whole number.
     """
-    if num_steps < 1:
-        raise ValueError(f"num_steps must be at least 1, but is {num_steps}.")
+    check_count("num_steps", num_steps)
 
     def step(rng_key, state):
         def one(state, i):

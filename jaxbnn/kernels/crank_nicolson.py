@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from jaxbnn.kernels.covariance_operator import like_position
-from jaxbnn.numerics import is_concrete
+from jaxbnn.numerics import check_real, is_concrete
 
 
 def delta_from_beta(beta: ArrayLike) -> Float[Array, "..."]:
@@ -114,6 +114,9 @@ def from_mean(position: PyTree, mean: PyTree | None) -> PyTree:
 
 def check_beta(name: str, beta: ArrayLike) -> None:
     """Raise ValueError unless every concrete beta is in (0, 1]."""
+    check_real(name, beta)
+    if np.size(beta) == 0:
+        raise ValueError(f"{name} is empty; give a number.")
     if not is_concrete(beta):
         return
     for value in np.ravel(np.asarray(beta, np.float64)):
@@ -127,6 +130,9 @@ def check_beta(name: str, beta: ArrayLike) -> None:
 
 def check_delta(delta: ArrayLike) -> None:
     """Raise ValueError unless every concrete delta is in (0, 2)."""
+    check_real("delta", delta)
+    if np.size(delta) == 0:
+        raise ValueError("delta is empty; give a number.")
     if not is_concrete(delta):
         return
     for value in np.ravel(np.asarray(delta, np.float64)):

@@ -21,6 +21,7 @@ from jaxbnn.networks.activations import activation_function
 from jaxbnn.networks.layers import Activation, AvgPool, Conv, Dense, Flatten, Layer, Residual
 from jaxbnn.networks.network import Network, parameter_shapes
 from jaxbnn.networks.shapes import fan_in
+from jaxbnn.numerics import check_real
 
 # A Dense with no more inputs and units than this is cheapest with the data in columns.
 _NARROW = 16
@@ -230,6 +231,7 @@ def _average(layer: AvgPool, x: Array) -> Array:
 
 def _check(network: Network, params: PyTree, x: Array | np.ndarray) -> Array:
     """Return x as an array, or say in one sentence what does not fit. Costs nothing once traced."""
+    check_real("x", x)
     x = jnp.asarray(x)
     if x.shape[1:] != network.input_shape or x.ndim == 0:
         expected = ", ".join(("n", *map(str, network.input_shape)))

@@ -1,4 +1,10 @@
-from jaxbnn.numerics.checks import check_finite, check_positive, is_concrete
+from jaxbnn.numerics.checks import (
+    check_count,
+    check_finite,
+    check_positive,
+    check_real,
+    is_concrete,
+)
 from jaxbnn.numerics.gaussians import (
     gaussian_from_noise,
     gaussian_log_density,
@@ -31,8 +37,10 @@ from jaxbnn.numerics.truncated_normal import (
 
 __all__ = [
     "SoftAbsMetric",
+    "check_count",
     "check_finite",
     "check_positive",
+    "check_real",
     "gaussian_from_noise",
     "gaussian_log_density",
     "hazard",

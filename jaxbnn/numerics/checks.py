@@ -4,7 +4,11 @@ Values are checked only where they are concrete; inside `jit` or `vmap` a traced
 hyper-parameter passes unchecked, as it must.
 """
 
+import operator
+from typing import Any
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike, PyTree
 
@@ -32,9 +36,12 @@ def check_positive(name: str, value: ArrayLike, advice: str = "give a positive n
     Traceback (most recent call last):
     ValueError: step_size must be positive and finite, but is -0.1; give a positive number.
     """
+    check_real(name, value)
     if not is_concrete(value):
         return
     flat = np.atleast_1d(np.asarray(value)).ravel()
+    if flat.size == 0:
+        raise ValueError(f"{name} is empty; {advice}.")
     bad = ~(np.isfinite(flat) & (flat > 0))
     if bad.any():
         where = "" if flat.size == 1 else f" at entry {int(np.argmax(bad))} of {flat.size}"
@@ -55,6 +62,13 @@ def check_finite(name: str, tree: PyTree, advice: str = "remove or impute such r
     advice
         What to do; it ends the sentence.
 
+    Raises
+    ------
+    ValueError
+        A NaN or an infinity.
+    TypeError
+        A leaf that holds no real numbers: strings, complex numbers, objects.
+
     Examples
     --------
     >>> check_finite("x", np.array([1.0, np.nan]))
@@ -64,9 +78,64 @@ def check_finite(name: str, tree: PyTree, advice: str = "remove or impute such r
     if not is_concrete(tree):
         return
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        if jnp.issubdtype(getattr(leaf, "dtype", None), jax.dtypes.prng_key):
+            continue
+        check_real(f"{name}{jax.tree_util.keystr(path)}", leaf)
         values = np.asarray(leaf)
         if not np.issubdtype(values.dtype, np.inexact) or np.isfinite(values).all():
             continue
         index = tuple(int(i) for i in np.argwhere(~np.isfinite(values))[0])
         where = f"{name}{jax.tree_util.keystr(path)}"
         raise ValueError(f"{where} holds {values[index]:g} at index {index}; {advice}.")
+
+
+def check_real(name: str, value: Any) -> None:
+    """Raise TypeError unless `value` is a real number or an array of them, by its dtype.
+
+    Parameters
+    ----------
+    name
+        What it is called in the caller's signature.
+    value
+        Anything; traced values have a dtype too.
+
+    Examples
+    --------
+    >>> check_real("x", np.array(["1.5"]))
+    Traceback (most recent call last):
+    TypeError: x must hold real numbers, but has dtype <U3; convert it to floats.
+    """
+    dtype = getattr(value, "dtype", None)
+    if dtype is None:
+        try:
+            dtype = np.asarray(value).dtype
+        except ValueError:  # rows of unequal lengths
+            dtype = np.dtype(object)
+    if dtype.kind in "biuf":
+        return
+    # The short floats of machine learning are no kind of NumPy's.
+    if not (jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)):
+        what = f"is {value!r:.40}" if np.ndim(value) == 0 else f"has dtype {dtype}"
+        raise TypeError(f"{name} must hold real numbers, but {what}; convert it to floats.")
+
+
+def check_count(name: str, value: Any, least: int = 1) -> None:
+    """Raise unless `value` is a whole number of at least `least`.
+
+    Examples
+    --------
+    >>> check_count("num_samples", 1e3)
+    Traceback (most recent call last):
+    TypeError: num_samples must be a whole number, but is 1000.0; give an int.
+    >>> check_count("num_samples", 0)
+    Traceback (most recent call last):
+    ValueError: num_samples must be at least 1, but is 0.
+    """
+    try:
+        operator.index(value)
+    except TypeError:
+        raise TypeError(
+            f"{name} must be a whole number, but is {value!r:.40}; give an int."
+        ) from None
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, but is {value}.")

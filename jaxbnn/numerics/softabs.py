@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxbnn.numerics.checks import check_positive
+from jaxbnn.numerics.checks import check_positive, check_real
 
 
 class SoftAbsMetric(NamedTuple):
@@ -49,6 +50,11 @@ def softabs_metric(hessian: Float[Array, "*batch d d"], alpha: ArrayLike) -> Sof
     >>> [round(float(v), 4) for v in metric.eigenvalues]
     [2.0, 0.1]
     """
+    check_real("hessian", hessian)
+    if np.ndim(hessian) < 2 or np.shape(hessian)[-1] != np.shape(hessian)[-2]:
+        raise ValueError(
+            f"hessian must be a square matrix, (..., d, d), but has shape {np.shape(hessian)}."
+        )
     eigenvalues, eigenvectors = jnp.linalg.eigh(hessian)
     return SoftAbsMetric(softabs(eigenvalues, alpha), eigenvectors)
 
@@ -74,6 +80,8 @@ def softabs(eigenvalues: Float[Array, "..."], alpha: ArrayLike) -> Float[Array, 
     Array([3.  , 0.01], dtype=float32)
     """
     check_positive("alpha", alpha)
+    check_real("eigenvalues", eigenvalues)
+    eigenvalues = jnp.asarray(eigenvalues)
     alpha = jnp.asarray(alpha, eigenvalues.dtype)
     y = jnp.abs(alpha * eigenvalues)
     # tanh(y) is 0 at 0: each branch sees arguments at which it and its derivative are finite.

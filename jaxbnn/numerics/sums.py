@@ -8,6 +8,8 @@ nats where the sum of differences was right to 1e-5.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxbnn.numerics.checks import check_real
+
 
 def sum_of_differences(
     proposed: Float[Array, "..."], current: Float[Array, "..."]
@@ -30,4 +32,6 @@ def sum_of_differences(
     >>> float(sum_of_differences(jnp.array([1e8, 2.0]), jnp.array([1e8, 1.5])))
     0.5
     """
-    return jnp.sum(proposed - current)
+    check_real("proposed", proposed)
+    check_real("current", current)
+    return jnp.sum(jnp.asarray(proposed) - jnp.asarray(current))

@@ -18,6 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
+from jaxbnn.numerics.checks import check_real
+
 # Chebyshev coefficients of (t + 4) D(t) in y = 1 - 7/(t + 4), which maps [-1/2, inf) to
 # [-1, 1): interpolated at 120 nodes with 40 digits. 14 terms give a relative error of 4e-8,
 # 30 terms one of 7e-16.
@@ -254,10 +256,17 @@ def normal_density(x: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 def as_floats(*values: ArrayLike | None) -> tuple[Array, ...]:
-    """Make arrays of one floating dtype: that of the values, or JAX's default for integers."""
+    """Make arrays of one floating dtype: that of the values, or JAX's default for integers.
+
+    Halves are made float32: constants of these formulas are zero or infinite in them.
+    """
+    for value in values:
+        check_real("every argument", value)
     dtype = jnp.result_type(*values)
     if not jnp.issubdtype(dtype, jnp.floating):
         dtype = jnp.result_type(float)
+    if jnp.finfo(dtype).bits < 32:
+        dtype = jnp.float32
     return tuple(jnp.asarray(value, dtype) for value in values)
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from jaxbnn.numerics import check_finite, check_positive
+from jaxbnn.numerics import check_count, check_finite, check_positive, check_real
 from jaxbnn.sampling.loops import as_arrays
 
 
@@ -16,11 +16,11 @@ def check_counts(
     num_samples: int, num_warmup: int, chunk_size: int | None, chunk_bytes: int | None = None
 ) -> None:
     """Refuse numbers of draws that make no run."""
-    if num_samples < 1:
-        raise ValueError(f"num_samples must be at least 1, but is {num_samples}.")
-    if num_warmup < 0:
-        raise ValueError(f"num_warmup must be 0 or more, but is {num_warmup}.")
-    if chunk_size is not None and chunk_size < 1:
+    check_count("num_samples", num_samples)
+    check_count("num_warmup", num_warmup, 0)
+    if chunk_size is None:
+        return
+    if not isinstance(chunk_size, int | np.integer) or chunk_size < 1:
         raise ValueError(
             f"chunk_size must be at least 1, but is {chunk_size}; leave it out to have it chosen."
         )
@@ -64,6 +64,7 @@ def check_positions(positions: PyTree) -> int:
         raise ValueError("positions holds no arrays; give the chains' starts stacked.")
     lengths = {}
     for path, leaf in leaves:
+        check_real(f"positions{jax.tree_util.keystr(path)}", leaf)
         if np.ndim(leaf) == 0:
             raise ValueError(
                 f"positions{jax.tree_util.keystr(path)} is a single number without a chain axis; "

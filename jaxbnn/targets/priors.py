@@ -10,7 +10,7 @@ from jax.tree_util import keystr
 from jaxtyping import ArrayLike, PyTree
 
 from jaxbnn.networks import Network
-from jaxbnn.numerics import check_positive, is_concrete
+from jaxbnn.numerics import check_positive, check_real, is_concrete
 from jaxbnn.targets.prior_trees import expand_prior, leaf_shape, leaves_and_structure
 
 Precision = ArrayLike | Sequence[ArrayLike]
@@ -109,9 +109,13 @@ def uniform_prior(network_or_params: Network | PyTree, low: ArrayLike, high: Arr
     >>> round(float(prior[0]["w"].log_prob(jnp.ones((2, 1)))), 4)  # 2 log(1 / 4)
     -2.7726
     """
+    for name, end in (("low", low), ("high", high)):
+        check_real(name, end)
+        if jnp.ndim(end):
+            raise ValueError(f"{name} must be one number, but has shape {jnp.shape(end)}.")
     if is_concrete((low, high)):
         lower, upper = np.asarray(low), np.asarray(high)
-        if not (np.isfinite([lower, upper]).all() and np.all(lower < upper)):
+        if not (np.isfinite([lower, upper]).all() and lower < upper):
             raise ValueError(
                 f"low must be smaller than high, and both finite, but low is {lower:g} and high is "
                 f"{upper:g}; give an interval of positive length."

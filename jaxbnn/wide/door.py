@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Shaped
 
 from jaxbnn.networks import Dense, Network, features, layer_shapes, output_shape, parameter_shapes
-from jaxbnn.numerics import check_finite, check_positive
+from jaxbnn.numerics import check_finite, check_positive, check_real
 
 
 def check_network(network: Network) -> None:
@@ -44,8 +44,9 @@ def checked_data(
     network: Network, x: Shaped[ArrayLike, "..."], y: Shaped[ArrayLike, "..."]
 ) -> tuple[Float[Array, "n *input"], Float[Array, "n k"]]:
     """Return x and y as arrays of one dtype, y with a column per output; or say what is wrong."""
-    check_finite("x", x)
-    check_finite("y", y)
+    for name, data in (("x", x), ("y", y)):
+        check_real(name, data)
+        check_finite(name, data)
     x = jnp.asarray(x)
     is_floating = jnp.issubdtype(x.dtype, jnp.floating)
     params = parameter_shapes(network, x.dtype if is_floating else float)

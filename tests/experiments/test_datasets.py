@@ -117,6 +117,8 @@ def test_uci_reads_the_original_layout(places):
         ("data.txt", b"\xff\xfe\x00", r"data\.txt is not a table of numbers"),
         ("index_target.txt", b"7\n", r"index_target\.txt names a column"),
         ("index_target.txt", b"1\n2\n", r"index_target\.txt must hold one number"),
+        ("data.txt", b" \n", r"data\.txt is empty"),
+        ("index_target.txt", b"1e400\n", r"index_target\.txt is not a table of numbers: whole"),
         ("index_target.txt", b"1.5\n", r"index_target\.txt is not a table of numbers: whole"),
         ("n_splits.txt", b"0\n", r"n_splits\.txt must hold one number"),
         ("index_train_0.txt", b"0\n1\n", r"index_train_0\.txt .* do not partition the 10 rows"),
@@ -128,6 +130,13 @@ def test_damaged_uci_files_are_one_sentence(places, file, content, message):
     (folder / file).write_bytes(content)
     list_sums(places / "data")
     with pytest.raises(InputError, match=message):
+        datasets.uci("yacht", 0)
+
+
+def test_a_damaged_list_of_sums_is_one_sentence(places):
+    small_uci(places / "data/uci/yacht")
+    put(places / "data/SHA256SUMS", b"\xff\xfe")
+    with pytest.raises(InputError, match="SHA256SUMS is not a list of sums in text"):
         datasets.uci("yacht", 0)
 
 

@@ -44,7 +44,7 @@ MISTAKES = {
     "no arrays": ({"positions": ((), {})}, "holds no arrays"),
     "zero chains": ({"positions": STARTS[:0]}, "holds zero chains"),
     "zero samples": ({"num_samples": 0}, "num_samples must be at least 1, but is 0"),
-    "negative warm-up": ({"num_warmup": -1}, "num_warmup must be 0 or more, but is -1"),
+    "negative warm-up": ({"num_warmup": -1}, "num_warmup must be at least 0, but is -1"),
     "chunk size": ({"chunk_size": 0}, "chunk_size must be at least 1, but is 0"),
     "thinning 0": ({"thinning": 0}, "thinning must be at least 1, but is 0"),
     "schedule of floats": ({"thinning": np.array([1.0, 2.0, 3.0])}, "schedule of whole numbers"),

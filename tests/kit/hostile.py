@@ -1,0 +1,192 @@
+"""Bad and extreme input for the public functions: an answer or one sentence, nothing else.
+
+`python -m tests.kit.hostile [--examples N] [--only WORD]` tries N calls a family and prints the
+table kind of input x outcome; it ends with 1 if any call gave a NaN out of finite numbers, an
+array of a wrong shape, or an exception that is not one sentence of ours. It runs as a user's
+program does: without the tests' import hook and strict modes.
+"""
+
+import argparse
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+ROOT = Path(__file__).parents[2]
+LONGEST_SENTENCE = 500
+
+
+class Call(NamedTuple):
+    """One call to make.
+
+    Attributes
+    ----------
+    name, kind
+        What is called, and the kind of its input; rows of the table.
+    function
+        Takes nothing; returns a PyTree of arrays.
+    shapes
+        What the answer must look like: a PyTree of shapes as its leaves (None: not looked at).
+    allows
+        "finite"; "infinite": finite or infinite, where a number has no finite answer in its
+        type; "nan": NaN too, where NaN went in.
+    """
+
+    name: str
+    kind: str
+    function: Callable[[], Any]
+    shapes: Any = None
+    allows: str = "finite"
+
+
+class Said(str):
+    """What a command said before it ended with 2."""
+
+
+def outcome(call: Call) -> tuple[str, str]:
+    """Make the call: ("answer" or "sentence" or "FAILURE", what was seen)."""
+    try:
+        answer = call.function()
+        if isinstance(answer, Said):
+            is_one = answer.strip() and "\n" not in answer.strip()
+            short = len(answer) <= LONGEST_SENTENCE
+            return ("sentence" if is_one and short else "FAILURE"), answer
+        problem = _problem(call, answer)
+    except (ValueError, TypeError) as error:
+        problem = _not_a_sentence(error)
+        if problem is None:
+            return "sentence", str(error)
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error} {_where(error)}"
+    return ("FAILURE", problem) if problem else ("answer", "")
+
+
+def _problem(call: Call, answer: Any) -> str | None:
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(answer) if not _is_key(leaf)]
+    if call.shapes is not None:
+        shapes = [leaf.shape for leaf in leaves]
+        if shapes != list(call.shapes):
+            return f"shapes {shapes}, not {list(call.shapes)}"
+    for leaf in leaves:
+        if not np.issubdtype(leaf.dtype, np.inexact):
+            continue
+        if call.allows != "nan" and np.isnan(leaf).any():
+            return "a silent NaN"
+        if call.allows == "finite" and not np.isfinite(leaf).all():
+            return "a silent infinity"
+    return None
+
+
+def _is_key(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _not_a_sentence(error: Exception) -> str | None:
+    message = str(error)
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    home = Path(frame.filename).resolve()
+    is_ours = any(home.is_relative_to(ROOT / part) for part in ("jaxbnn", "experiments"))
+    line = (frame.line or "").lstrip()
+    # A dtype that JAX does not know at all it refuses in one sentence of its own.
+    is_no_number = "valid JAX" in message and "\n" not in message
+    raised = is_ours and (line.startswith("raise") or "raise " in _statement(frame))
+    if not raised and not is_no_number:
+        return f"not our sentence: {type(error).__name__}: {message[:200]!r} {_where(error)}"
+    if "\n" in message.strip() or len(message) > LONGEST_SENTENCE or not message:
+        return f"not one sentence: {message[:200]!r}"
+    return None
+
+
+def _statement(frame) -> str:
+    lines = Path(frame.filename).read_text(encoding="utf-8").splitlines()
+    return "\n".join(lines[max(0, frame.lineno - 4) : frame.lineno])
+
+
+def _where(error: Exception) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [f for f in frames if str(ROOT / "jaxbnn") in f.filename]
+    last = ours[-1] if ours else frames[-1]
+    return f"at {Path(last.filename).name}:{last.lineno}"
+
+
+class Report:
+    """Counts of outcomes by family and kind, and the failures one by one."""
+
+    def __init__(self):
+        self.counts: dict[tuple[str, str], Counter] = {}
+        self.failures: dict[tuple[str, str, str], tuple[int, str]] = {}
+
+    def add(self, family: str, call: Call, number: int) -> None:
+        """Make a call and count its outcome."""
+        what, seen = outcome(call)
+        self.counts.setdefault((family, call.kind), Counter())[what] += 1
+        if what == "FAILURE":
+            self.failures.setdefault((family, call.name, call.kind), (number, seen))
+
+    def table(self) -> str:
+        """Return Markdown: family, kind, number tried, answers, sentences, failures."""
+        columns = ("answer", "sentence", "FAILURE")
+        lines = ["| family | kind of input | tried | answers | sentences | failures |"]
+        lines.append("| --- | --- | --- | --- | --- | --- |")
+        for (family, kind), count in sorted(self.counts.items()):
+            numbers = " | ".join(str(count[column]) for column in columns)
+            lines.append(f"| {family} | {kind} | {count.total()} | {numbers} |")
+        total = sum(self.counts.values(), Counter())
+        numbers = " | ".join(str(total[column]) for column in columns)
+        lines.append(f"| all |  | {total.total()} | {numbers} |")
+        return "\n".join(lines)
+
+
+def try_family(report: Report, family: str, strategy: st.SearchStrategy, examples: int) -> None:
+    """Draw `examples` calls from the strategy of a family and make them."""
+
+    @seed(20240)
+    @settings(
+        max_examples=examples,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def go(pair):
+        number, call = pair
+        report.add(family, call, number)
+
+    go()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Try every family; print the table and the failures."""
+    from tests.kit import hostile_calls, hostile_files
+
+    parser = argparse.ArgumentParser(description="Bad and extreme input, and what comes of it.")
+    parser.add_argument("--examples", type=int, default=200, help="calls a family")
+    parser.add_argument("--only", default="", help="families whose name holds this word")
+    parser.add_argument("--table", type=Path, help="write the table to this file too")
+    options = parser.parse_args(arguments)
+    report = Report()
+    for family, strategy in {**hostile_calls.FAMILIES, **hostile_files.FAMILIES}.items():
+        if options.only in family:
+            # Files are compiled by nobody, so that many more are tried in the same time.
+            count = options.examples * (8 if family in hostile_files.FAMILIES else 1)
+            try_family(report, family, strategy, count)
+    print(report.table())
+    if options.table:
+        options.table.write_text(report.table() + "\n", encoding="utf-8")
+    for (family, name, kind), (number, seen) in report.failures.items():
+        print(f"FAILURE {family}: {name}, {kind} (number {number}): {seen}", file=sys.stderr)
+    return 1 if report.failures else 0
+
+
+if __name__ == "__main__":
+    from tests.kit import hostile  # the module that the calls import, not a second one
+
+    sys.exit(hostile.main())

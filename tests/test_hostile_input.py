@@ -1,0 +1,100 @@
+"""Bad and extreme input ends in a finite answer of the right shape or in one sentence.
+
+The calls are made in a process of their own, as a user makes them: here the import hook would
+refuse most of them before our own doors see them.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxbnn import diagnostics, numerics, uniform_prior
+from jaxbnn.networks import mlp
+from tests.kit.hostile import Call, outcome
+
+
+@pytest.mark.parametrize(
+    "examples", [pytest.param(4, id="short"), pytest.param(400, id="full", marks=pytest.mark.long)]
+)
+def test_every_call_ends_in_an_answer_or_one_sentence(examples, tmp_path):
+    command = [sys.executable, "-m", "tests.kit.hostile", "--examples", str(examples)]
+    table = os.environ.get("JAXBNN_HOSTILE_TABLE", str(tmp_path / "table.md"))
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    root = Path(__file__).parents[1]
+    result = subprocess.run(
+        [*command, "--table", table], cwd=root, env=environment, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "| all |" in Path(table).read_text()
+
+
+def raises(error):
+    def function():
+        raise error
+
+    return function
+
+
+@pytest.mark.parametrize(
+    ("function", "seen"),
+    [
+        (lambda: jnp.array([1.0, jnp.nan]), "a silent NaN"),
+        (lambda: jnp.array([1.0, jnp.inf]), "a silent infinity"),
+        (lambda: jnp.ones(3), "shapes [(3,)], not [(2,)]"),
+        (lambda: jnp.ones((2, 3)) @ jnp.ones((2, 3)), "not our sentence: TypeError"),
+        (raises(KeyError("x")), "KeyError"),
+        (raises(ValueError("from here")), "not our sentence"),
+        (lambda: json.loads("{"), "not our sentence"),
+    ],
+)
+def test_what_is_neither_is_found(function, seen):
+    what, message = outcome(Call("f", "kind", function, [(2,)]))
+    assert what == "FAILURE"
+    assert message.startswith(seen)
+
+
+def test_our_own_sentences_are_known():
+    what, message = outcome(Call("f", "kind", lambda: numerics.check_count("n", 1.5)))
+    assert (what, message) == ("sentence", "n must be a whole number, but is 1.5; give an int.")
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "message"),
+    [
+        (lambda: numerics.check_positive("s", 1j), TypeError, "s must hold real numbers"),
+        (lambda: numerics.check_finite("x", {"a": np.array(["1"])}), TypeError, r"x\['a'\] must"),
+        (lambda: numerics.check_count("n", np.float32(2)), TypeError, "n must be a whole number"),
+        (lambda: numerics.check_count("n", jnp.array(0)), ValueError, "n must be at least 1"),
+        (lambda: uniform_prior(mlp((2, 1)), jnp.zeros(2), 1), ValueError, "low must be one number"),
+    ],
+)
+def test_the_door_says_what_was_wrong(function, error, message):
+    with pytest.raises(error, match=message):
+        function()
+
+
+def test_numbers_of_every_kind_pass_the_door():
+    for value in (1, 0.5, np.float32(2), np.ones(3, np.int8), jnp.ones((), jnp.bfloat16), True):
+        numerics.check_positive("s", value)
+    numerics.check_count("n", np.int64(3))
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_multivariate_ess_does_not_depend_on_the_unit(rng, scale):
+    draws = rng.normal(size=(2, 100, 2)).astype(np.float32)
+    expected = float(diagnostics.multivariate_ess(draws))
+    found = float(diagnostics.multivariate_ess(draws * np.float32(scale)))
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_halves_are_judged_in_float32():
+    half = jnp.asarray([-3.0, 0.0, 3.0], jnp.float16)
+    found = numerics.log_ndtr(half)
+    assert found.dtype == jnp.float32
+    np.testing.assert_array_equal(found, numerics.log_ndtr(half.astype(jnp.float32)))
