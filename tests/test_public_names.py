@@ -7,7 +7,12 @@ import pytest
 
 import jaxbnn
 
-SUBPACKAGES = [module.name for module in pkgutil.iter_modules(jaxbnn.__path__)]
+# The command is no name to import.
+SUBPACKAGES = [
+    module.name
+    for module in pkgutil.iter_modules(jaxbnn.__path__)
+    if module.name not in ("__main__", "cli")
+]
 
 
 def _public():

@@ -1,0 +1,298 @@
+"""Draws for ArviZ, and back: `az.summary`, `az.plot_trace`, `az.loo`, `az.compare` on networks.
+
+A parameter is called by its path, `0.w`, and its axes by the layer: `layer0_in`, `layer0_out`.
+Groups are made with xarray alone, so that ArviZ 0.x, which wants an `InferenceData`, and ArviZ 1.x,
+which wants an `xarray.DataTree`, get the same ones.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import DictKey, SequenceKey, keystr, tree_leaves_with_path
+from jaxtyping import PRNGKeyArray, PyTree
+
+_STRUCTURE = "jaxbnn_structure"
+# ArviZ's conventional names for what kernels call otherwise.
+_STATS = {"is_divergent": "diverging", "logdensity": "lp", "num_integration_steps": "n_steps"}
+
+
+def to_arviz(
+    draws: Any,
+    posterior: Any = None,
+    *,
+    key: PRNGKeyArray | None = None,
+    coords: Mapping[str, Sequence] | None = None,
+    batch_size: int = 64,
+    format: str = "auto",
+) -> Any:
+    """Return draws as ArviZ reads them.
+
+    Parameters
+    ----------
+    draws
+        What `jaxbnn.sample` returns, or a PyTree of positions with leaves (chain, draw, ...).
+    posterior
+        The `Posterior` that was sampled. It gives the groups `log_likelihood` (one number a datum,
+        which `az.loo` and `az.compare` need), `observed_data`, `constant_data`, and "lp", the log
+        density, in `sample_stats`.
+    key
+        Gives the group `posterior_predictive`: one simulated y for each draw; needs `posterior`.
+    coords
+        Names of coordinates, e.g. {"layer0_in": ["age", "height"]}; others are counted.
+    batch_size
+        Draws whose log likelihood is computed at once.
+    format
+        "auto": what the installed ArviZ reads, `InferenceData` before version 1, else a
+        `DataTree`.
+
+    Returns
+    -------
+    An `arviz.InferenceData` or an `xarray.DataTree` with the groups named above, `posterior` and,
+    from the kernel's Info, `sample_stats`.
+
+    Raises
+    ------
+    ValueError
+        No draws kept; leaves without chain and draw axes; a key without a posterior; coords that
+        no dimension has, or of another length.
+    ImportError
+        xarray, or ArviZ where an InferenceData is asked for, is not installed.
+
+    Examples
+    --------
+    >>> positions = ({"w": np.zeros((4, 100, 2, 3)), "b": np.zeros((4, 100, 3))}, ())
+    >>> data = to_arviz(positions, coords={"layer0_in": ["age", "height"]})
+    >>> data.posterior["0.w"].dims
+    ('chain', 'draw', 'layer0_in', 'layer0_out')
+    """
+    positions = getattr(draws, "positions", draws)
+    chains, length = _chains_and_draws(positions)
+    if posterior is None and key is not None:
+        raise ValueError("a key asks for posterior_predictive, which needs the posterior; give it.")
+    values, dims = {}, {}
+    for path, leaf in tree_leaves_with_path(positions):
+        name = _name(path)
+        values[name], dims[name] = np.asarray(leaf), _dims(path, np.ndim(leaf) - 2)
+    stats = _sample_stats(draws, (chains, length))
+    groups = {"posterior": (values, dims)}
+    if posterior is not None:
+        terms, log_density = _log_likelihood(posterior, positions, batch_size)
+        stats.setdefault("lp", log_density)
+        y = np.asarray(posterior.y)
+        columns = ("datum", *(f"y_dim_{i}" for i in range(y.ndim - 1)))
+        groups["log_likelihood"] = ({"y": terms}, {"y": ("datum",)})
+        if key is not None:
+            simulated = _posterior_predictive(key, posterior, positions, batch_size)
+            groups["posterior_predictive"] = ({"y": simulated}, {"y": columns})
+        groups["observed_data"] = ({"y": y}, {"y": columns})
+        x = np.asarray(posterior.x)
+        inputs = ("datum", *(f"x_dim_{i}" for i in range(x.ndim - 1)))
+        groups["constant_data"] = ({"x": x}, {"x": inputs})
+    if stats:
+        groups["sample_stats"] = (stats, {name: _stat_dims(name, v) for name, v in stats.items()})
+    return _assemble(_datasets(groups, coords or {}, _skeleton(positions)), format)
+
+
+def from_arviz(data: Any, like: PyTree = None) -> PyTree:
+    """Return the positions that `to_arviz` wrote, also after a trip through a file.
+
+    Parameters
+    ----------
+    data
+        An `InferenceData`, or a `DataTree`, with a `posterior` group.
+    like
+        A PyTree with the structure of a position, for draws of other origin, or positions with
+        nodes other than tuples, lists and dicts; its leaves are not looked at.
+
+    Returns
+    -------
+    A PyTree of NumPy arrays with leaves (chain, draw, ...): what `predict` takes. Tuples, lists and
+    dicts are rebuilt; without a structure, a dict by variable.
+
+    Raises
+    ------
+    ValueError
+        No posterior group, or a variable of `like` is not in it.
+
+    Examples
+    --------
+    >>> positions = ({"w": np.zeros((2, 5, 3))}, ())
+    >>> from_arviz(to_arviz(positions))[0]["w"].shape
+    (2, 5, 3)
+    """
+    try:
+        group = data["posterior"]
+    except KeyError:
+        raise ValueError("the data have no posterior group; pass what to_arviz returns.") from None
+    if like is not None:
+        names = [_name(path) for path, _ in tree_leaves_with_path(like)]
+        missing = [name for name in names if name not in group]
+        if missing:
+            raise ValueError(
+                f"the posterior group has no variable {missing[0]!r}; its variables are "
+                f"{', '.join(map(str, group.data_vars))}."
+            )
+        return jax.tree.unflatten(
+            jax.tree.structure(like), [np.asarray(group[name].values) for name in names]
+        )
+    if _STRUCTURE not in group.attrs:
+        return {str(name): np.asarray(group[name].values) for name in group.data_vars}
+    return _rebuild(json.loads(group.attrs[_STRUCTURE]), group)
+
+
+def _chains_and_draws(positions: PyTree) -> tuple[int, int]:
+    leaves = jax.tree.leaves(positions)
+    if not leaves:
+        raise ValueError("there are no draws to export; collect something in sample.")
+    shapes = {np.shape(leaf)[:2] for leaf in leaves}
+    if len(shapes) > 1 or len(min(shapes)) < 2 or 0 in min(shapes):
+        raise ValueError(
+            "positions need a chain axis and a draw axis, the same in every leaf, but begin with "
+            f"{sorted(shapes)}; write leaf[None] for a single chain."
+        )
+    return min(shapes)
+
+
+def _name(path: tuple) -> str:
+    return keystr(path, simple=True, separator=".") or "x"
+
+
+def _dims(path: tuple, rank: int) -> tuple[str, ...]:
+    """Name a parameter's axes; layers are what the entries of a tuple or list are called."""
+    layers = [entry.idx for entry in path if isinstance(entry, SequenceKey)]
+    kind = path[-1].key if path and isinstance(path[-1], DictKey) else None
+    axes = {("w", 2): ("in", "out"), ("b", 1): ("out",), ("w", 4): ("row", "column", "in", "out")}
+    if layers and (kind, rank) in axes:
+        layer = ".".join(map(str, layers))
+        return tuple(f"layer{layer}_{axis}" for axis in axes[kind, rank])
+    return tuple(f"{_name(path)}_dim_{i}" for i in range(rank))
+
+
+def _sample_stats(draws: Any, shape: tuple[int, int]) -> dict[str, np.ndarray]:
+    stats = {}
+    for path, leaf in tree_leaves_with_path(getattr(draws, "infos", None)):
+        values = np.asarray(leaf)
+        if values.shape[:2] == shape:
+            name = _name(path)
+            stats[_STATS.get(name, name)] = values
+    return stats
+
+
+def _stat_dims(name: str, values: np.ndarray) -> tuple[str, ...]:
+    return tuple(f"{name}_dim_{i}" for i in range(values.ndim - 2))
+
+
+def _over_draws(function: Any, batch_size: int, *trees: PyTree) -> PyTree:
+    """Map a function over the draws of all chains; leaves (chain, draw, ...) in and out."""
+    chains, length = jax.tree.leaves(trees[0])[0].shape[:2]
+
+    @jax.jit
+    def run(arguments):
+        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), arguments)
+        out = jax.lax.map(lambda one: function(*one), flat, batch_size=batch_size)
+        return jax.tree.map(lambda leaf: leaf.reshape(chains, length, *leaf.shape[1:]), out)
+
+    return run(jax.tree.map(jnp.asarray, trees))
+
+
+def _log_likelihood(posterior: Any, positions: PyTree, batch_size: int) -> tuple:
+    def one(position):
+        return posterior.log_likelihood(position), posterior.log_prior(position)
+
+    # In float64 from here on: ArviZ adds them up, over data and over draws.
+    terms, log_prior = (np.asarray(a, float) for a in _over_draws(one, batch_size, positions))
+    return terms, terms.sum(axis=-1) + log_prior
+
+
+def _posterior_predictive(
+    key: PRNGKeyArray, posterior: Any, positions: PyTree, batch_size: int
+) -> np.ndarray:
+    def one(draw_key, position):
+        return posterior.predictive(position, posterior.x).sample(draw_key)
+
+    shape = jax.tree.leaves(positions)[0].shape[:2]
+    return np.asarray(_over_draws(one, batch_size, jax.random.split(key, shape), positions))
+
+
+def _datasets(groups: dict, coords: Mapping[str, Sequence], skeleton: Any) -> dict[str, Any]:
+    try:
+        import xarray
+    except ImportError as error:
+        raise ImportError(
+            "to_arviz needs xarray, which comes with ArviZ; run "
+            "`pip install 'jaxbnn[experiments]'`."
+        ) from error
+    all_dims = {dim for _, dims in groups.values() for names in dims.values() for dim in names}
+    unknown = sorted(set(coords) - all_dims)
+    if unknown:
+        raise ValueError(
+            f"no parameter has the dimension {unknown[0]!r}; there are {sorted(all_dims)}."
+        )
+    datasets = {}
+    for group, (values, dims) in groups.items():
+        leading = () if group in ("observed_data", "constant_data") else ("chain", "draw")
+        variables = {name: ((*leading, *dims[name]), value) for name, value in values.items()}
+        sizes = {d: n for of, v in variables.values() for d, n in zip(of, v.shape, strict=True)}
+        wrong = [dim for dim in coords if dim in sizes and len(coords[dim]) != sizes[dim]]
+        if wrong:
+            raise ValueError(
+                f"coords[{wrong[0]!r}] needs {sizes[wrong[0]]} names, but has "
+                f"{len(coords[wrong[0]])}."
+            )
+        labels = {dim: list(coords.get(dim, range(size))) for dim, size in sizes.items()}
+        datasets[group] = xarray.Dataset(
+            variables, coords=labels, attrs={"inference_library": "jaxbnn"}
+        )
+    if skeleton is not None:
+        datasets["posterior"].attrs[_STRUCTURE] = json.dumps(skeleton)
+    return datasets
+
+
+def _assemble(datasets: dict[str, Any], format: str) -> Any:
+    if format not in ("auto", "InferenceData", "DataTree"):
+        raise ValueError(
+            f"format must be 'auto', 'InferenceData' or 'DataTree', but is {format!r}."
+        )
+    arviz: Any = None
+    if format != "DataTree":
+        try:
+            import arviz
+        except ImportError:
+            arviz = None
+    if hasattr(arviz, "InferenceData"):
+        return arviz.InferenceData(**datasets)
+    if format == "InferenceData":
+        raise ImportError("an InferenceData needs ArviZ before version 1; take format='DataTree'.")
+    import xarray
+
+    return xarray.DataTree.from_dict(datasets)
+
+
+def _skeleton(tree: PyTree, path: str = "") -> Any:
+    """Describe tuples, lists and dicts in JSON, with variable names for leaves; else None."""
+
+    def below(items):
+        parts = {k: _skeleton(v, f"{path}.{k}" if path else str(k)) for k, v in items}
+        return None if None in parts.values() else parts
+
+    if isinstance(tree, dict):
+        # JSON has no keys but strings.
+        inside = below(tree.items()) if all(isinstance(k, str) for k in tree) else None
+        return None if inside is None else {"dict": inside}
+    if type(tree) in (tuple, list):
+        inside = below(enumerate(tree))
+        return None if inside is None else {type(tree).__name__: list(inside.values())}
+    return (path or "x") if hasattr(tree, "shape") else None
+
+
+def _rebuild(skeleton: Any, group: Any) -> PyTree:
+    if isinstance(skeleton, str):
+        return np.asarray(group[skeleton].values)
+    ((kind, inside),) = skeleton.items()
+    if kind == "dict":
+        return {name: _rebuild(part, group) for name, part in inside.items()}
+    return (tuple if kind == "tuple" else list)(_rebuild(part, group) for part in inside)

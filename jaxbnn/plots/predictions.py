@@ -1,0 +1,115 @@
+"""Pictures of predictions: against what happened, and whether they are calibrated."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import ArrayLike
+
+from jaxbnn.plots._canvas import COLORS, REFERENCE, given_axes, new_axes
+
+Numbers = ArrayLike | Sequence
+_MOST_POINTS = 400
+
+
+def observed_against_predicted(
+    observed: Numbers,
+    mean: Numbers,
+    lower: Numbers,
+    upper: Numbers,
+    axes: Any = None,
+    *,
+    level: float = 0.9,
+    name: str = "target",
+) -> Any:
+    """Draw what was observed against its prediction, with the interval of each as a bar.
+
+    Intervals that miss what was observed are drawn in a second colour. Of more than 400 data,
+    evenly spaced ones are shown.
+
+    Parameters
+    ----------
+    observed, mean, lower, upper
+        Arrays of shape (n,).
+    axes
+        Matplotlib axes; None makes a figure.
+    level
+        Probability of the intervals, for the legend.
+    name
+        What is predicted.
+
+    Raises
+    ------
+    ValueError
+        If the arrays differ in shape.
+
+    Examples
+    --------
+    >>> axes = observed_against_predicted([0.0, 1.0], [0.1, 0.5], [-1.0, 0.4], [1.0, 0.6])
+    >>> axes.get_xlabel()
+    'predicted target'
+    """
+    arrays = [np.asarray(values, float) for values in (observed, mean, lower, upper)]
+    if len({values.shape for values in arrays}) > 1 or arrays[0].ndim != 1:
+        raise ValueError(
+            "observed, mean, lower and upper must have one shape (n,), but have "
+            f"{[values.shape for values in arrays]}."
+        )
+    rows = np.unique(np.linspace(0, len(arrays[0]) - 1, _MOST_POINTS).astype(int))
+    y, mean, lower, upper = (values[rows] for values in arrays)
+    axes = new_axes(panel_size=(5.0, 4.2))[0] if axes is None else given_axes(axes, 1)[0]
+    inside = (lower <= y) & (y <= upper)
+    for shown, color, label in (
+        (inside, COLORS[0], f"inside its {level:.0%} interval"),
+        (~inside, COLORS[1], "outside"),
+    ):
+        if shown.any():
+            axes.vlines(mean[shown], lower[shown], upper[shown], color=color, alpha=0.25, lw=1.0)
+            axes.plot(mean[shown], y[shown], ".", color=color, label=label, markersize=5)
+    ends = [min(y.min(), mean.min()), max(y.max(), mean.max())]
+    axes.plot(ends, ends, color=REFERENCE, linewidth=1.0, label="observed = predicted")
+    axes.set(xlabel=f"predicted {name}", ylabel=f"observed {name}")
+    axes.legend(loc="upper left", framealpha=0.9)
+    return axes
+
+
+def calibration(
+    predicted: Numbers, happened: Numbers, axes: Any = None, *, counts: Numbers | None = None
+) -> Any:
+    """Draw how often things happened against how often they were predicted to.
+
+    Parameters
+    ----------
+    predicted, happened
+        Levels of intervals and their `coverage`, or confidence and accuracy of `reliability`; NaN
+        is left out.
+    axes
+        Matplotlib axes; None makes a figure.
+    counts
+        Data behind each point; bars of two standard errors are drawn.
+
+    Examples
+    --------
+    >>> axes = calibration([0.5, 0.9], [0.4, 0.95])
+    >>> axes.get_ylabel()
+    'how often it happened'
+    """
+    predicted, happened = np.asarray(predicted, float), np.asarray(happened, float)
+    axes = new_axes(panel_size=(4.2, 4.2))[0] if axes is None else given_axes(axes, 1)[0]
+    axes.plot([0, 1], [0, 1], color=REFERENCE, linewidth=1.0, label="calibrated")
+    if counts is None:
+        axes.plot(predicted, happened, ".-", color=COLORS[0], label="predictions")
+    else:
+        number = np.maximum(np.asarray(counts, float), 1)
+        error = 2 * np.sqrt(np.clip(happened * (1 - happened), 0.0, None) / number)
+        axes.errorbar(
+            predicted, happened, error, fmt=".-", color=COLORS[0], capsize=2, label="predictions"
+        )
+    axes.set(
+        xlabel="predicted probability",
+        ylabel="how often it happened",
+        xlim=(-0.02, 1.02),
+        ylim=(-0.02, 1.02),
+    )
+    axes.legend(loc="upper left", framealpha=0.9)
+    return axes

@@ -1,0 +1,266 @@
+"""What a posterior says at new inputs: means, intervals, probabilities, and why it is unsure.
+
+With draws t_1, ..., t_S the predictive distribution is the mixture (1/S) sum_s p(y | x, t_s), and
+its uncertainty splits in two:
+
+    numbers    Var(y)  = E[Var(y | t)] + Var(E[y | t])
+    classes    H(E p)  = E[H(p)]       + mutual information of y and t
+
+The first part, aleatoric, is noise that more data would not remove; the second, epistemic, is what
+the draws disagree about.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jaxtyping import Array, Float, Int, PyTree, Shaped
+
+from jaxbnn.numerics import check_finite
+
+# Numbers held at once: draws times rows of one batch.
+_NUMBERS = 2**21
+_DRAWS_AT_ONCE = 32
+_BISECTIONS = 40
+
+
+class NumberPrediction(NamedTuple):
+    """The predictive distribution of numbers; arrays are laid out as y is, (n,) or (n, k).
+
+    Attributes
+    ----------
+    mean, sd
+        Of the predictive mixture; sd^2 = aleatoric + epistemic.
+    lower, upper
+        The central interval of probability `level`: quantiles of the mixture.
+    aleatoric, epistemic
+        Variances: mean of the noise's, and variance of the means.
+    level
+        Probability of the interval.
+    """
+
+    mean: Float[np.ndarray, "n *columns"]
+    sd: Float[np.ndarray, "n *columns"]
+    lower: Float[np.ndarray, "n *columns"]
+    upper: Float[np.ndarray, "n *columns"]
+    aleatoric: Float[np.ndarray, "n *columns"]
+    epistemic: Float[np.ndarray, "n *columns"]
+    level: float
+
+
+class ClassPrediction(NamedTuple):
+    """The predictive distribution of classes, C of them; a Bernoulli has the classes 0 and 1.
+
+    Attributes
+    ----------
+    probabilities
+        Means over the draws; they sum to 1.
+    label
+        The most probable class.
+    lower, upper
+        Quantiles over the draws of each class's probability, which hold `level` between them.
+    aleatoric, epistemic
+        Entropies in nats: mean of the draws' own, and what is left of the mixture's.
+    level
+        Probability of the interval.
+    """
+
+    probabilities: Float[np.ndarray, "n *columns classes"]
+    label: Int[np.ndarray, "n *columns"]
+    lower: Float[np.ndarray, "n *columns classes"]
+    upper: Float[np.ndarray, "n *columns classes"]
+    aleatoric: Float[np.ndarray, "n *columns"]
+    epistemic: Float[np.ndarray, "n *columns"]
+    level: float
+
+
+def predict(
+    draws: Any, x: Shaped[Any, "n ..."], posterior: Any, *, level: float | int = 0.9
+) -> NumberPrediction | ClassPrediction:
+    """Predict at new inputs.
+
+    Parameters
+    ----------
+    draws
+        What `sample` returns, or a PyTree of positions with leaves (chain, draw, ...).
+    x
+        Inputs, shape (n, ...). They go through in batches, so that memory holds the predictions of
+        all draws for a few rows only.
+    posterior
+        The `Posterior` that was sampled; its data are not looked at.
+    level
+        Probability of the intervals, between 0 and 1.
+
+    Returns
+    -------
+    `NumberPrediction` for the Gaussian likelihoods, `ClassPrediction` for the others.
+
+    Raises
+    ------
+    ValueError
+        No draws; leaves without chain and draw axes; x with NaN, or without rows; a level outside
+        (0, 1).
+    TypeError
+        A predictive distribution of another family.
+
+    Notes
+    -----
+    Depeweg, Hernandez-Lobato, Doshi-Velez, Udluft (2018) for the two parts.
+
+    Examples
+    --------
+    >>> import jaxbnn
+    >>> network = jaxbnn.mlp((1, 1))
+    >>> x, y = jnp.ones((2, 1)), jnp.ones(2)
+    >>> prior = jaxbnn.normal_prior(network)
+    >>> posterior = jaxbnn.Posterior(network, prior, jaxbnn.gaussian(1.0), x, y)
+    >>> draws = ({"w": np.ones((1, 2, 1, 1)), "b": np.array([[[-1.0], [1.0]]])},)
+    >>> prediction = predict(draws, np.zeros((3, 1)), posterior)
+    >>> prediction.mean.tolist(), prediction.epistemic.tolist(), prediction.aleatoric.tolist()
+    ([0.0, 0.0, 0.0], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0])
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1, but is {level}; 0.9 is usual.")
+    parts = over_rows(_summary, draws, (x,), posterior, np.float32(level))
+    if "mean" in parts:
+        return NumberPrediction(**parts, level=level)
+    label = parts["probabilities"].argmax(axis=-1)
+    return ClassPrediction(**parts, label=label, level=level)
+
+
+def over_rows(
+    function: Callable[..., dict[str, Array]],
+    draws: Any,
+    arrays: tuple,
+    posterior: Any,
+    *shared: Any,
+) -> dict[str, np.ndarray]:
+    """Apply `function(components, *arrays after the first, *shared)` to batches of rows.
+
+    The first array is x; the components are those of the mixture at these rows: (mean, sd), each
+    (draws, rows, ...), or the probabilities (draws, rows, ..., classes).
+    """
+    positions = flat_positions(draws)
+    arrays = tuple(np.asarray(array) for array in arrays)
+    x = arrays[0]
+    if x.ndim == 0 or len(x) == 0:
+        raise ValueError(f"x needs a row for each datum, but has shape {x.shape}; give rows.")
+    check_finite("x", x)
+    leaf = jax.tree.leaves(positions)[0]
+    if np.issubdtype(x.dtype, np.floating):
+        arrays = (x.astype(leaf.dtype), *arrays[1:])
+    n = len(x)
+    rows = max(1, min(n, _NUMBERS // len(leaf)))
+    batches = []
+    for start in range(0, n, rows):
+        block = [array[start : start + rows] for array in arrays]
+        short = rows - len(block[0])
+        if short:  # the same program for the last rows
+            block = [np.concatenate([b, np.repeat(b[-1:], short, axis=0)]) for b in block]
+        batches.append(_run(function, positions, posterior, *block, *shared))
+    return {name: np.concatenate([batch[name] for batch in batches])[:n] for name in batches[0]}
+
+
+@partial(jax.jit, static_argnums=0)
+def _run(function, positions, posterior, x, *arguments):
+    return function(mixture(posterior, positions, x), *arguments)
+
+
+def flat_positions(draws: Any) -> PyTree:
+    """Return the positions of all chains one after the other, leaves (draws, ...)."""
+    leaves, structure = jax.tree.flatten(getattr(draws, "positions", draws))
+    if not leaves:
+        raise ValueError("there are no draws to predict from; collect something in sample.")
+    shapes = {np.shape(leaf)[:2] for leaf in leaves}
+    if len(shapes) > 1 or len(min(shapes)) < 2 or 0 in min(shapes):
+        raise ValueError(
+            "draws need a chain axis and a draw axis, the same in every leaf, but begin with "
+            f"{sorted(shapes)}; write leaf[None] for a single chain."
+        )
+    return jax.tree.unflatten(
+        structure, [jnp.asarray(leaf).reshape(-1, *np.shape(leaf)[2:]) for leaf in leaves]
+    )
+
+
+def mixture(posterior: Any, positions: PyTree, x: Array) -> tuple[Array, Array] | Array:
+    """Return the components' means and deviations, or probabilities, at some rows."""
+
+    def one(position):
+        predictive = posterior.predictive(position, x)
+        while isinstance(predictive, dist.Independent):
+            predictive = predictive.base_dist
+        if isinstance(predictive, dist.Normal):
+            return jnp.broadcast_arrays(predictive.loc, predictive.scale)
+        if isinstance(predictive, dist.BernoulliLogits):
+            logits = predictive.logits
+            return jnp.stack([jax.nn.sigmoid(-logits), jax.nn.sigmoid(logits)], axis=-1)
+        if isinstance(predictive, dist.CategoricalLogits):
+            return jax.nn.softmax(predictive.logits, axis=-1)
+        raise TypeError(
+            f"the predictive distribution is of the family {type(predictive).__name__}, which "
+            "predict does not know; it takes normal, Bernoulli and categorical ones."
+        )
+
+    out = jax.lax.map(one, positions, batch_size=_DRAWS_AT_ONCE)
+    return tuple(out) if isinstance(out, list | tuple) else out
+
+
+def _summary(components: Any, level: Float[Array, ""]) -> dict[str, Array]:
+    tails = jnp.stack([0.5 - level / 2, 0.5 + level / 2])
+    if isinstance(components, tuple):
+        means, sds = components
+        mean = jnp.mean(means, axis=0)
+        aleatoric = jnp.mean(sds**2, axis=0)
+        epistemic = jnp.mean((means - mean[None]) ** 2, axis=0)
+        lower, upper = (mixture_quantile(means, sds, tail) for tail in tails)
+        return {
+            "mean": mean,
+            "sd": jnp.sqrt(aleatoric + epistemic),
+            "lower": lower,
+            "upper": upper,
+            "aleatoric": aleatoric,
+            "epistemic": epistemic,
+        }
+    mean = jnp.mean(components, axis=0)
+    aleatoric = jnp.mean(_entropy(components), axis=0)
+    lower, upper = jnp.quantile(components, tails.astype(mean.dtype), axis=0)
+    return {
+        "probabilities": mean,
+        "lower": lower,
+        "upper": upper,
+        "aleatoric": aleatoric,
+        # Not negative but for rounding.
+        "epistemic": jnp.maximum(_entropy(mean) - aleatoric, 0),
+    }
+
+
+def mixture_quantile(
+    means: Float[Array, "draws *rows"],
+    sds: Float[Array, "draws *rows"],
+    probability: Float[Array, ""],
+) -> Float[Array, "*rows"]:
+    """Return a quantile of an equal mixture of normals, by bisection of its distribution function.
+
+    It lies between the smallest and the largest of the components' own quantiles.
+    """
+    probability = probability.astype(means.dtype)
+    own = means + sds * jax.scipy.special.ndtri(probability)
+
+    def halve(_, bounds):
+        low, high = bounds
+        middle = low + (high - low) / 2
+        below = jnp.mean(jax.scipy.special.ndtr((middle[None] - means) / sds), axis=0) < probability
+        return jnp.where(below, middle, low), jnp.where(below, high, middle)
+
+    low, high = jax.lax.fori_loop(
+        0, _BISECTIONS, halve, (jnp.min(own, axis=0), jnp.max(own, axis=0))
+    )
+    return low + (high - low) / 2
+
+
+def _entropy(probabilities: Float[Array, "*rows classes"]) -> Float[Array, "*rows"]:
+    return -jnp.sum(jax.scipy.special.xlogy(probabilities, probabilities), axis=-1)

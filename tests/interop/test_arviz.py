@@ -1,0 +1,159 @@
+"""ArviZ reads our draws, judges networks by them, and gives them back."""
+
+import arviz
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import special, stats
+
+import jaxbnn
+from jaxbnn.interop.arviz import from_arviz, to_arviz
+from jaxbnn.networks import apply
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Pareto k of so few draws, deprecations
+
+X = np.linspace(-2, 2, 30, dtype=np.float32)[:, None]
+Y = (np.abs(X) - 1 + 0.3 * np.random.default_rng(3).standard_normal(X.shape)).astype(np.float32)
+
+
+def run(width):
+    network = jaxbnn.mlp((1, width, 1), "tanh")
+    posterior = jaxbnn.Posterior(network, jaxbnn.normal_prior(network), jaxbnn.gaussian(0.3), X, Y)
+    kernel = jaxbnn.repeat(jaxbnn.underdamped_langevin(posterior.log_density, 0.03, 0.1), 20)
+    starts = posterior.sample_prior(jax.random.key(1), (2,))
+    return posterior, jaxbnn.sample(
+        jax.random.key(2), kernel, starts, 150, num_warmup=200, progress=False
+    )
+
+
+@pytest.fixture(scope="module")
+def narrow():
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        posterior, draws = run(1)
+    return posterior, draws, to_arviz(draws, posterior, key=jax.random.key(5))
+
+
+@pytest.fixture(scope="module")
+def wide():
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        posterior, draws = run(6)
+    return posterior, draws, to_arviz(draws, posterior)
+
+
+def test_groups_and_names(wide, narrow):
+    _, draws, data = narrow
+    assert set(data.groups()) == {
+        "posterior",
+        "sample_stats",
+        "log_likelihood",
+        "posterior_predictive",
+        "observed_data",
+        "constant_data",
+    }
+    assert wide[2].posterior["2.w"].dims == ("chain", "draw", "layer2_in", "layer2_out")
+    np.testing.assert_array_equal(wide[2].posterior["0.b"], wide[1].positions[0]["b"])
+    np.testing.assert_array_equal(data.observed_data["y"], Y)
+    assert data.sample_stats["acceptance_rate"].shape == (2, 150)
+    assert "0.w[0, 3]" in arviz.summary(wide[2]).index
+    assert draws.positions[1] == ()
+
+
+def test_log_likelihood_is_that_of_scipy(narrow):
+    posterior, draws, data = narrow
+    params = jax.tree.map(lambda leaf: leaf[1, 7], draws.positions)
+    by_hand = stats.norm.logpdf(Y, apply(posterior.network, params, jnp.asarray(X)), 0.3)[:, 0]
+    np.testing.assert_allclose(data.log_likelihood["y"][1, 7], by_hand, rtol=1e-4, atol=1e-4)
+    prior = sum(stats.norm.logpdf(leaf).sum() for leaf in jax.tree.leaves(params))
+    np.testing.assert_allclose(data.sample_stats["lp"][1, 7], by_hand.sum() + prior, rtol=1e-4)
+
+
+def test_posterior_predictive_scatters_about_the_outputs(narrow):
+    posterior, draws, data = narrow
+    outputs = jax.vmap(jax.vmap(lambda p: apply(posterior.network, p, jnp.asarray(X))))(
+        jax.tree.map(jnp.asarray, draws.positions)
+    )
+    noise = (data.posterior_predictive["y"].values - np.asarray(outputs)).ravel() / 0.3
+    assert stats.kstest(noise, "norm").pvalue > 1e-6
+
+
+def test_loo_and_compare_between_two_widths(narrow, wide):
+    one, other = arviz.loo(narrow[2]), arviz.loo(wide[2])
+    assert np.isfinite(one.elpd_loo)
+    # One tanh unit is monotone, and the data fall and rise.
+    table = arviz.compare({"narrow": narrow[2], "wide": wide[2]})
+    assert list(table.index) == ["wide", "narrow"]
+    assert other.elpd_loo > one.elpd_loo + 10
+    # LOO lies below the in-sample log predictive density.
+    terms = wide[2].log_likelihood["y"].values.reshape(300, 30)
+    in_sample = (special.logsumexp(terms, axis=0) - np.log(300)).sum()
+    assert other.elpd_loo < in_sample
+
+
+def test_plot_trace(narrow, tmp_path):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    axes = arviz.plot_trace(narrow[2], var_names=["0.w", "2.b"])
+    axes.ravel()[0].figure.savefig(tmp_path / "trace.png")
+    assert (tmp_path / "trace.png").stat().st_size > 10_000
+
+
+def test_back_from_a_file(wide, tmp_path):
+    _, draws, data = wide
+    data.to_netcdf(str(tmp_path / "draws.nc"))
+    back = from_arviz(arviz.from_netcdf(str(tmp_path / "draws.nc")))
+    assert jax.tree.structure(back) == jax.tree.structure(draws.positions)
+    jax.tree.map(np.testing.assert_array_equal, back, draws.positions)
+
+
+def test_arviz_1_gets_a_tree_with_the_same_groups(narrow, tmp_path):
+    posterior, draws, data = narrow
+    tree = to_arviz(draws, posterior, format="DataTree")
+    assert set(tree.children) == set(data.groups()) - {"posterior_predictive"}
+    np.testing.assert_array_equal(tree["log_likelihood"]["y"], data.log_likelihood["y"])
+    tree.to_netcdf(tmp_path / "tree.nc", engine="h5netcdf")
+    import xarray
+
+    back = from_arviz(xarray.open_datatree(tmp_path / "tree.nc", engine="h5netcdf"))
+    jax.tree.map(np.testing.assert_array_equal, back, draws.positions)
+
+
+def test_arviz_1_judges_the_tree(narrow):
+    arviz_stats = pytest.importorskip("arviz_stats", reason="ArviZ 1 needs Python 3.12")
+    tree = to_arviz(narrow[1], narrow[0], format="DataTree")
+    by_one = arviz_stats.loo(tree)
+    assert by_one.elpd == pytest.approx(arviz.loo(narrow[2]).elpd_loo, abs=0.5)
+    assert "0.w[0, 0]" in arviz_stats.summary(tree).index
+
+
+def test_other_structures():
+    a, b = np.zeros((1, 4, 2)), np.ones((1, 4))
+    positions = {"network": ({"w": a}, ()), "log_noise_scale": b}
+    data = to_arviz(positions, coords={"network.0.w_dim_0": ["age", "height"]})
+    assert set(data.posterior.data_vars) == {"network.0.w", "log_noise_scale"}
+    assert list(data.posterior["network.0.w_dim_0"].values) == ["age", "height"]
+    back = from_arviz(data)
+    assert jax.tree.structure(back) == jax.tree.structure(positions)
+    del data.posterior.attrs["jaxbnn_structure"]
+    assert set(from_arviz(data)) == {"network.0.w", "log_noise_scale"}
+    again = from_arviz(data, like=positions)
+    np.testing.assert_array_equal(again["log_noise_scale"], b)
+    assert from_arviz(to_arviz(a)).shape == (1, 4, 2)  # a bare array
+
+
+def test_errors_are_sentences():
+    with pytest.raises(ValueError, match="no draws to export"):
+        to_arviz(())
+    with pytest.raises(ValueError, match="chain axis and a draw axis"):
+        to_arviz({"a": np.zeros(3)})
+    with pytest.raises(ValueError, match="needs the posterior"):
+        to_arviz(np.zeros((1, 2)), key=jax.random.key(0))
+    with pytest.raises(ValueError, match="no parameter has the dimension 'q'"):
+        to_arviz(np.zeros((1, 2)), coords={"q": [1]})
+    with pytest.raises(ValueError, match="needs 3 names, but has 1"):
+        to_arviz(np.zeros((1, 2, 3)), coords={"x_dim_0": ["a"]})
+    with pytest.raises(ValueError, match="no posterior group"):
+        from_arviz({})
+    with pytest.raises(ValueError, match="no variable 'b'"):
+        from_arviz(to_arviz({"a": np.zeros((1, 2))}), like={"b": 0})

@@ -1,0 +1,183 @@
+"""Predictions and scores against SciPy, quadrature, and their definitions."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import integrate, optimize, special, stats
+
+import jaxbnn
+from jaxbnn.prediction import coverage, expected_calibration_error, predict, reliability, scores
+from jaxbnn.prediction.scoring import mixture_crps
+
+X_NEW = np.array([[-1.0, 0.3], [0.4, 2.0], [1.5, -0.7]], np.float32)
+RNG = np.random.default_rng(8)
+W = RNG.standard_normal((2, 30, 2, 3)).astype(np.float32)
+B = RNG.standard_normal((2, 30, 3)).astype(np.float32)
+OUTPUTS = np.einsum("ni,csij->csnj", X_NEW, W).reshape(60, 3, 3) + B.reshape(60, 1, 3)
+
+
+def linear_posterior(likelihood, y):
+    network = jaxbnn.mlp((2, 3))
+    prior = jaxbnn.normal_prior(network)
+    if likelihood.learns_noise:
+        prior = {"network": prior, "log_noise_scale": jaxbnn.normal_prior(jaxbnn.mlp((1, 1)))}
+    return jaxbnn.Posterior(network, prior, likelihood, np.zeros((len(y), 2), np.float32), y)
+
+
+DRAWS = ({"w": W, "b": B},)
+
+
+@pytest.fixture(scope="module")
+def numbers():
+    posterior = linear_posterior(jaxbnn.gaussian(np.array([0.5, 1.0, 0.2])), np.zeros((4, 3)))
+    return posterior, predict(DRAWS, X_NEW, posterior, level=0.8)
+
+
+SDS = np.array([0.5, 1.0, 0.2])
+
+
+def test_moments_of_the_mixture(numbers):
+    _, found = numbers
+    np.testing.assert_allclose(found.mean, OUTPUTS.mean(0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.epistemic, OUTPUTS.var(0), rtol=1e-4)
+    np.testing.assert_allclose(found.aleatoric, np.tile(SDS**2, (3, 1)), rtol=1e-5)
+    np.testing.assert_allclose(found.sd**2, found.aleatoric + found.epistemic, rtol=1e-5)
+
+
+def test_intervals_are_quantiles_of_the_mixture(numbers):
+    _, found = numbers
+    for row, column in np.ndindex(3, 3):
+        means = OUTPUTS[:, row, column].astype(float)
+
+        def cdf(y, means=means, sd=SDS[column]):
+            return stats.norm.cdf(y, means, sd).mean()
+
+        for bound, probability in ((found.lower, 0.1), (found.upper, 0.9)):
+            exact = optimize.brentq(lambda y, p=probability, f=cdf: f(y) - p, -30, 30)
+            assert bound[row, column] == pytest.approx(exact, abs=2e-4)
+
+
+def test_batches_of_rows_change_nothing(numbers, monkeypatch):
+    posterior, whole = numbers
+    monkeypatch.setattr("jaxbnn.prediction.predictions._NUMBERS", 2 * 60)  # two rows at once
+    found = predict(DRAWS, X_NEW, posterior, level=0.8)
+    for a, b in zip(whole, found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_scores_of_numbers(numbers):
+    posterior, _ = numbers
+    y = np.array([[0.1, -2.0, 0.5], [3.0, 0.2, 1.0], [-0.4, 0.6, -1.0]])
+    found = scores(DRAWS, X_NEW, y, posterior)
+    density = stats.norm.logpdf(y, OUTPUTS, SDS)
+    log_score = special.logsumexp(density, axis=0) - np.log(60)
+    np.testing.assert_allclose(found.log_score, log_score, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(found.pit, stats.norm.cdf(y, OUTPUTS, SDS).mean(0), atol=1e-4)
+    np.testing.assert_allclose(found.error, y - OUTPUTS.mean(0), atol=1e-5)
+    means = OUTPUTS[:, 1, 2].astype(float)
+
+    def below(z):
+        return stats.norm.cdf(z, means, 0.2).mean() ** 2
+
+    def above(z):
+        return stats.norm.sf(z, means, 0.2).mean() ** 2
+
+    exact = sum(
+        integrate.quad(f, a, b, limit=400)[0]
+        for f, a, b in ((below, -20, y[1, 2]), (above, y[1, 2], 20))
+    )
+    assert found.crps[1, 2] == pytest.approx(exact, rel=1e-3)
+
+
+def test_crps_of_one_normal_is_the_closed_form(x64):
+    y = jnp.array([0.3, -2.0, 5.0])
+    z = (np.asarray(y) - 1.0) / 2.0
+    exact = 2.0 * (z * (2 * stats.norm.cdf(z) - 1) + 2 * stats.norm.pdf(z) - 1 / np.sqrt(np.pi))
+    found = mixture_crps(y, jnp.ones((1, 3)), jnp.full((1, 3), 2.0))
+    np.testing.assert_allclose(found, exact, rtol=1e-10)
+
+
+@pytest.fixture(scope="module")
+def classes():
+    posterior = linear_posterior(jaxbnn.categorical(), np.array([0, 1, 2, 0]))
+    return posterior, predict(DRAWS, X_NEW, posterior, level=0.8)
+
+
+def test_classes(classes):
+    posterior, found = classes
+    p = special.softmax(OUTPUTS.astype(float), axis=-1)
+    np.testing.assert_allclose(found.probabilities, p.mean(0), rtol=1e-4)
+    np.testing.assert_array_equal(found.label, p.mean(0).argmax(-1))
+    np.testing.assert_allclose(found.lower, np.quantile(p, 0.1, axis=0), rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(found.upper, np.quantile(p, 0.9, axis=0), rtol=1e-3)
+    aleatoric = stats.entropy(p, axis=-1).mean(0)
+    np.testing.assert_allclose(found.aleatoric, aleatoric, rtol=1e-4)
+    total = stats.entropy(p.mean(0), axis=-1)
+    np.testing.assert_allclose(found.epistemic, total - aleatoric, atol=1e-5)
+    y = np.array([2, 0, 1])
+    scored = scores(DRAWS, X_NEW, y, posterior)
+    chosen = p.mean(0)[np.arange(3), y]
+    np.testing.assert_allclose(scored.log_score, np.log(chosen), rtol=1e-4)
+    np.testing.assert_allclose(scored.brier, ((p.mean(0) - np.eye(3)[y]) ** 2).sum(-1), rtol=1e-4)
+    np.testing.assert_array_equal(scored.is_correct, p.mean(0).argmax(-1) == y)
+
+
+def test_two_classes():
+    posterior = linear_posterior(jaxbnn.bernoulli(), np.array([[0, 1, 1], [1, 0, 0]]))
+    found = predict(DRAWS, X_NEW, posterior)
+    np.testing.assert_allclose(
+        found.probabilities[..., 1], special.expit(OUTPUTS).mean(0), rtol=1e-4
+    )
+    np.testing.assert_allclose(found.probabilities.sum(-1), 1, rtol=1e-5)
+
+
+def test_calibrated_predictions_are_found_calibrated(rng):
+    """Data from the predictions: coverage = level, calibration error of the order of its noise."""
+    levels = np.array([0.5, 0.8, 0.95])
+    n = 40_000
+    covered = coverage(rng.uniform(size=n), levels)
+    assert np.abs(covered - levels).max() < 5.2 * np.sqrt(0.25 / n)
+    narrow = stats.norm.cdf(rng.standard_normal(n) * 2)  # intervals half as wide as they should be
+    exact = 2 * stats.norm.cdf(stats.norm.ppf(0.5 + levels / 2) / 2) - 1
+    assert np.abs(coverage(narrow, levels) - exact).max() < 5.2 * np.sqrt(0.25 / n)
+    p = rng.dirichlet([1.0, 1.0, 1.0], size=n)
+    labels = (rng.uniform(size=(n, 1)) > p.cumsum(1)).sum(1).clip(0, 2)
+    assert expected_calibration_error(p, labels) < 3 * np.sqrt(15 / n)
+    sharp = p**3 / (p**3).sum(1, keepdims=True)
+    assert expected_calibration_error(sharp, labels) > 0.1
+
+
+def test_reliability_by_hand():
+    p = np.array([[0.95, 0.05], [0.55, 0.45], [0.4, 0.6], [0.2, 0.8]])
+    found = reliability(p, [0, 1, 1, 0], bins=4)
+    np.testing.assert_array_equal(found.count, [0, 0, 2, 2])
+    np.testing.assert_allclose(found.confidence[2:], [0.575, 0.875])
+    np.testing.assert_allclose(found.accuracy[2:], [0.5, 0.5])
+    by_hand = 0.5 * 0.075 + 0.5 * 0.375
+    assert expected_calibration_error(p, [0, 1, 1, 0], bins=4) == pytest.approx(by_hand)
+
+
+def test_errors_are_sentences(numbers, classes):
+    posterior, _ = numbers
+    with pytest.raises(ValueError, match=r"classes 0..2, but holds 0..3"):
+        scores(DRAWS, X_NEW, np.array([0, 3, 1]), classes[0])
+    with pytest.raises(ValueError, match="level must lie between 0 and 1"):
+        predict(DRAWS, X_NEW, posterior, level=90)
+    with pytest.raises(ValueError, match="x holds nan"):
+        predict(DRAWS, np.full((1, 2), np.nan), posterior)
+    with pytest.raises(ValueError, match="a row for each datum"):
+        predict(DRAWS, np.zeros((0, 2)), posterior)
+    with pytest.raises(ValueError, match="no draws to predict from"):
+        predict((), X_NEW, posterior)
+    with pytest.raises(ValueError, match="chain axis and a draw axis"):
+        predict(({"w": W, "b": B[0]},), X_NEW, posterior)
+    with pytest.raises(ValueError, match="y must be laid out"):
+        scores(DRAWS, X_NEW, np.zeros(3), posterior)
+    with pytest.raises(ValueError, match="labels must lie in"):
+        reliability([[0.5, 0.5]], [2])
+    with pytest.raises(ValueError, match="sum to 1"):
+        reliability([[0.5, 0.6]], [0])
+    with pytest.raises(ValueError, match="must have shape"):
+        reliability([[0.5, 0.5]], [0, 1])
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        coverage([2.0], [0.5])
