@@ -176,3 +176,38 @@ def comparison_figure(found: Mapping[str, Mapping[str, np.ndarray]]) -> Figure:
             axis.set(xscale="log", yscale="log", title=f"{name}: sd of {output}", xlabel="NUTS")
     axes[0, 0].legend(frameon=False, fontsize="small")
     return figure
+
+
+def gradients_figure(curves: Mapping[str, Mapping[int, float]]) -> Figure:
+    """Figure 7a: variance of the gradient against the number of draws."""
+    figure = Figure(figsize=(4.6, 3.6), layout="constrained")
+    axis = figure.subplots()
+    for number, (name, values) in enumerate(curves.items()):
+        color = COLORS[number]
+        axis.plot(list(values), list(values.values()), "o-", color=color, label=name)
+    axis.set(xscale="log", yscale="log", xlabel="samples", ylabel="relative gradient variance")
+    samples = sorted({count for values in curves.values() for count in values})
+    axis.set_xticks(samples, [str(count) for count in samples])
+    axis.minorticks_off()
+    axis.legend(frameon=False)
+    return figure
+
+
+def curves_figure(found: Mapping[tuple[str, str], Mapping[str, np.ndarray]]) -> Figure:
+    """Figure 8: mean test log likelihood during training, a panel a data set."""
+    names = list(dict.fromkeys(name for name, _ in found))
+    figure = Figure(figsize=(3.2 * len(names), 3.2), layout="constrained")
+    axes = figure.subplots(1, len(names), squeeze=False)[0]
+    for axis, name in zip(axes, names, strict=True):
+        own = {method: arrays for (n, method), arrays in found.items() if n == name}
+        ends = [arrays["scores"][-1].mean() for arrays in own.values()]
+        for number, (method, arrays) in enumerate(own.items()):
+            mean = arrays["scores"].mean(axis=1)
+            axis.plot(arrays["updates"], mean, color=COLORS[number], label=method)
+        # The first updates are far below, and would flatten the rest.
+        low = min(np.quantile(arrays["scores"].mean(axis=1), 0.1) for arrays in own.values())
+        axis.set_ylim(low, max(ends) + 0.3 * abs(max(ends) - low) + 1e-3)
+        axis.set(title=name, xlabel="updates")
+    axes[0].set_ylabel("test log likelihood")
+    axes[0].legend(frameon=False, fontsize="x-small")
+    return figure

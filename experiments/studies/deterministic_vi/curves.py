@@ -1,0 +1,67 @@
+"""Figure 8: test log likelihood during training, by DVI and MCVI.
+
+Watched only: the numbers drawn here stop and choose nothing.
+"""
+
+from typing import Any, Literal
+
+import jax
+import numpy as np
+from pydantic import Field
+
+from experiments.studies.deterministic_vi import pictures
+from experiments.studies.deterministic_vi.fits import Method, Recipe, score, train
+from experiments.studies.deterministic_vi.problem import whole_splits
+from experiments.studies.deterministic_vi.uci import mean_and_error
+from experiments.study import Context, Row, Settings
+
+
+class CurvesSettings(Settings):
+    """The sets, the methods, and at how many points of the training they are looked at."""
+
+    datasets: tuple[
+        Literal["bost", "conc", "ener", "kin8", "nava", "powe", "prot", "wine", "yach"], ...
+    ]
+    methods: tuple[Method, ...]
+    num_splits: int = Field(ge=1)
+    num_points: int = Field(ge=2)
+    recipe: Recipe
+    predictive_samples: int = Field(100, ge=2)
+
+
+def run_curves(settings: CurvesSettings, context: Context) -> list[Row]:
+    """Train, and score the test parts at every point; a stage a set and method."""
+    rows: list[Row] = []
+    found: dict[tuple[str, str], dict[str, np.ndarray]] = {}
+    for number, name in enumerate(settings.datasets):
+        for method in settings.methods:
+            key = jax.random.fold_in(context.key, number)
+
+            def compute(name=name, method=method, key=key) -> dict[str, Any]:
+                return _watched(key, name, method, settings)
+
+            arrays = context.stage(f"{name}_{method}", compute)
+            found[name, method] = arrays
+            last = arrays["scores"][-1]
+            setting = f"{method}, {name}"
+            rows.append(Row("test_log_likelihood_at_the_end", setting, *mean_and_error(last)))
+            best = arrays["scores"].mean(axis=1).argmax()
+            gap = mean_and_error(arrays["scores"][best] - last)
+            rows.append(Row("best_point_over_the_end", setting, *gap))
+            rows.append(Row("updates_at_the_best_point", setting, float(arrays["updates"][best])))
+    context.save_figure("figure_8", pictures.curves_figure(found))
+    return rows
+
+
+def _watched(key, name: str, method: Method, settings: CurvesSettings) -> dict[str, Any]:
+    splits = whole_splits(name, settings.num_splits)
+    scores, updates = [], []
+
+    def watch(algorithm, progress) -> None:
+        key_score = jax.random.fold_in(key, 1)
+        arguments = (key_score, algorithm, method, progress.positions, splits)
+        scores.append(score(*arguments, settings.predictive_samples).normal)
+        updates.append(progress.done)
+
+    train(key, method, settings.recipe, splits, num_chunks=settings.num_points, watch=watch)
+    return {"scores": np.stack(scores), "updates": np.asarray(updates)}

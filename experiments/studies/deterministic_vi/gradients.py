@@ -1,0 +1,110 @@
+"""Figure 7a: variance of the gradient's Monte Carlo estimate, MCVI against local reparametrisation.
+
+The gradient of the expected log likelihood of one datum, with respect to the variances of q of
+the last layer's weights, at partly trained weights of the toy example.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+from pydantic import Field
+
+from experiments.studies.deterministic_vi import pictures
+from experiments.studies.deterministic_vi.fits import Recipe, likelihood_of, network_of, train
+from experiments.studies.deterministic_vi.problem import Splits, toy_data
+from experiments.study import Context, Row, Settings
+from jaxbnn import dvi
+
+METHODS = {"MCVI": "mcvi", "rMCVI": "rmcvi"}
+
+
+class GradientSettings(Settings):
+    """How far q is trained, the numbers of draws, and how many estimates tell their variance."""
+
+    recipe: Recipe
+    num_data: int = Field(500, ge=2)
+    samples: tuple[int, ...]
+    num_estimates: int = Field(ge=10)
+    at: float = 0.25
+
+
+def run_gradients(settings: GradientSettings, context: Context) -> list[Row]:
+    """Estimate the variance, relative to that of MCVI with one draw, for every number of draws."""
+    found = context.stage("gradients", lambda: _measured(settings, context))
+    unit = found["MCVI_1"]
+    rows = []
+    curves: dict[str, dict[int, float]] = {}
+    for method in METHODS:
+        for samples in settings.samples:
+            # Ten independent blocks of draws: their spread is the error.
+            ratios = found[f"{method}_{samples}"] / unit.mean()
+            error = float(ratios.std(ddof=1) / np.sqrt(len(ratios)))
+            setting = f"{method} with {samples} sample{'s' * (samples > 1)}"
+            source = "002 Figure 7" if setting == "MCVI with 1 sample" else None
+            rows.append(
+                Row("relative_gradient_variance", setting, float(ratios.mean()), error, source)
+            )
+            curves.setdefault(method, {})[samples] = float(ratios.mean())
+    # Both variances fall as 1 / S, so that their ratio at any S is that of numbers of draws.
+    ratios = np.array([curves["MCVI"][s] / curves["rMCVI"][s] for s in settings.samples])
+    rows.append(
+        Row(
+            "sample_ratio",
+            "MCVI over rMCVI at equal gradient variance",
+            float(np.exp(np.log(ratios).mean())),
+            float(np.exp(np.log(ratios).mean()) * np.log(ratios).std() / np.sqrt(len(ratios))),
+            "002 Figure 7",
+        )
+    )
+    context.save_figure("figure_7a", pictures.gradients_figure(curves))
+    return rows
+
+
+def _measured(settings: GradientSettings, context: Context) -> dict[str, Any]:
+    x, y = toy_data(context.seed, settings.num_data)
+    splits = Splits(x[None], y[None], x[None], y[None], np.ones(1))
+    key_train, key_draws = jax.random.split(context.key)
+    trained = train(key_train, "dDVI", settings.recipe, splits)
+    q = jax.tree.map(lambda leaf: leaf[0], trained.fit.positions)
+    nearest = int(np.argmin(np.abs(x[:, 0] - settings.at)))
+    datum = jnp.asarray(x[nearest : nearest + 1], jnp.float32)
+    target = jnp.asarray(y[nearest : nearest + 1], jnp.float32)
+    found: dict[str, Any] = {}
+    for method, name in METHODS.items():
+        for samples in settings.samples:
+            algorithm = dvi.deterministic_vi(
+                network_of("DVI", settings.recipe, 1),
+                likelihood_of("DVI"),
+                dvi.empirical_bayes(),
+                method=name,  # type: ignore[arg-type]
+                num_samples=samples,
+                output_scale=np.asarray(settings.recipe.output_scale),
+                output_shift=np.asarray(settings.recipe.output_shift),
+            )
+            found[f"{method}_{samples}"] = _variance(
+                key_draws, algorithm, q, datum, target, settings.num_estimates
+            )
+    return found
+
+
+def _variance(
+    key: Array, algorithm: dvi.DeterministicVI, q: PyTree, x: Array, y: Array, count: int
+) -> Float[np.ndarray, " blocks"]:
+    """Return the mean over weights of the variance of d L / d s, from ten independent blocks."""
+    log_scale = q.log_scale[-1]["w"]
+
+    def expected(variances, key):
+        last = {**q.log_scale[-1], "w": 0.5 * jnp.log(variances)}
+        moved = q._replace(log_scale=(*q.log_scale[:-1], last))
+        return algorithm.elbo(moved, x, y, key).expected_log_likelihood
+
+    @jax.jit
+    def of_block(keys):
+        gradients = jax.lax.map(lambda key: jax.grad(expected)(jnp.exp(2 * log_scale), key), keys)
+        return jnp.mean(jnp.var(gradients, axis=0, ddof=1))
+
+    blocks = jax.random.split(key, (10, max(count // 10, 2)))
+    return np.array([float(of_block(keys)) for keys in blocks])
