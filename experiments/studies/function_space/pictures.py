@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
+from matplotlib.ticker import LogFormatter, NullLocator
 
 from experiments.studies.function_space.cells import Cell, Found, GridSettings
 from experiments.studies.function_space.samplers import INNER, Sampler
@@ -88,7 +88,7 @@ def ess_figure(found: Mapping[Cell, Found], settings: GridSettings) -> Figure:
 
 
 def rhat_figure(found: Mapping[Cell, Found], settings: Any, draws: Sequence[int]) -> Figure:
-    """Figure 4: R-hat against the number of steps; mean and standard deviation of directions."""
+    """Figure 4: R-hat against the number of steps; mean of directions, and four fifths of them."""
     rows = [(series, size) for series in ("weights", "predictions") for size in settings.step_sizes]
     figure, axes = _panels(len(rows), len(settings.samplers), (4.2, 3.2))
     for row, (series, size) in zip(axes, rows, strict=True):
@@ -97,15 +97,15 @@ def rhat_figure(found: Mapping[Cell, Found], settings: Any, draws: Sequence[int]
             for number, width in enumerate(sorted(settings.widths)):
                 arrays = found[Cell(settings.hidden_layers[0], width, sampler)]
                 values = rhats_at(arrays[series][index], draws)
-                mean, spread = values.mean(axis=1), values.std(axis=1)
+                mean, band = values.mean(axis=1), np.quantile(values, [0.1, 0.9], axis=1)
                 color = WIDTH_COLORS[number % len(WIDTH_COLORS)]
                 axis.plot(settings.checkpoints, mean, "o-", color=color, label=f"width {width}")
-                axis.fill_between(
-                    settings.checkpoints, mean - spread, mean + spread, color=color, alpha=0.15
-                )
+                axis.fill_between(settings.checkpoints, *band, color=color, alpha=0.15)
             axis.axhline(1.44, color="black", linestyle="--", linewidth=1, label="1.44, root 1.2")
             name = NAMES.get(sampler, sampler)
-            axis.set(xlabel="steps", title=f"{name}, {series}, step size {size:g}")
+            axis.set(xlabel="steps", title=f"{name}, {series}, step size {size:g}", yscale="log")
+            axis.yaxis.set_major_formatter(LogFormatter())
+            axis.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.2, 0.5)))
     for row in axes:
         row[0].set_ylabel("R-hat (variance scale)")
     axes[0, 0].legend(frameon=False, fontsize="small")
