@@ -164,7 +164,7 @@ def _name(path: tuple) -> str:
 def _dims(path: tuple, rank: int) -> tuple[str, ...]:
     """Name a parameter's axes; layers are what the entries of a tuple or list are called."""
     layers = [entry.idx for entry in path if isinstance(entry, SequenceKey)]
-    kind = path[-1].key if path and isinstance(path[-1], DictKey) else None
+    kind: Any = path[-1].key if path and isinstance(path[-1], DictKey) else None
     axes = {("w", 2): ("in", "out"), ("b", 1): ("out",), ("w", 4): ("row", "column", "in", "out")}
     if layers and (kind, rank) in axes:
         layer = ".".join(map(str, layers))

@@ -41,9 +41,10 @@ def inner_kernel(
     ...     resampling_fn=blackjax.smc.resampling.systematic, **parts,
     ... )
     >>> state = smc.init(jax.random.normal(jax.random.key(0), (100,)))
-    >>> state, info = smc.step(jax.random.key(1), state, 0.5)
     >>> state.particles.shape
     (100,)
+
+    The next is `smc.step(rng_key, state, 0.5)`, at half the likelihood.
     """
     # BlackJAX shares those of length one among all particles.
     arrays = {name: jnp.atleast_1d(jnp.asarray(value)) for name, value in parameters.items()}

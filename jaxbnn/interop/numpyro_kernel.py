@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -180,14 +180,15 @@ class NumPyroKernel(MCMCKernel):
         return self._constrain(model_args, model_kwargs, with_deterministic=False)
 
     def _constrain(self, args, kwargs, with_deterministic):
-        if self._model is None:
+        model = self._model
+        if model is None:
             return lambda z: z
         kwargs = {} if kwargs is None else kwargs
 
         def constrain(z):
             # A block of Gibbs is asked without the values of the other blocks.
             terms = model_terms(
-                self._model, args, kwargs, z, "unconstrained", is_whole=with_deterministic
+                model, args, kwargs, z, "unconstrained", is_whole=with_deterministic
             )
             return terms.values | (terms.deterministic if with_deterministic else {})
 
@@ -196,7 +197,8 @@ class NumPyroKernel(MCMCKernel):
     def _bind(self, args: tuple, kwargs: dict) -> SamplingAlgorithm:
         """Make the kernel of the posterior given these arguments."""
         if self._model is None:
-            return self._kernel_of(lambda position: -self._potential_fn(position))
+            potential: Any = self._potential_fn
+            return self._kernel_of(lambda position: -potential(position))
         posterior = ModelPosterior(args, kwargs, None, None, self._model, "unconstrained", ())
         return self._kernel_of(lambda position: posterior.log_density(self._sites(position)))
 

@@ -56,17 +56,17 @@ def observed_against_predicted(
             f"{[values.shape for values in arrays]}."
         )
     rows = np.unique(np.linspace(0, len(arrays[0]) - 1, _MOST_POINTS).astype(int))
-    y, mean, lower, upper = (values[rows] for values in arrays)
+    y, center, low, high = (values[rows] for values in arrays)
     axes = new_axes(panel_size=(5.0, 4.2))[0] if axes is None else given_axes(axes, 1)[0]
-    inside = (lower <= y) & (y <= upper)
+    inside = (low <= y) & (y <= high)
     for shown, color, label in (
         (inside, COLORS[0], f"inside its {level:.0%} interval"),
         (~inside, COLORS[1], "outside"),
     ):
         if shown.any():
-            axes.vlines(mean[shown], lower[shown], upper[shown], color=color, alpha=0.25, lw=1.0)
-            axes.plot(mean[shown], y[shown], ".", color=color, label=label, markersize=5)
-    ends = [min(y.min(), mean.min()), max(y.max(), mean.max())]
+            axes.vlines(center[shown], low[shown], high[shown], color=color, alpha=0.25, lw=1.0)
+            axes.plot(center[shown], y[shown], ".", color=color, label=label, markersize=5)
+    ends = [min(y.min(), center.min()), max(y.max(), center.max())]
     axes.plot(ends, ends, color=REFERENCE, linewidth=1.0, label="observed = predicted")
     axes.set(xlabel=f"predicted {name}", ylabel=f"observed {name}")
     axes.legend(loc="upper left", framealpha=0.9)

@@ -16,7 +16,7 @@ class Reliability(NamedTuple):
     ----------
     confidence, accuracy
         Means over the predictions in a bin; NaN in an empty one.
-    count
+    num_data
         How many there are.
     edges
         Of the bins.
@@ -24,7 +24,7 @@ class Reliability(NamedTuple):
 
     confidence: Float[np.ndarray, " bins"]
     accuracy: Float[np.ndarray, " bins"]
-    count: Int[np.ndarray, " bins"]
+    num_data: Int[np.ndarray, " bins"]
     edges: Float[np.ndarray, " edges"]
 
 
@@ -79,7 +79,7 @@ def reliability(probabilities: Numbers, labels: Numbers, bins: int = 15) -> Reli
     Examples
     --------
     >>> found = reliability([[0.9, 0.1], [0.2, 0.8]], [0, 0], bins=2)
-    >>> found.count.tolist(), found.accuracy.tolist()[1]
+    >>> found.num_data.tolist(), found.accuracy.tolist()[1]
     ([0, 2], 0.5)
     """
     p, labels = np.asarray(probabilities, float), np.asarray(labels)
@@ -99,7 +99,7 @@ def reliability(probabilities: Numbers, labels: Numbers, bins: int = 15) -> Reli
     which = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, bins - 1)
     count = np.bincount(which, minlength=bins)
     correct = (p.argmax(axis=1) == labels).astype(float)
-    means = [
+    confidence, accuracy = (
         np.divide(
             np.bincount(which, weights=values, minlength=bins),
             count,
@@ -107,8 +107,8 @@ def reliability(probabilities: Numbers, labels: Numbers, bins: int = 15) -> Reli
             where=count > 0,
         )
         for values in (confidence, correct)
-    ]
-    return Reliability(*means, count, edges)
+    )
+    return Reliability(confidence, accuracy, count, edges)
 
 
 def expected_calibration_error(probabilities: Numbers, labels: Numbers, bins: int = 15) -> float:
@@ -133,4 +133,4 @@ def expected_calibration_error(probabilities: Numbers, labels: Numbers, bins: in
     """
     found = reliability(probabilities, labels, bins)
     gap = np.abs(found.accuracy - found.confidence)
-    return float(np.nansum(gap * found.count) / found.count.sum())
+    return float(np.nansum(gap * found.num_data) / found.num_data.sum())

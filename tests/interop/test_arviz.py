@@ -22,9 +22,10 @@ def run(width):
     posterior = jaxbnn.Posterior(network, jaxbnn.normal_prior(network), jaxbnn.gaussian(0.3), X, Y)
     kernel = jaxbnn.repeat(jaxbnn.underdamped_langevin(posterior.log_density, 0.03, 0.1), 20)
     starts = posterior.sample_prior(jax.random.key(1), (2,))
-    return posterior, jaxbnn.sample(
-        jax.random.key(2), kernel, starts, 150, num_warmup=200, progress=False
-    )
+    draws = jaxbnn.sample(jax.random.key(2), kernel, starts, 350, progress=False)
+    # Warm-up left out afterwards: it would be another program to compile.
+    late = jax.tree.map(lambda leaf: leaf[:, 200:], (draws.positions, draws.infos))
+    return posterior, draws._replace(positions=late[0], infos=late[1])
 
 
 @pytest.fixture(scope="module")

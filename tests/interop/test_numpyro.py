@@ -137,6 +137,7 @@ def moves_of_a_network(log_density):
 
 
 @NUMPYRO
+@pytest.mark.long
 def test_symmetry_moves_in_mcmc_visit_all_copies_of_a_mode():
     layout = {"net": site_names("net", NETWORK), "scale": "scale"}
     mcmc = MCMC(
@@ -160,6 +161,7 @@ def test_symmetry_moves_in_mcmc_visit_all_copies_of_a_mode():
 
 
 @NUMPYRO
+@pytest.mark.long
 def test_a_potential_function():
     made = kernel(
         lambda log_density: jaxbnn.underdamped_langevin(log_density, 0.8, 1.0),
@@ -246,6 +248,7 @@ def positive(y):
     numpyro.sample("y", dist.Poisson(rate), obs=y)
 
 
+@pytest.mark.long
 def test_our_runner_samples_a_numpyro_model():
     posterior = posterior_from_numpyro(positive, jnp.array([3, 1, 4]))
     walk = jaxbnn.underdamped_langevin(posterior.log_density, 0.6, 1.0)

@@ -1,0 +1,187 @@
+"""`fit` and `predict`: arguments in, files and an exit code out."""
+
+import argparse
+import csv
+import importlib.util
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from jaxbnn.cli import folder as folders
+from jaxbnn.cli.encoding import learn_encoding, take, usable_rows
+from jaxbnn.cli.pictures import draw_chains, draw_classes, draw_numbers
+from jaxbnn.cli.samplers import SAMPLERS, Settings, choose_sampler, make_posterior, run
+from jaxbnn.cli.table import read_table
+from jaxbnn.cli.verdict import judge_chains, judge_classes, judge_numbers
+from jaxbnn.prediction import ClassPrediction, NumberScores, predict, scores
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return 0, or 2 after one sentence that says what was wrong.
+
+    Examples
+    --------
+    >>> main(["fit", "nowhere.csv", "--target", "y"])
+    2
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        _fit(options) if options.command == "fit" else _predict(options)
+    except (ValueError, OSError, ImportError, csv.Error) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Say what was wrong in one line; argparse would print the usage before it."""
+        self.exit(2, f"error: {message} (python -m jaxbnn {{fit,predict}} --help)\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -m jaxbnn", description="Bayesian neural networks on CSV files.")
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
+    fit = commands.add_parser("fit", help="sample the posterior of a network on a CSV file")
+    fit.add_argument("data", type=Path, help="CSV file with a header")
+    fit.add_argument("--target", required=True, help="the column to predict")
+    fit.add_argument("--sampler", choices=SAMPLERS, default="auto")
+    fit.add_argument("--task", choices=("auto", "regression", "classification"), default="auto")
+    fit.add_argument("--hidden", type=int, nargs="+", default=[50], help="hidden units by layer")
+    fit.add_argument("--drop", nargs="+", default=[], help="columns to leave out")
+    fit.add_argument("--test", type=float, default=0.2, help="fraction of the rows held out")
+    fit.add_argument("--level", type=float, default=0.9, help="probability of the intervals")
+    fit.add_argument("--chains", type=int, default=4)
+    fit.add_argument("--warmup", type=int, default=400)
+    fit.add_argument("--samples", type=int, default=400, help="kept draws of each chain")
+    fit.add_argument(
+        "--noise", type=float, default=0.3, help="gibbs: noise, in standard deviations of y"
+    )
+    fit.add_argument("--seed", type=int, default=0)
+    fit.add_argument("--out", type=Path, help="folder for the results [DATA-fit]")
+    new = commands.add_parser("predict", help="predict the rows of another CSV file")
+    new.add_argument("folder", type=Path, help="what fit wrote")
+    new.add_argument("data", type=Path, help="CSV file with the columns of the fit")
+    new.add_argument("--level", type=float, default=0.9, help="probability of the intervals")
+    new.add_argument("--out", type=Path, help="file for the predictions [DATA-predictions.csv]")
+    return parser
+
+
+def _fit(options: argparse.Namespace) -> None:
+    _check_installed()
+    settings = _settings(options)
+    table, notes = usable_rows(read_table(options.data), options.target, options.drop)
+    training, held_out = _split(table.num_rows, options.test, settings.seed)
+    encoding, more = learn_encoding(table, take(table, training), options.target, options.task)
+    x, y = encoding.inputs(table), encoding.targets(table)
+    x_new, y_new = x[held_out], y[held_out]
+    sampler = choose_sampler(settings, len(training), x.shape[1])
+    classes = None if encoding.classes is None else len(encoding.classes)
+    posterior = make_posterior(sampler, settings, x[training], y[training], classes)
+    out = options.out or options.data.with_name(f"{options.data.stem}-fit")
+    out.mkdir(parents=True, exist_ok=True)
+
+    fitted = run(sampler, posterior, settings)
+    more += folders.save(out, encoding, settings, sampler, fitted, posterior)
+    prediction = predict(fitted.positions, x_new, posterior, level=options.level)
+    found = scores(fitted.positions, x_new, y_new, posterior)
+    chains = judge_chains(sampler, fitted, posterior, x_new)
+    if isinstance(prediction, ClassPrediction):
+        assert not isinstance(found, NumberScores)
+        held = judge_classes(encoding, y_new, prediction, found)
+        draw_classes(out, y_new, prediction)
+    else:
+        assert isinstance(found, NumberScores)
+        held = judge_numbers(encoding, y_new, prediction, found)
+        draw_numbers(out, encoding, y_new, prediction, found)
+    draw_chains(out, fitted, posterior, x_new)
+
+    hidden = " and ".join(map(str, settings.hidden))
+    lines = [
+        f"# {options.target}",
+        "",
+        f"{options.target} from {len(encoding.features)} features, {len(training)} rows, by a "
+        f"network of {hidden} hidden units, sampled by {sampler}.",
+        "",
+        *chains.sentences,
+        "",
+        *held.sentences,
+        "",
+        *(f"- {note}" for note in [*notes, *more, *fitted.notes]),
+    ]
+    text = "\n".join(lines).rstrip() + "\n"
+    (out / "summary.md").write_text(text, encoding="utf-8")
+    numbers = json.dumps(chains.numbers | held.numbers, indent=2)
+    (out / "scores.json").write_text(numbers + "\n", encoding="utf-8")
+    print(f"{text}\nWritten to {out}: {', '.join(sorted(p.name for p in out.iterdir()))}")
+
+
+def _predict(options: argparse.Namespace) -> None:
+    positions, encoding, posterior = folders.load(options.folder)
+    table = read_table(options.data)
+    x = encoding.inputs(table)
+    found = predict(positions, x, posterior, level=options.level)
+    if isinstance(found, ClassPrediction):
+        assert encoding.classes is not None
+        columns = {encoding.target: np.array(encoding.classes)[found.label]}
+        for i, name in enumerate(encoding.classes):
+            columns[f"probability of {name}"] = found.probabilities[:, i]
+        columns |= {"entropy of the noise": found.aleatoric, "entropy unknown": found.epistemic}
+    else:
+        sd, mean = encoding.y_sd, encoding.y_mean
+        columns = {
+            encoding.target: found.mean * sd + mean,
+            "sd": found.sd * sd,
+            "lower": found.lower * sd + mean,
+            "upper": found.upper * sd + mean,
+            "sd of the noise": np.sqrt(found.aleatoric) * sd,
+            "sd unknown": np.sqrt(found.epistemic) * sd,
+        }
+    out = options.out or options.data.with_name(f"{options.data.stem}-predictions.csv")
+    with out.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        for row in zip(*columns.values(), strict=True):
+            writer.writerow([v if isinstance(v, str) else f"{v:.6g}" for v in row])
+    for note in encoding.remarks(table):
+        print(f"- {note}")
+    print(f"{len(x)} predictions written to {out}")
+
+
+def _check_installed() -> None:
+    """Ask for what is needed at the end before the work begins."""
+    for name in ("arviz", "h5netcdf", "matplotlib"):
+        if importlib.util.find_spec(name) is None:
+            raise ImportError(f"fit needs {name}; run `pip install 'jaxbnn[experiments]'`.")
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    for name in ("chains", "samples", "warmup"):
+        least = 4 if name == "samples" else 1
+        if getattr(options, name) < least:
+            raise ValueError(f"--{name} must be at least {least}, but is {getattr(options, name)}.")
+    if min(options.hidden) < 1:
+        raise ValueError(f"--hidden must be numbers of units, but holds {min(options.hidden)}.")
+    if not 0 < options.test < 1:
+        raise ValueError(f"--test must be a fraction between 0 and 1, but is {options.test}.")
+    if not options.noise > 0:
+        raise ValueError(f"--noise must be positive, but is {options.noise}.")
+    return Settings(
+        options.sampler,
+        tuple(options.hidden),
+        options.chains,
+        options.warmup,
+        options.samples,
+        options.noise,
+        options.seed,
+    )
+
+
+def _split(num_rows: int, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    order = np.random.default_rng(seed).permutation(num_rows)
+    held = min(max(1, round(fraction * num_rows)), num_rows - 2)
+    return np.sort(order[held:]), np.sort(order[:held])

@@ -1,0 +1,223 @@
+"""From columns to arrays and back: scales, categories and missing values, learnt in training.
+
+Numbers are standardised; a missing one becomes the mean, and a column of its own says where. Text
+becomes one column a category, and missing text a category. Constant columns are left out.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from jaxbnn.cli.table import Table, as_numbers, is_missing
+
+_MOST_CATEGORIES = 20
+_MOST_CLASSES = 50
+_FEW_NUMBERS = 10
+_MISSING_CATEGORY = "(missing)"
+
+
+@dataclass(frozen=True)
+class Column:
+    """How a column becomes numbers: `categories` is None for one that holds numbers."""
+
+    name: str
+    mean: float = 0.0
+    sd: float = 1.0
+    has_missing: bool = False
+    categories: list[str] | None = None
+
+    @property
+    def features(self) -> list[str]:
+        """Names of the features that it becomes."""
+        if self.categories is not None:
+            return [f"{self.name}={category}" for category in self.categories]
+        return [self.name] + ([f"{self.name} is missing"] if self.has_missing else [])
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How a table becomes x and y. `classes` is None where the target is a number."""
+
+    target: str
+    columns: list[Column]
+    classes: list[str] | None
+    y_mean: float
+    y_sd: float
+
+    @property
+    def features(self) -> list[str]:
+        """Names of the columns of x."""
+        return [feature for column in self.columns for feature in column.features]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what JSON can hold."""
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(values: dict[str, Any]) -> "Encoding":
+        """Return what `to_dict` was made from."""
+        return Encoding(**{**values, "columns": [Column(**c) for c in values["columns"]]})
+
+    def inputs(self, table: Table) -> np.ndarray:
+        """Return x of shape (n, features); unseen categories are none of the known ones."""
+        parts: list[Any] = []
+        for column in self.columns:
+            if column.name not in table.columns:
+                raise ValueError(
+                    f"{table.source} has no column {column.name!r}, which the fit used; add it."
+                )
+            values = table.columns[column.name]
+            if column.categories is not None:
+                values = _with_missing(values)
+                parts += [[value == category for value in values] for category in column.categories]
+                continue
+            numbers = as_numbers(values)
+            if numbers is None:
+                raise ValueError(
+                    f"column {column.name!r} of {table.source} holds {_not_a_number(values)!r}, "
+                    "but was all numbers in the fit; mend it."
+                )
+            missing = np.isnan(numbers)
+            parts.append(np.where(missing, 0.0, (numbers - column.mean) / column.sd))
+            if column.has_missing:
+                parts.append(missing)
+        return np.stack([np.asarray(part, np.float32) for part in parts], axis=1)
+
+    def remarks(self, table: Table) -> list[str]:
+        """Return what in a new table the fit had not seen."""
+        notes = []
+        for column in self.columns:
+            values = table.columns[column.name]
+            if column.categories is not None:
+                strange = set(_with_missing(values)) - set(column.categories)
+                if strange:
+                    notes.append(
+                        f"{column.name}: {min(strange)!r} did not occur in the fit; such rows are "
+                        "of no category."
+                    )
+            elif not column.has_missing and is_missing(values).any():
+                notes.append(
+                    f"{column.name}: {is_missing(values).sum()} missing, taken as the mean; none "
+                    "was in the fit."
+                )
+        return notes
+
+    def targets(self, table: Table) -> np.ndarray:
+        """Return y of shape (n,): standardised numbers, or numbers of classes."""
+        values = table.columns[self.target]
+        if self.classes is not None:
+            number = {name: i for i, name in enumerate(self.classes)}
+            return np.array([number[value] for value in values], np.int32)
+        numbers = as_numbers(values)
+        assert numbers is not None
+        return ((numbers - self.y_mean) / self.y_sd).astype(np.float32)
+
+
+def usable_rows(table: Table, target: str, drop: list[str]) -> tuple[Table, list[str]]:
+    """Return the table without dropped columns and rows of unknown target, and what was done."""
+    for name in [target, *drop]:
+        if name not in table.columns:
+            raise ValueError(
+                f"{table.source} has no column {name!r}; its columns are "
+                f"{', '.join(table.columns)}."
+            )
+    if target in drop:
+        raise ValueError(f"column {target!r} cannot be both the target and dropped.")
+    known = np.flatnonzero(~is_missing(table.columns[target]))
+    notes = []
+    if len(known) < table.num_rows:
+        notes.append(f"{table.num_rows - len(known)} rows have no {target}: left out.")
+    if len(known) < 10:
+        raise ValueError(
+            f"{table.source} has {len(known)} rows with a known {target}, too few to learn from "
+            "and be tested on; 10 is the least."
+        )
+    kept = {name: values for name, values in table.columns.items() if name not in drop}
+    return take(Table(kept, table.source), known), notes
+
+
+def take(table: Table, rows: np.ndarray) -> Table:
+    """Return some rows of a table."""
+    return Table({n: [v[i] for i in rows] for n, v in table.columns.items()}, table.source)
+
+
+def learn_encoding(
+    table: Table, training: Table, target: str, task: str
+) -> tuple[Encoding, list[str]]:
+    """Return the encoding: classes from the whole table, all else from the training part."""
+    notes: list[str] = []
+    numbers = as_numbers(table.columns[target])
+    distinct = sorted(set(table.columns[target]))
+    if len(distinct) < 2:
+        raise ValueError(f"the target {target!r} is {distinct[0]} in every row; nothing to learn.")
+    looks_like_classes = numbers is None or len(distinct) == 2
+    is_class = looks_like_classes if task == "auto" else task == "classification"
+    if not is_class and numbers is None:
+        raise ValueError(
+            f"the target {target!r} holds {_not_a_number(table.columns[target])!r}, which is no "
+            "number; leave out --task regression to predict classes."
+        )
+    if is_class and len(distinct) > _MOST_CLASSES:
+        raise ValueError(
+            f"the target {target!r} has {len(distinct)} classes, more than {_MOST_CLASSES}; choose "
+            "another target, or --task regression if it holds numbers."
+        )
+    if is_class:
+        notes.append(f"{target}: {len(distinct)} classes.")
+    elif len(distinct) <= _FEW_NUMBERS:
+        notes.append(
+            f"{target}: {len(distinct)} different numbers, taken as numbers; if they stand for "
+            "classes, give --task classification."
+        )
+    columns = []
+    for name, values in training.columns.items():
+        if name == target:
+            continue
+        column, note = _learn_column(name, values, table.columns[name])
+        notes += [note] if note else []
+        columns += [column] if column else []
+    if not columns:
+        raise ValueError(f"{table.source} has no column but {target!r} that varies.")
+    y = None if is_class else as_numbers(training.columns[target])
+    if y is not None and y.std() == 0:
+        raise ValueError(f"the target {target!r} is constant in the training part; give more rows.")
+    mean, sd = (0.0, 1.0) if y is None else (float(y.mean()), float(y.std()))
+    return Encoding(target, columns, distinct if is_class else None, mean, sd), notes
+
+
+def _learn_column(
+    name: str, values: list[str], everywhere: list[str]
+) -> tuple[Column | None, str | None]:
+    """Return a column's encoding, or None where it is left out, and what to tell of it."""
+    if is_missing(values).all():
+        return None, f"{name}: empty; left out."
+    if as_numbers(everywhere) is None:
+        found = _with_missing(values)
+        categories = sorted(set(found))
+        if len(categories) > _MOST_CATEGORIES:
+            raise ValueError(
+                f"column {name!r} holds text with {len(categories)} different values "
+                f"({categories[0]!r}, {categories[1]!r}, ...), more than {_MOST_CATEGORIES}; leave "
+                f"it out by --drop {name!r}, or group its values."
+            )
+        if len(categories) == 1:
+            return None, f"{name}: always {categories[0]}; left out."
+        return Column(name, categories=categories), f"{name}: {len(categories)} categories."
+    numbers = as_numbers(values)
+    assert numbers is not None
+    missing = np.isnan(numbers)
+    mean, sd = float(np.nanmean(numbers)), float(np.nanstd(numbers))
+    if sd <= 1e-12 * max(1.0, abs(mean)):
+        return None, f"{name}: always {mean:g}; left out."
+    note = f"{name}: {missing.sum()} missing, taken as the mean." if missing.any() else None
+    return Column(name, mean, sd, bool(missing.any())), note
+
+
+def _with_missing(values: list[str]) -> list[str]:
+    missing = is_missing(values)
+    return [_MISSING_CATEGORY if m else v for v, m in zip(values, missing, strict=True)]
+
+
+def _not_a_number(values: list[str]) -> str:
+    return next(value for value in values if as_numbers([value]) is None)

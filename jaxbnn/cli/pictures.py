@@ -1,0 +1,64 @@
+"""The pictures of a fit."""
+
+from pathlib import Path
+
+import numpy as np
+
+from jaxbnn.cli.encoding import Encoding
+from jaxbnn.cli.samplers import Fitted
+from jaxbnn.diagnostics import evaluate
+from jaxbnn.plots import trace
+from jaxbnn.plots.predictions import calibration, observed_against_predicted
+from jaxbnn.prediction import (
+    ClassPrediction,
+    NumberPrediction,
+    NumberScores,
+    coverage,
+    reliability,
+)
+from jaxbnn.targets import Posterior
+
+_LEVELS = np.linspace(0.05, 0.95, 19)
+_BINS = 10
+
+
+def draw_numbers(
+    folder: Path,
+    encoding: Encoding,
+    y: np.ndarray,
+    prediction: NumberPrediction,
+    found: NumberScores,
+) -> None:
+    """Draw predictions against held-out numbers, and coverage against level."""
+    to_units = lambda values: values * encoding.y_sd + encoding.y_mean  # noqa: E731
+    axes = observed_against_predicted(
+        *(to_units(v) for v in (y, prediction.mean, prediction.lower, prediction.upper)),
+        level=prediction.level,
+        name=encoding.target,
+    )
+    axes.figure.savefig(folder / "predictions.png")
+    counts = np.full(len(_LEVELS), len(y))
+    axes = calibration(_LEVELS, coverage(found.pit, _LEVELS), counts=counts)
+    axes.set_title("held-out rows inside their intervals", fontsize="medium")
+    axes.figure.savefig(folder / "calibration.png")
+
+
+def draw_classes(folder: Path, y: np.ndarray, prediction: ClassPrediction) -> None:
+    """Draw the reliability diagram."""
+    found = reliability(prediction.probabilities, y, bins=_BINS)
+    seen = found.num_data > 0
+    axes = calibration(found.confidence[seen], found.accuracy[seen], counts=found.num_data[seen])
+    axes.set_title("held-out rows, by confidence", fontsize="medium")
+    axes.figure.savefig(folder / "calibration.png")
+
+
+def draw_chains(folder: Path, fitted: Fitted, posterior: Posterior, x: np.ndarray) -> None:
+    """Draw the chains' predictions of three held-out rows against the draw."""
+    if fitted.draws is None:
+        return
+    rows = np.unique(np.linspace(0, len(x) - 1, 3).astype(int))
+    probes = np.asarray(x[rows])
+    series = evaluate(lambda p: posterior.outputs(p, probes)[:, 0], fitted.positions)
+    names = [f"output, held-out row {row}" for row in rows]
+    axes = trace(np.asarray(series), names=names)
+    np.ravel(axes)[0].figure.savefig(folder / "chains.png")

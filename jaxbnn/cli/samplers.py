@@ -1,0 +1,221 @@
+"""The posterior of a table, and four ways to sample it."""
+
+from typing import Any, NamedTuple
+
+import blackjax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import optax
+from blackjax.base import SamplingAlgorithm
+from jaxtyping import PRNGKeyArray, PyTree
+
+from jaxbnn import dvi
+from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler
+from jaxbnn.kernels import pcn
+from jaxbnn.networks import mlp, num_parameters
+from jaxbnn.sampling import Draws, dual_averaging, sample, window_adaptation
+from jaxbnn.targets import Posterior, categorical, gaussian, learned_gaussian, normal_prior
+from jaxbnn.targets.prior_trees import is_distribution
+
+SAMPLERS = ("auto", "nuts", "gibbs", "pcn", "dvi")
+# Beyond this many data times parameters, NUTS takes longer than one waits for it.
+_MOST_FOR_NUTS = 2_000_000
+# Stages before the last have little noise: the network is nearly the deterministic one.
+_INNER_NOISE_VARIANCE = 0.01
+
+
+class Settings(NamedTuple):
+    """What the command was asked for."""
+
+    sampler: str
+    hidden: tuple[int, ...]
+    chains: int
+    warmup: int
+    samples: int
+    noise: float
+    seed: int
+
+
+class Fitted(NamedTuple):
+    """Draws with leaves (chain, draw, ...), the runner's own where it drew them, and remarks."""
+
+    positions: PyTree
+    draws: Draws | None
+    notes: list[str]
+
+
+def choose_sampler(settings: Settings, num_data: int, num_features: int) -> str:
+    """Return the sampler's name; "auto" is NUTS where it ends in minutes, else DVI."""
+    if settings.sampler != "auto":
+        return settings.sampler
+    size = num_parameters(mlp((num_features, *settings.hidden, 1)))
+    return "nuts" if size * num_data <= _MOST_FOR_NUTS else "dvi"
+
+
+def make_posterior(
+    sampler: str, settings: Settings, x: np.ndarray, y: np.ndarray, num_classes: int | None
+) -> Posterior:
+    """Return the posterior: numbers with noise to be learnt, or classes.
+
+    Weights are N(0, s^2 / fan_in), with s = 2 in the first layer, for functions that bend within
+    the range of the data, and s = 1 after it.
+    """
+    if sampler == "gibbs" and num_classes is not None:
+        raise ValueError(
+            "gibbs predicts numbers only, but the target has classes; take --sampler nuts or dvi."
+        )
+    widths = (x.shape[1], *settings.hidden, num_classes or 1)
+    network = mlp(widths, "relu" if sampler in ("gibbs", "dvi") else "tanh")
+    prior = normal_prior(network, weight_precision=_weight_precision(widths))
+    if num_classes is not None:
+        return Posterior(network, prior, categorical(), x, y)
+    if sampler == "gibbs":
+        return Posterior(network, prior, gaussian(settings.noise), x, y)
+    both = {"network": prior, "log_noise_scale": dist.Normal(-1.0, 1.0)}
+    return Posterior(network, both, learned_gaussian(), x, y)
+
+
+def run(sampler: str, posterior: Posterior, settings: Settings) -> Fitted:
+    """Sample a posterior."""
+    key = jax.random.key(settings.seed)
+    ways = {"nuts": _nuts, "pcn": _pcn, "gibbs": _gibbs, "dvi": _dvi}
+    return ways[sampler](key, posterior, settings)
+
+
+def _weight_precision(widths: tuple[int, ...]) -> list[float]:
+    return [widths[0] / 4] + [float(width) for width in widths[1:-1]]
+
+
+def _nuts(key: PRNGKeyArray, posterior: Posterior, settings: Settings) -> Fitted:
+    key_start, key_run = jax.random.split(key)
+    starts = posterior.sample_prior(key_start, (settings.chains,))
+    dim = sum(leaf[0].size for leaf in jax.tree.leaves(starts))
+
+    def make_kernel(parameters, data):
+        origin = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), starts)
+        return blackjax.nuts(
+            data.log_density_from(origin),
+            parameters["step_size"],
+            parameters["inverse_mass_matrix"],
+            max_num_doublings=6,
+        )
+
+    draws = sample(
+        key_run,
+        make_kernel,
+        starts,
+        settings.samples,
+        num_warmup=settings.warmup,
+        data=posterior,
+        parameters={
+            "step_size": 0.05,
+            "inverse_mass_matrix": jnp.ones((settings.chains, dim)),
+        },
+        adapt=window_adaptation(settings.warmup, is_pooled=True),
+    )
+    divergent = int(np.sum(draws.infos.is_divergent))
+    notes = [f"{divergent} of the trajectories diverged."] if divergent else []
+    return Fitted(draws.positions, draws, notes)
+
+
+def _pcn(key: PRNGKeyArray, posterior: Posterior, settings: Settings) -> Fitted:
+    key_start, key_run = jax.random.split(key)
+    starts = posterior.sample_prior(key_start, (settings.chains,))
+
+    def of_prior(name: str) -> PyTree:
+        return jax.tree.map(
+            lambda d: jnp.broadcast_to(jnp.asarray(getattr(d, name), jnp.float32), d.shape()),
+            posterior.prior,
+            is_leaf=is_distribution,
+        )
+
+    variance, mean = of_prior("variance"), of_prior("mean")
+
+    def make_kernel(parameters: PyTree, data: Posterior) -> SamplingAlgorithm:
+        return pcn(data.log_likelihood, parameters["step_size"], variance, mean=mean)
+
+    draws = sample(
+        key_run,
+        make_kernel,
+        starts,
+        settings.samples,
+        thinning=20,
+        num_warmup=20 * settings.warmup,
+        data=posterior,
+        parameters={"step_size": 0.05},
+        adapt=dual_averaging(0.25),
+    )
+    return Fitted(draws.positions, draws, ["Each kept draw is 20 steps of pCN."])
+
+
+def _gibbs(key: PRNGKeyArray, posterior: Posterior, settings: Settings) -> Fitted:
+    key_start, key_run = jax.random.split(key)
+    network: Any = posterior.network
+    stages = [_INNER_NOISE_VARIANCE] * (len(network.layers) - 1) + [settings.noise**2]
+    model = IntermediateNoise(
+        network, stages, weight_precision=_weight_precision(_widths(posterior))
+    )
+    x, y = posterior.x, posterior.y
+    starts = jax.vmap(lambda k: model.random_position(k, x, y))(
+        jax.random.split(key_start, settings.chains)
+    )
+    draws = sample(
+        key_run,
+        lambda _, data: gibbs_sampler(model, *data),
+        starts,
+        settings.samples,
+        thinning=5,
+        num_warmup=5 * settings.warmup,
+        data=(x, y),
+        collect=lambda state, info: state.position.params,
+    )
+    notes = [
+        f"The noise of {settings.noise:g} standard deviations of the target was given, not learnt "
+        "(--noise); the hidden layers are noisy too, and predictions leave their noise out."
+    ]
+    return Fitted(draws.positions, draws, notes)
+
+
+def _dvi(key: PRNGKeyArray, posterior: Posterior, settings: Settings) -> Fitted:
+    key_start, key_fit, key_draw = jax.random.split(key, 3)
+    network: Any = posterior.network
+    num_data = len(posterior.x)
+    batch_size = num_data if num_data <= 1000 else 500
+    learns_noise = posterior.likelihood.learns_noise
+    updates = max(10 * settings.warmup, 1)
+    algorithm = dvi.deterministic_vi(
+        network,
+        posterior.likelihood,
+        posterior.prior,
+        method="ddvi",
+        optimizer=optax.adam(optax.cosine_decay_schedule(1e-2, updates)),
+    )
+    starts = dvi.initial_position(
+        key_start,
+        network,
+        variance=1e-2,
+        log_noise_scale=-1.0 if learns_noise else None,
+        shape=(1,),
+        dtype=jnp.float32,
+    )
+    fit = dvi.fit(
+        key_fit, algorithm, starts, posterior.x, posterior.y, updates, batch_size=batch_size
+    )
+    if fit.diverged[0]:
+        raise ValueError("the fit of DVI diverged; take --sampler nuts, or fewer --hidden units.")
+    state = jax.tree.map(lambda leaf: leaf[0], fit.states)
+    number = settings.chains * settings.samples
+    draws = algorithm.sample(key_draw, state, number)
+    positions = jax.tree.map(lambda leaf: np.asarray(leaf)[None], draws)
+    half = len(fit.elbo[0]) // 2
+    gain = float(np.nanmean(fit.elbo[0, -half // 2 :]) - np.nanmean(fit.elbo[0, half : -half // 2]))
+    notes = [f"ELBO {fit.elbo[0, -1]:.4g} nats, {gain:+.2g} over the last quarter of the updates."]
+    return Fitted(positions, None, notes)
+
+
+def _widths(posterior: Posterior) -> tuple[int, ...]:
+    network: Any = posterior.network
+    dense = [layer.features for layer in network.layers if hasattr(layer, "features")]
+    return (*network.input_shape, *dense)

@@ -1,0 +1,137 @@
+"""Whether to believe a fit, in plain words, from its chains and from held-out data."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxbnn.cli.encoding import Encoding
+from jaxbnn.cli.samplers import Fitted
+from jaxbnn.diagnostics import summary
+from jaxbnn.prediction import (
+    ClassPrediction,
+    ClassScores,
+    NumberPrediction,
+    NumberScores,
+    coverage,
+    expected_calibration_error,
+)
+from jaxbnn.targets import Posterior
+
+_PROBES = 10
+_RHAT, _ESS = 1.05, 100
+
+
+class Verdict(NamedTuple):
+    """Sentences for people, and the numbers behind them."""
+
+    sentences: list[str]
+    numbers: dict[str, Any]
+
+
+def judge_chains(sampler: str, fitted: Fitted, posterior: Posterior, x: np.ndarray) -> Verdict:
+    """Judge the chains by what they predict: weights have copies by symmetry, predictions none."""
+    if fitted.draws is None:
+        return Verdict(
+            [
+                f"{sampler} fits one Gaussian to the posterior of the weights: an approximation, "
+                "whose error no diagnostic of chains can show. Its uncertainty is more often too "
+                "small than too large; believe it as far as the held-out scores below go."
+            ],
+            {"sampler": sampler},
+        )
+    rows = np.unique(np.linspace(0, len(x) - 1, _PROBES).astype(int))
+    probes = np.asarray(x[rows])
+    table = summary(fitted.positions, function=lambda p: posterior.outputs(p, probes))
+    rhat, ess = float(np.max(table.rhat)), float(np.min(table.ess_bulk))
+    numbers = {"sampler": sampler, "rhat": rhat, "ess_bulk": ess, "chains": table.num_chains}
+    facts = f"R-hat of the predictions is at most {rhat:.3f}, with {ess:.0f} effective draws"
+    if table.nan_chains or table.frozen_chains:
+        stuck = sorted({*table.nan_chains, *table.frozen_chains})
+        sentence = (
+            f"Do not believe it: of the chains, {', '.join(map(str, stuck))} never moved or "
+            "met NaN; take another seed or sampler."
+        )
+    elif table.num_chains < 2:
+        sentence = (
+            f"One chain cannot tell whether it has settled ({ess:.0f} effective draws); take "
+            "--chains 4."
+        )
+    elif rhat <= _RHAT and ess >= _ESS:
+        sentence = f"Believe the chains: they agree about what they predict ({facts})."
+    else:
+        sentence = (
+            f"Do not believe it yet: the chains have not settled ({facts}, where {_RHAT} and "
+            f"{_ESS} are wanted); raise --warmup and --samples, or take fewer --hidden units."
+        )
+    return Verdict([sentence], numbers)
+
+
+def judge_numbers(
+    encoding: Encoding, y: np.ndarray, prediction: NumberPrediction, found: NumberScores
+) -> Verdict:
+    """Judge predictions of numbers, in the target's own units."""
+    n, sd = len(y), encoding.y_sd
+    rmse = float(np.sqrt(np.mean(found.error**2))) * sd
+    guess = float(np.sqrt(np.mean(y**2))) * sd  # standardised: the training mean is zero
+    inside = float(coverage(found.pit, [prediction.level])[0])
+    numbers = {
+        "rmse": rmse,
+        "rmse_of_the_mean": guess,
+        "log_score": float(found.log_score.mean() - np.log(sd)),
+        "log_score_standard_error": float(found.log_score.std() / np.sqrt(n)),
+        "crps": float(found.crps.mean()) * sd,
+        "level": prediction.level,
+        "coverage": inside,
+        "held_out": n,
+    }
+    sentences = [
+        f"Typical error (RMSE) on {n} held-out rows: {rmse:.4g}; always guessing the mean: "
+        f"{guess:.4g}."
+    ]
+    if rmse > 0.95 * guess:
+        sentences.append("It has learnt next to nothing: the inputs hardly tell of the target.")
+    sentences.append(_coverage_sentence(inside, prediction.level, n))
+    return Verdict(sentences, numbers)
+
+
+def judge_classes(
+    encoding: Encoding, y: np.ndarray, prediction: ClassPrediction, found: ClassScores
+) -> Verdict:
+    """Judge predicted probabilities of classes."""
+    n = len(y)
+    accuracy = float(found.is_correct.mean())
+    majority = float(np.bincount(y, minlength=len(encoding.classes or [])).max() / n)
+    claimed = float(prediction.probabilities.max(axis=-1).mean())
+    numbers = {
+        "accuracy": accuracy,
+        "accuracy_of_the_commonest": majority,
+        "log_score": float(found.log_score.mean()),
+        "log_score_standard_error": float(found.log_score.std() / np.sqrt(n)),
+        "brier": float(found.brier.mean()),
+        "calibration_error": expected_calibration_error(prediction.probabilities, y),
+        "mean_confidence": claimed,
+        "held_out": n,
+    }
+    sentences = [
+        f"Right on {accuracy:.1%} of {n} held-out rows; always naming the commonest class: "
+        f"{majority:.1%}."
+    ]
+    if accuracy <= majority:
+        sentences.append("It names classes no better than that.")
+    slack = 3 * np.sqrt(max(claimed * (1 - claimed), 0.25 / n) / n)
+    word = "too sure" if claimed > accuracy + slack else "too unsure"
+    if abs(claimed - accuracy) > slack:
+        sentences.append(f"It is {word} of itself: its mean confidence is {claimed:.1%}.")
+    else:
+        sentences.append(f"Its mean confidence, {claimed:.1%}, fits that.")
+    return Verdict(sentences, numbers)
+
+
+def _coverage_sentence(inside: float, level: float, n: int) -> str:
+    slack = 3 * np.sqrt(level * (1 - level) / n)
+    said = f"The {level:.0%} intervals hold {inside:.1%} of the held-out rows"
+    if inside < level - slack:
+        return f"{said}: they are too narrow, do not believe them."
+    if inside > level + slack:
+        return f"{said}: they are wider than they need be."
+    return f"{said}, as they should within the noise of {n} rows."

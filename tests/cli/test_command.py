@@ -1,0 +1,197 @@
+"""The command, called as from a shell: what it writes, says, and refuses."""
+
+import csv
+import json
+import re
+
+import numpy as np
+import pytest
+
+from jaxbnn.cli import main
+
+# NUTS and its adaptation, and Optax's optimisers, are run by the command.
+pytestmark = pytest.mark.third_party(reason="BlackJAX's NUTS and Optax promote dtypes and ranks")
+
+TINY = ["--hidden", "3", "--chains", "2", "--warmup", "30", "--samples", "20", "--seed", "1"]
+
+
+def write(path, columns):
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(columns)
+        rows.writerows(zip(*columns.values(), strict=True))
+    return str(path)
+
+
+def read(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def houses():
+    """60 rows: a number with a gap, a text column, a constant one, and a price."""
+    rng = np.random.default_rng(0)
+    size = rng.uniform(50, 150, 60)
+    town = rng.choice(["Ulm", "Bonn"], 60)
+    price = 2000 * size + 50_000 * (town == "Ulm") + rng.normal(0, 5000, 60)
+    area = [f"{s:.1f}" for s in size]
+    area[3] = area[40] = ""
+    prices = [f"{p:.0f}" for p in price]
+    prices[7] = "NA"
+    return {"area": area, "town": town.tolist(), "country": ["DE"] * 60, "price": prices}
+
+
+def check_folder(folder, pictures):
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"posterior.nc", "model.json", "scores.json", "summary.md", *pictures}
+    for picture in pictures:
+        assert (folder / picture).read_bytes()[:4] == b"\x89PNG"
+    return (folder / "summary.md").read_text(), json.loads((folder / "scores.json").read_text())
+
+
+@pytest.mark.parametrize("sampler", ["dvi", pytest.param("gibbs", marks=pytest.mark.long)])
+def test_fit_and_predict_numbers(sampler, houses, tmp_path, capsys):
+    data = write(tmp_path / "houses.csv", houses)
+    assert main(["fit", data, "--target", "price", "--sampler", sampler, *TINY]) == 0
+    folder = tmp_path / "houses-fit"
+    chains = ["chains.png"] if sampler == "gibbs" else []
+    text, scores = check_folder(folder, ["calibration.png", "predictions.png", *chains])
+    assert "price from 4 features, 47 rows" in text
+    assert "1 rows have no price: left out." in text
+    assert "country: always DE; left out." in text
+    assert re.search(r"area: \d missing, taken as the mean", text)
+    assert re.search(r"elieve (it|the chains)", text)
+    assert ("no diagnostic of chains can show" in text) == (sampler == "dvi")
+    assert 0 < scores["rmse"] < scores["rmse_of_the_mean"]
+    assert scores["held_out"] == 12
+    import arviz
+
+    loaded = arviz.from_netcdf(str(folder / "posterior.nc"))
+    shape = (2, 20) if sampler == "gibbs" else (1, 40)
+    layer = "0.w" if sampler == "gibbs" else "network.0.w"
+    assert loaded.posterior[layer].shape == (*shape, 4, 3)
+    assert list(loaded.posterior["layer0_in"].values) == [
+        "area",
+        "area is missing",
+        "town=Bonn",
+        "town=Ulm",
+    ]
+    assert loaded.log_likelihood["y"].shape == (*shape, 47)
+
+    new = {"area": ["100", "", "60"], "town": ["Ulm", "Bonn", "Rom"]}
+    capsys.readouterr()
+    assert main(["predict", str(folder), write(tmp_path / "new.csv", new)]) == 0
+    assert "town: 'Rom' did not occur in the fit" in capsys.readouterr().out
+    rows = read(tmp_path / "new-predictions.csv")
+    prices = np.array([[float(row[c]) for c in ("lower", "price", "upper")] for row in rows])
+    assert (np.diff(prices, axis=1) > 0).all()
+    assert prices[0, 1] == pytest.approx(250_000, rel=0.3)
+    assert prices[0, 1] > prices[2, 1]
+    assert main(["predict", str(folder), write(tmp_path / "less.csv", {"town": ["Ulm"]})]) == 2
+    assert "has no column 'area'" in capsys.readouterr().err
+    bad = write(tmp_path / "bad.csv", {"area": ["big"], "town": ["Ulm"]})
+    assert main(["predict", str(folder), bad]) == 2
+    assert "column 'area'" in capsys.readouterr().err
+
+
+@pytest.fixture
+def flowers():
+    rng = np.random.default_rng(1)
+    kind = np.arange(60) % 3
+    names = ["rose", "aster", "lily"]
+    petal = kind + 0.2 * rng.standard_normal(60)
+    return {"petal": [f"{p:.3f}" for p in petal], "kind": [names[k] for k in kind]}
+
+
+def test_fit_and_predict_classes(flowers, tmp_path):
+    data = write(tmp_path / "flowers.csv", flowers)
+    out = tmp_path / "out"
+    arguments = ["fit", data, "--target", "kind", "--sampler", "dvi", "--out", str(out), *TINY]
+    assert main(arguments) == 0
+    text, scores = check_folder(out, ["calibration.png"])
+    assert "kind: 3 classes." in text
+    assert "no diagnostic of chains can show" in text
+    assert scores["accuracy"] > scores["accuracy_of_the_commonest"]
+    new = write(tmp_path / "new.csv", {"petal": ["-0.2", "2.2"]})
+    assert main(["predict", str(out), new, "--out", str(tmp_path / "p.csv")]) == 0
+    rows = read(tmp_path / "p.csv")
+    assert [row["kind"] for row in rows] == ["rose", "lily"]
+    for row in rows:
+        total = sum(float(row[f"probability of {name}"]) for name in ("rose", "aster", "lily"))
+        assert total == pytest.approx(1, abs=1e-4)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("sampler", ["pcn", "auto"])
+def test_other_samplers(sampler, flowers, houses, tmp_path):
+    is_auto = sampler == "auto"
+    table, target = (houses, "price") if is_auto else (flowers, "kind")
+    data = write(tmp_path / "data.csv", table)
+    assert main(["fit", data, "--target", target, "--sampler", sampler, *TINY]) == 0
+    pictures = ["calibration.png", "chains.png", *(["predictions.png"] if is_auto else [])]
+    text, scores = check_folder(tmp_path / "data-fit", pictures)
+    assert f"sampled by {'nuts' if is_auto else 'pcn'}" in text
+    assert np.isfinite(scores["log_score"])
+    assert scores["chains"] == 2
+
+
+@pytest.mark.long
+def test_classes_by_nuts(flowers, tmp_path):
+    data = write(tmp_path / "flowers.csv", flowers)
+    arguments = ["--target", "kind", "--hidden", "5", "--warmup", "300", "--samples", "300"]
+    assert main(["fit", data, *arguments]) == 0
+    text, scores = check_folder(tmp_path / "flowers-fit", ["calibration.png", "chains.png"])
+    assert "Believe the chains" in text
+    assert scores["accuracy"] > 0.9
+
+
+N = 20
+GOOD = {"x": [str(i) for i in range(N)], "y": [str(i * 0.5) for i in range(N)]}
+TEXT = {"id": [f"row {i}" for i in range(60)], "y": [str(i * 0.5) for i in range(60)]}
+
+
+@pytest.mark.parametrize(
+    ("columns", "arguments", "sentence"),
+    [
+        (GOOD, ["--target", "z"], "has no column 'z'; its columns are x, y"),
+        (GOOD | {"y": ["7"] * N}, ["--target", "y"], "is 7 in every row"),
+        (GOOD | {"x": ["7"] * N}, ["--target", "y"], "has no column but 'y' that varies"),
+        (GOOD | {"y": ["", *["1", "2"] * 3, *[""] * 13]}, ["--target", "y"], "too few to learn"),
+        (TEXT, ["--target", "y"], "leave it out by --drop 'id'"),
+        (TEXT, ["--target", "id"], "more than 50; choose another target"),
+        (GOOD | {"y": ["a", "b"] * 10}, ["--target", "y", "--task", "regression"], "is no number"),
+        (
+            GOOD | {"y": ["a", "b"] * 10},
+            ["--target", "y", "--sampler", "gibbs"],
+            "gibbs predicts numbers only",
+        ),
+        (GOOD, ["--target", "y", "--chains", "0"], "--chains must be at least 1"),
+        (GOOD, ["--target", "y", "--test", "1.5"], "--test must be a fraction"),
+        (GOOD, ["--target", "y", "--hidden", "0"], "--hidden must be numbers of units"),
+        (GOOD, ["--target", "y", "--drop", "y"], "cannot be both"),
+    ],
+)
+def test_refusals_are_one_sentence(columns, arguments, sentence, tmp_path, capsys):
+    assert main(["fit", write(tmp_path / "data.csv", columns), *arguments]) == 2
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert said.count("\n") == 1
+
+
+def test_files_that_are_no_tables(tmp_path, capsys):
+    path = tmp_path / "data.csv"
+    for content, sentence in (
+        (b"x,y\n", "needs a header and at least one row"),
+        (b"x,y\n1,2\n1\n", "row 3 of"),
+        (b"x,x\n1,2\n", "more than one column 'x'"),
+        (b"\xff\xfe\x00x", "no text file in UTF-8"),
+    ):
+        path.write_bytes(content)
+        assert main(["fit", str(path), "--target", "y"]) == 2
+        assert sentence.replace("no text", "not a text") in capsys.readouterr().err
+    assert main(["predict", str(tmp_path), str(path)]) == 2
+    assert "has no model.json" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["fit", "data.csv"])
+    assert capsys.readouterr().err.startswith("error: the following arguments are required")
