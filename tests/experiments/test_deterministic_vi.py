@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +12,7 @@ from scipy.stats import norm
 from experiments.__main__ import main
 from experiments.datasets import Split
 from experiments.studies.deterministic_vi import layer_times, problem
-from experiments.studies.deterministic_vi.fits import Recipe, elbo_change, score, train
+from experiments.studies.deterministic_vi.fits import Recipe, score, train
 from experiments.studies.deterministic_vi.uci import _largest_gain, mean_and_error
 from jaxbnn import dvi
 
@@ -74,8 +73,16 @@ def test_scores_of_a_known_q_are_those_of_its_function_in_the_units_of_y():
     y = x[..., 0] + 0.5 * generator.normal(size=(2, 9))
     splits = problem.Splits(x, y, x, y, np.array([1.0, 4.0]))
     recipe = Recipe(hidden_widths=(), num_updates=4, learning_rate=0.01)
-    trained = train(jax.random.key(0), "DVI", recipe, splits, num_chunks=2)
+    seen = []
+
+    def watch(algorithm, progress):
+        elbos = [algorithm.elbo(*one).elbo for one in _runs(progress.positions, x, y)]
+        seen.append(np.array(elbos) / 9)
+
+    trained = train(jax.random.key(0), "DVI", recipe, splits, num_chunks=2, watch=watch)
     assert trained.fit.elbo.shape == (2, 2)
+    # Four updates in two chunks: the last tenth begins within the second.
+    np.testing.assert_allclose(trained.elbo_change, np.abs(seen[1] - seen[0]).max(), rtol=1e-4)
     w = jnp.broadcast_to(jnp.array([[1.0, 0.0], [0.0, 0.0]]), (2, 2, 2))
     b = jnp.broadcast_to(jnp.array([0.0, -1.0]), (2, 2))
     mean = ({"w": w, "b": b},)
@@ -88,11 +95,10 @@ def test_scores_of_a_known_q_are_those_of_its_function_in_the_units_of_y():
     np.testing.assert_allclose(scores.rmse, rmse, rtol=1e-4)
 
 
-def test_elbo_change_is_that_of_the_last_tenth_and_of_the_worst_run():
-    elbo = np.zeros((2, 20))
-    elbo[1, 17], elbo[1, 18], elbo[1, 19] = 5.0, 6.0, 9.0
-    fit = SimpleNamespace(elbo=elbo, updates=np.arange(10, 201, 10))
-    assert elbo_change(fit, 2) == pytest.approx((9.0 - 5.0) / 2)
+def _runs(positions, x, y):
+    for run in range(len(x)):
+        rows = (jnp.asarray(v[run], jnp.float32) for v in (x, y))
+        yield jax.tree.map(lambda leaf, run=run: leaf[run], positions), *rows
 
 
 def test_means_errors_and_the_largest_gain_are_paired_by_split():

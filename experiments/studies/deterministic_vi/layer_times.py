@@ -4,6 +4,7 @@ Propagation: h = relu(a), then h W + b. For DVI, a comes with a full covariance 
 draws of W and b are made and applied to S draws of a; for rMCVI (figure 7b) S draws of the new a.
 """
 
+import functools
 import statistics
 import time
 from collections.abc import Callable
@@ -24,11 +25,11 @@ class RuntimeSettings(Settings):
     """The sizes, the batch, the methods of the table, and how much memory a program may take."""
 
     sizes: tuple[int, ...]
-    batch_size: int = Field(10, ge=1)
+    batch_size: int = Field(default=10, ge=1)
     samples: tuple[int, ...] = (1, 10, 100, 300)
     num_nodes: int = Field(8, ge=1)
     num_rounds: int = Field(5, ge=1)
-    seconds: float = Field(0.1, gt=0)  # of one measurement, about
+    seconds: float = Field(default=0.1, gt=0)  # of one measurement, about
     memory_gb: float = Field(2.0, gt=0)  # a program that would need more is left out
     with_local: bool = True
 
@@ -38,7 +39,7 @@ def run_runtime(settings: RuntimeSettings, context: Context) -> list[Row]:
     rows: list[Row] = []
     curves: dict[str, dict[int, float]] = {}
     for size in settings.sizes:
-        found = context.stage(f"d_{size}", lambda size=size: measure(size, settings))
+        found = context.stage(f"d_{size}", functools.partial(measure, size, settings))
         for name, times in found.items():
             curves.setdefault(name, {})[size] = float(statistics.median(times))
         rows += rows_of(size, found)
@@ -136,6 +137,7 @@ def _programs(size: int, settings: RuntimeSettings) -> dict[str, tuple[Program, 
 def _layer(moments, weights, deviation, rule, num_nodes):
     """Return mean, variance and covariance of relu(a) W: equation (3) for independent weights."""
     h, _ = dvi.activation_moments("relu", moments, rule=rule, num_nodes=num_nodes)
+    assert h.variance is not None
     mean = _dot(h.mean, weights)
     second = h.variance + jnp.square(h.mean)
     of_weights = _dot(second, jnp.square(deviation))

@@ -1,5 +1,6 @@
 """The data of the study, standardised: splits of the UCI sets, stacked, and the toy example."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -74,7 +75,7 @@ def toy_truth(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return -(x + 0.5) * np.sin(3 * np.pi * x), 0.45 * np.square(x + 0.5)
 
 
-def _stacked(parts: list[tuple[np.ndarray, ...]]) -> Splits:
+def _stacked(parts: Sequence[tuple[np.ndarray, ...]]) -> Splits:
     columns: list[list[np.ndarray]] = [[], [], [], [], []]
     for x, y, x_test, y_test in parts:
         s = dvi.standardisation(x, y)

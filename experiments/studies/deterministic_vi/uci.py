@@ -16,7 +16,6 @@ from experiments.studies.deterministic_vi import pictures
 from experiments.studies.deterministic_vi.fits import (
     Method,
     Recipe,
-    elbo_change,
     is_monte_carlo,
     score,
     train,
@@ -158,7 +157,7 @@ def fitted(
         **scores._asdict(),
         "elbo": trained.fit.elbo / splits.y.shape[1],
         "updates": trained.fit.updates,
-        "elbo_change": np.asarray(elbo_change(trained.fit, splits.y.shape[1])),
+        "elbo_change": np.asarray(trained.elbo_change),
         "diverged": trained.fit.diverged,
         "seconds": np.asarray(trained.seconds),
         "fixed_variance": np.asarray(recipe.fixed_variance or np.nan),
