@@ -14,6 +14,7 @@ from jaxbnn.sampling.reducers import (
     predictive_mean,
 )
 from jaxbnn.sampling.runner import collect_position, sample
+from jaxbnn.sampling.stored import StoredArray, open_draws
 from jaxbnn.sampling.windows import window_adaptation
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Progress",
     "Reduced",
     "Reducer",
+    "StoredArray",
     "acceptance",
     "batch_means",
     "collect_position",
@@ -34,6 +36,7 @@ __all__ = [
     "dual_averaging",
     "format_progress",
     "moments",
+    "open_draws",
     "predictive_mean",
     "sample",
     "schedule",

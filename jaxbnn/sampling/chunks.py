@@ -10,22 +10,41 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from jaxbnn.sampling.checkpoint import FINISHED, SAMPLING, WARM_UP, Checkpoint, Progressed
+from jaxbnn.sampling.loops import as_arrays
 from jaxbnn.sampling.programs import Programs
 from jaxbnn.sampling.progress import Clock
 
 # Unless the caller chose the chunk, it is cut to about this long: progress, and Ctrl-C.
 _SECONDS_A_CHUNK = 1.0
+# Each chunk of a checkpoint is a file: they grow with the run, of which a kill costs this much.
+_SHARE_A_CHUNK = 0.01
 
 
-def warm_up(programs, options, keys, states, parameters, data, num_warmup, report):
+def warm_up(
+    programs,
+    options,
+    keys,
+    states,
+    parameters,
+    data,
+    num_warmup,
+    report,
+    store: Checkpoint | None = None,
+):
     """Run the warm-up; returns states, parameters, the reducers' example, interrupted."""
     needs_example = bool(options.reduce)
     if num_warmup == 0 and not needs_example:
         return states, parameters, (), False
     adaptation = None if options.adapt is None else programs.init_adaptation(parameters)
     clock = Clock("warm-up", num_warmup, len(keys), report)
-    rate_sum, done, pace = 0.0, 0, Pace(num_warmup)
+    rate_sum, done, pace = 0.0, 0, Pace(num_warmup, is_stored=store is not None)
     example: tuple = ()
+    if store is not None and store.progressed.phase == WARM_UP:
+        done = store.progressed.done
+        restored = store.restore("warm_up", store.shapes.warm_up)
+        states, adaptation, parameters = as_arrays(restored)
+    begun = done
     try:
         while done < num_warmup or (needs_example and not example):
             count = pace.next(num_warmup - done)
@@ -38,10 +57,13 @@ def warm_up(programs, options, keys, states, parameters, data, num_warmup, repor
                 )
             jax.block_until_ready(states)
             done += count
+            if store is not None:
+                trees = {"warm_up": (states, adaptation, parameters)}
+                store.publish(Progressed(WARM_UP, done, 0), trees)
             if num_warmup:
                 pace.tick(count)
                 rate_sum += 0.0 if added is None else float(np.mean(added))
-                clock.tick(done, None if added is None else rate_sum / done)
+                clock.tick(done, None if added is None else rate_sum / max(done - begun, 1))
     except KeyboardInterrupt:
         return states, parameters, example, True
     if adaptation is not None:
@@ -54,25 +76,37 @@ def warm_up(programs, options, keys, states, parameters, data, num_warmup, repor
 class Sampling:
     """The host's side of sampling: chunk after chunk, draws copied out after each."""
 
-    def __init__(self, programs: Programs, options, keys, data, offset, gaps, is_record, report):
-        self._programs, self._options = programs, options
+    def __init__(
+        self,
+        programs: Programs,
+        options,
+        keys,
+        data,
+        offset,
+        steps,
+        gaps,
+        is_record,
+        report,
+        store: Checkpoint | None = None,
+    ):
+        self._programs, self._options, self._steps, self._store = programs, options, steps, store
         self._keys, self._data, self._offset = keys, data, offset
         self._gaps, self._is_record, self._report = gaps, is_record, report
         self.done = 0  # records, kept or not
         self.rate_sum: np.ndarray | None = None
-        self.states = self.reducers = self.positions = self.infos = None
+        self.states = self.reducers = self.parameters = self.positions = self.infos = None
 
     def go(self, states, reducers, parameters, *, is_paced: bool) -> bool:
         """Run all chunks; returns whether Ctrl-C ended them early."""
-        self.states, self.reducers = states, reducers
+        self.states, self.reducers, self.parameters = states, reducers, parameters
         capacity, num_records = self._options.capacity, len(self._gaps)
-        pace = Pace(capacity)
+        pace = Pace(capacity, is_stored=self._store is not None)
         clock = Clock("sampling", int(self._gaps.sum()), len(self._keys), self._report)
         try:
             while self.done < num_records:
                 left = min(capacity, num_records - self.done)
                 count = pace.next(left) if is_paced else left
-                pace.tick(self._run_chunk(parameters, count))
+                pace.tick(self._run_chunk(count))
                 done = int(self._gaps[: self.done].sum())
                 rate = None if self.rate_sum is None else float(np.mean(self.rate_sum)) / done
                 clock.tick(done, rate)
@@ -80,7 +114,14 @@ class Sampling:
             return True
         return False
 
-    def _run_chunk(self, parameters, count: int) -> int:
+    def take_up(self) -> tuple:
+        """Go back to the stored state: returns it with the reducers and the parameters."""
+        assert self._store is not None
+        self.done = self._store.progressed.done
+        self.rate_sum = self._store.stored_array("rate_sum")
+        return as_arrays(self._store.restore("sampling", self._store.shapes.sampling))
+
+    def _run_chunk(self, count: int) -> int:
         """Make `count` records, or fewer where a chunk has no room for them; says how many."""
         begin, end = self.done, self.done + count
         start = np.uint32(self._offset + int(self._gaps[:begin].sum()))
@@ -89,7 +130,7 @@ class Sampling:
             self._keys,
             self.states,
             self.reducers,
-            parameters,
+            self.parameters,
             self._data,
             start,
             np.int32(count),
@@ -99,48 +140,79 @@ class Sampling:
         chunk = jax.block_until_ready(chunk)
         made = int(chunk.num_records[0])
         end = begin + made
-        self._keep(chunk, begin, end)
-        self.states, self.reducers = chunk.states, chunk.reducers
+        rate_sum = self.rate_sum
         if chunk.rate_sum is not None:
             added = np.asarray(chunk.rate_sum, np.float64)
-            self.rate_sum = added if self.rate_sum is None else self.rate_sum + added
+            rate_sum = added if rate_sum is None else rate_sum + added
+        self._keep(chunk, begin, end)
+        self.states, self.reducers, self.rate_sum = chunk.states, chunk.reducers, rate_sum
         self.done = end
+        if self._store is not None:
+            self._publish(self._store, SAMPLING)
         return made
 
     def _keep(self, chunk, begin: int, end: int) -> None:
+        """Copy the kept draws of a chunk to the host: to files, or behind those before."""
         kept = self._is_record[begin:end]
-        first = int(self._is_record[:begin].sum())
-        total = int(self._is_record.sum())
+        first, number = int(self._is_record[:begin].sum()), int(kept.sum())
+
+        def cut(new):
+            new = np.asarray(new)[:, : end - begin]
+            return new if kept.all() else new[:, kept]
+
+        if self._store is not None:
+            if number:
+                draws = jax.tree.map(cut, (chunk.positions, chunk.infos))
+                self._store.add_draws(first, self._steps[first : first + number], *draws)
+            return
         if self.done == 0:
+            total = int(self._is_record.sum())
             self.positions, self.infos = jax.tree.map(
                 lambda x: np.empty((x.shape[0], total, *x.shape[2:]), x.dtype),
                 (chunk.positions, chunk.infos),
             )
 
         def copy(store, new):
-            new = np.asarray(new)[:, : end - begin]
-            store[:, first : first + int(kept.sum())] = new if kept.all() else new[:, kept]
+            store[:, first : first + number] = cut(new)
 
         jax.tree.map(copy, (self.positions, self.infos), (chunk.positions, chunk.infos))
 
-    def kept(self, tree: PyTree) -> PyTree:
-        """Cut stored arrays to the draws that were made."""
+    def kept(self) -> tuple[PyTree, PyTree]:
+        """Return positions and infos of the draws that were made; None where there are none."""
         num_kept = int(self._is_record[: self.done].sum())
-        return jax.tree.map(lambda x: x[:, :num_kept], tree)
+        if self._store is not None and self.done:
+            return self._store.read_draws(num_kept)
+        return jax.tree.map(lambda x: x[:, :num_kept], (self.positions, self.infos))
 
-    def acceptance_rate(self, num_chains: int) -> np.ndarray:
+    def acceptance_rate(self) -> np.ndarray:
         """Mean acceptance a chain over all sampling steps so far; NaN where there is none."""
         done = int(self._gaps[: self.done].sum())
         if self.rate_sum is None or done == 0:
-            return np.full(num_chains, math.nan)
+            return np.full(len(self._keys), math.nan)
         return self.rate_sum / done
+
+    def finish(self, reduced: dict) -> None:
+        """Publish the results of the reducers with the last state."""
+        if self._store is not None and self._store.progressed.phase != FINISHED:
+            self._publish(self._store, FINISHED, reduced=reduced)
+
+    def _publish(self, store: Checkpoint, phase: str, **trees: PyTree) -> None:
+        trees["sampling"] = (self.states, self.reducers, self.parameters)
+        trees |= {"rate_sum": self.rate_sum, "acceptance_rate": self.acceptance_rate()}
+        num_kept = int(self._is_record[: self.done].sum())
+        store.publish(Progressed(phase, self.done, num_kept), trees)
 
 
 class Pace:
-    """How many steps or records to run next so that a chunk lasts about a second."""
+    """How many steps or records to run next so that a chunk lasts about a second.
 
-    def __init__(self, most: int):
-        self._most, self._count, self._start = most, 64, time.perf_counter()
+    Where chunks are files, they grow with the time that the run took: else a run of days would
+    leave a hundred thousand of them.
+    """
+
+    def __init__(self, most: int, *, is_stored: bool = False):
+        self._most, self._count, self._is_stored = most, 64, is_stored
+        self._began = self._start = time.perf_counter()
         self._is_compiled = False
 
     def next(self, left: int) -> int:
@@ -150,9 +222,12 @@ class Pace:
 
     def tick(self, count: int) -> None:
         """Learn from the time since `next` that `count` took."""
-        seconds = time.perf_counter() - self._start
+        now = time.perf_counter()
         if not self._is_compiled:  # the first chunk may have compiled: its time says nothing
             self._is_compiled = True
             return
-        per_step = seconds / max(count, 1)
-        self._count = int(np.clip(_SECONDS_A_CHUNK / max(per_step, 1e-9), 1, 8 * self._count))
+        per_step = max((now - self._start) / max(count, 1), 1e-9)
+        seconds = _SECONDS_A_CHUNK
+        if self._is_stored:
+            seconds = max(seconds, _SHARE_A_CHUNK * (now - self._began))
+        self._count = int(np.clip(seconds / per_step, 1, 8 * self._count))

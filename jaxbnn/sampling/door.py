@@ -12,7 +12,9 @@ from jaxbnn.numerics import check_count, check_finite, check_positive, check_rea
 from jaxbnn.sampling.loops import as_arrays
 
 
-def check_counts(num_samples: int, num_warmup: int, chunk_size: int | None) -> None:
+def check_counts(
+    num_samples: int, num_warmup: int, chunk_size: int | None, chunk_bytes: int | None = None
+) -> None:
     """Refuse numbers of draws that make no run."""
     check_count("num_samples", num_samples)
     check_count("num_warmup", num_warmup, 0)
@@ -21,6 +23,10 @@ def check_counts(num_samples: int, num_warmup: int, chunk_size: int | None) -> N
     if not isinstance(chunk_size, int | np.integer) or chunk_size < 1:
         raise ValueError(
             f"chunk_size must be at least 1, but is {chunk_size}; leave it out to have it chosen."
+        )
+    if chunk_bytes is not None and chunk_bytes < 1:
+        raise ValueError(
+            f"chunk_bytes must be at least 1, but is {chunk_bytes}; leave it out for 64 MiB."
         )
 
 

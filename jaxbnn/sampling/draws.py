@@ -1,5 +1,6 @@
 """What a run returns, and what can be made of kept draws afterwards."""
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -48,6 +49,8 @@ class Draws(NamedTuple):
         (chain,): mean over all sampling steps, kept or not; NaN for a kernel that has none.
     interrupted
         Whether the run was stopped by Ctrl-C; what was drawn before it is kept.
+    seconds
+        How long the run took, all parts of one with a checkpoint together.
     """
 
     positions: PyTree
@@ -58,6 +61,7 @@ class Draws(NamedTuple):
     steps: np.ndarray
     acceptance_rate: np.ndarray
     interrupted: bool
+    seconds: float = math.nan
 
 
 def complete(

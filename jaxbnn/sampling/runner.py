@@ -5,7 +5,11 @@ key of chain c at step t is folded from key, c and t, warm-up steps first), so t
 depends on how the run was cut into chunks.
 """
 
+import contextlib
+import os
+import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,6 +19,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from jaxbnn.numerics import check_finite
 from jaxbnn.sampling.adaptation import Adaptation
+from jaxbnn.sampling.checkpoint import FINISHED, SAMPLING, Checkpoint
 from jaxbnn.sampling.chunks import Sampling, warm_up
 from jaxbnn.sampling.door import (
     check_counts,
@@ -24,11 +29,14 @@ from jaxbnn.sampling.door import (
     stack_parameters,
 )
 from jaxbnn.sampling.draws import Draws, Reduced
+from jaxbnn.sampling.files import locked
+from jaxbnn.sampling.fingerprint import digest, look_ahead, versions
 from jaxbnn.sampling.keys import MOST_STEPS, chain_keys
 from jaxbnn.sampling.loops import Options, as_arrays
 from jaxbnn.sampling.programs import Programs, programs_for
 from jaxbnn.sampling.progress import Reporter, choose_reporter
 from jaxbnn.sampling.reducers import Reducer
+from jaxbnn.sampling.stored import open_draws
 
 # A chunk holds at most this many records, and about this many bytes of kept draws.
 _MOST_RECORDS = 16_384
@@ -56,6 +64,9 @@ def sample(
     reduce: Mapping[str, Reducer] | None = None,
     adapt: Adaptation | None = None,
     chunk_size: int | None = None,
+    chunk_bytes: int | None = None,
+    checkpoint: str | os.PathLike | None = None,
+    lazy: bool = False,
     progress: bool | Reporter = True,
 ) -> Draws:
     """Run a kernel on several chains and return what was drawn.
@@ -92,6 +103,17 @@ def sample(
     chunk_size
         Records computed between two visits to the host; chosen by memory and time if None.
         Compiled and drawn numbers depend on it only to rounding.
+    chunk_bytes
+        The most bytes of kept draws, of all chains together, that a chunk may hold; a chunk
+        has at least one record. None: 64 MiB, or what `chunk_size` asks for.
+    checkpoint
+        A folder of this run alone: each chunk is written there when it is done, and a call with
+        the same arguments goes on from there, or returns a finished run. What was killed, at any
+        moment, loses the chunk in progress and nothing else, and draws the same numbers bit for
+        bit on the same machine (`chunk_size` given, acceptance rates too). `open_draws` reads it.
+    lazy
+        Whether to leave the draws in the checkpoint's files: leaves of the result are read where
+        they are indexed, as of `open_draws`.
     progress
         True writes to standard error; a function receives `Progress`; False is silent.
 
@@ -105,7 +127,18 @@ def sample(
     ValueError
         Positions without a chain axis or with unequal ones, not finite, or where the log
         density is not; zero chains or samples; thinning < 1; step sizes that are not
-        positive; data that are not finite; adaptation without warm-up.
+        positive; data that are not finite; adaptation without warm-up; a checkpoint that is
+        torn or another run's.
+    OSError
+        A checkpoint folder that cannot be written to, has no room left, or which another run
+        is writing to; what was written before is whole.
+
+    Notes
+    -----
+    Memory of the device: `data`, and twice (before and after) the states and reducers of all
+    chains with one chunk of draws, besides what one step of the kernel needs; never more with
+    more draws. Memory of the host: all kept draws; with a checkpoint and `lazy`, a few times
+    `chunk_bytes` instead, whatever the number of draws.
 
     Examples
     --------
@@ -119,7 +152,9 @@ def sample(
     >>> draws.positions.shape
     (4, 500, 2)
     """
-    check_counts(num_samples, num_warmup, chunk_size)
+    check_counts(num_samples, num_warmup, chunk_size, chunk_bytes)
+    if lazy and checkpoint is None:
+        raise ValueError("lazy draws lie in the files of a checkpoint; give a folder for one.")
     if adapt is not None and num_warmup == 0:
         raise ValueError("adapt changes parameters in warm-up only; give num_warmup steps to it.")
     if hasattr(kernel, "step") and not (parameters is None and data is None and adapt is None):
@@ -147,35 +182,74 @@ def sample(
         tuple(reduce.values()),
         adapt,
         min(_MOST_RECORDS if chunk_size is None else chunk_size, len(gaps)),
-        max(1, _CHUNK_BYTES // num_chains) if chunk_size is None else None,
+        _bytes_a_chain(chunk_bytes, chunk_size, num_chains),
         bool((gaps > 1).any()),
     )
     programs = programs_for(kernel, options)
     report = choose_reporter(progress)
 
+    begin = time.perf_counter()
     keys = chain_keys(key, num_chains)
     positions = as_arrays(positions)
-    states = programs.init(keys, positions, parameters, data)
-    check_start(states)
-    states, parameters, example, interrupted = warm_up(
-        programs, options, keys, states, parameters, data, num_warmup, report
-    )
-    run = Sampling(programs, options, keys, data, num_warmup, gaps, is_record, report)
-    if not interrupted:
-        reducers = programs.init_reducers(example) if reduce else ()
-        interrupted = run.go(states, reducers, parameters, is_paced=chunk_size is None)
-        states = run.states
-    num_kept = int(is_record[: run.done].sum())
+    with contextlib.nullcontext() if checkpoint is None else locked(Path(checkpoint)):
+        states = programs.init(keys, positions, parameters, data)
+        check_start(states)
+        store, is_taken_up, interrupted = None, False, False
+        if checkpoint is not None:
+            shapes, of_programs = look_ahead(
+                programs, options, keys, positions, states, parameters, data
+            )
+            settings = {
+                "num_samples": f"{num_samples}",
+                "num_warmup": f"{num_warmup}",
+                "thinning": digest(steps),
+                "chunk_size": f"{options.capacity} draws, {options.chunk_bytes} bytes",
+                "set of reducers": ", ".join(reduce),
+                "key": digest(key),
+                "set of positions": digest(positions),
+                "set of parameters": digest(parameters),
+                "data set": digest(data),
+            }
+            store = Checkpoint(Path(checkpoint), settings | of_programs | versions(), shapes)
+            is_taken_up = store.progressed.phase in (SAMPLING, FINISHED)
+        run = Sampling(
+            programs, options, keys, data, num_warmup, steps, gaps, is_record, report, store
+        )
+        if is_taken_up:
+            states, reducers, parameters = run.take_up()
+        else:
+            states, parameters, example, interrupted = warm_up(
+                programs, options, keys, states, parameters, data, num_warmup, report, store
+            )
+            reducers = programs.init_reducers(example) if reduce and not interrupted else ()
+        if not interrupted:
+            interrupted = run.go(states, reducers, parameters, is_paced=chunk_size is None)
+            states = run.states
+        reduced = _results(programs, reduce, run.reducers)
+        if store is not None and not interrupted:
+            run.finish(reduced)
+        if store is not None and lazy and run.done:
+            opened = open_draws(Path(checkpoint))
+            positions, infos = opened.positions, opened.infos
+        else:
+            positions, infos = run.kept()
     return Draws(
-        positions=run.kept(run.positions),
-        infos=run.kept(run.infos),
-        reduced=_results(programs, reduce, run.reducers),
+        positions=positions,
+        infos=infos,
+        reduced=reduced,
         final_state=states,
         parameters=parameters,
-        steps=steps[:num_kept],
-        acceptance_rate=run.acceptance_rate(num_chains),
+        steps=steps[: int(is_record[: run.done].sum())],
+        acceptance_rate=run.acceptance_rate(),
         interrupted=interrupted,
+        seconds=time.perf_counter() - begin if store is None else store.seconds,
     )
+
+
+def _bytes_a_chain(chunk_bytes: int | None, chunk_size: int | None, num_chains: int) -> int | None:
+    if chunk_bytes is None and chunk_size is not None:
+        return None
+    return max(1, (_CHUNK_BYTES if chunk_bytes is None else chunk_bytes) // num_chains)
 
 
 def _segments(steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

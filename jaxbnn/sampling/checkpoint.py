@@ -1,0 +1,219 @@
+"""A run's folder: draws a chunk a file, and the state from which the run goes on.
+
+    lock                     held by the run that writes here
+    draws-000000000000.nc    the chunk that begins with that draw
+    state.nc                 all else: kernel, adaptation, reducers, counters, fingerprint
+
+Each file is written whole. A chunk's draws come first, the state that counts them after; draws
+that no state counts are made once more. Keys are counter based, so that nothing else is needed
+to draw the same numbers. A file of draws has the coordinates `chain`, `draw` and `step`: readers
+such as xarray put the files together by them, also files that hold some of the chains each.
+"""
+
+import hashlib
+import json
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from jaxbnn.sampling import files
+from jaxbnn.sampling.fingerprint import Shapes, key_name, to_numpy
+from jaxbnn.sampling.trees import describe, leaf_names
+
+FORMAT = "jaxbnn checkpoint 1"
+START = "start"
+WARM_UP = "warm-up"
+SAMPLING = "sampling"
+FINISHED = "finished"
+
+
+class Progressed(NamedTuple):
+    """How far a stored run came: its phase, the steps or records of it, the draws kept."""
+
+    phase: str
+    done: int
+    num_kept: int
+
+
+class Checkpoint:
+    """The folder of one run, which must hold the folder's lock."""
+
+    def __init__(self, folder: Path, fingerprint: dict[str, str], shapes: Shapes):
+        self.shapes = shapes
+        self._num_chains = jax.tree.leaves(shapes.sampling)[0].shape[0]
+        self._folder, self._fingerprint = folder, fingerprint
+        self._run = hashlib.sha256(json.dumps(fingerprint).encode()).hexdigest()
+        self._began, self._seconds = time.perf_counter(), 0.0
+        self.progressed = Progressed(START, 0, 0)
+        self._found: dict[str, Any] = {}
+        state = folder / "state.nc"
+        if state.exists():
+            header, self._found = read_state(folder)
+            _check_same(state, header["fingerprint"], fingerprint)
+            self.progressed = Progressed(*header["progressed"])
+            self._seconds = header["seconds"]
+        elif chunks(folder):
+            raise files.BadCheckpoint(
+                f"{state} is missing beside finished draws; restore it from a copy or start anew "
+                "in an empty folder."
+            )
+        known = chunks_upto(folder, self.progressed.num_kept, self._run)
+        for path in [*folder.glob("state.nc.part"), *folder.glob("draws-*.nc.part")]:
+            path.unlink()
+        for path in set(chunks(folder).values()) - set(known):
+            path.unlink()  # no state counts them
+        if not state.exists():
+            self.publish(self.progressed, {})
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that the run took so far, all its parts together."""
+        return self._seconds + time.perf_counter() - self._began
+
+    def restore(self, name: str, shapes: PyTree) -> PyTree:
+        """Return a PyTree of the state found here, as arrays and keys, built like `shapes`."""
+        leaves = []
+        for where, shape in zip(leaf_names(name, shapes), jax.tree.leaves(shapes), strict=True):
+            leaf = self._found.get(where)
+            if leaf is None or leaf.shape != shape.shape or leaf.dtype != shape.dtype:
+                raise files.BadCheckpoint(
+                    f"{self._folder / 'state.nc'} does not hold {where} as this run has it; "
+                    "start anew in an empty folder."
+                )
+            leaves.append(leaf)
+        return jax.tree.unflatten(jax.tree.structure(shapes), leaves)
+
+    def stored_array(self, name: str) -> Any:
+        """Return one array of the state found here; None if it has no such."""
+        return self._found.get(name)
+
+    def publish(self, progressed: Progressed, trees: dict[str, PyTree]) -> None:
+        """Write the state, which counts all draws written before; `trees` are restored by name."""
+        leaves = {
+            where: leaf
+            for name, tree in trees.items()
+            for where, leaf in zip(leaf_names(name, tree), jax.tree.leaves(tree), strict=True)
+        }
+        arrays = {where: to_numpy(leaf) for where, leaf in leaves.items()}
+        header = {
+            "fingerprint": self._fingerprint,
+            "run": self._run,
+            "num_chains": self._num_chains,
+            "progressed": progressed,
+            "seconds": self.seconds,
+            "trees": {name: describe(tree) for name, tree in trees.items()},
+            "leaves": {
+                where: [array.dtype.name, array.shape, key_name(leaves[where])]
+                for where, array in arrays.items()
+            },
+            "draws": describe(self.shapes.draws),
+            "draws_leaves": {
+                where: [leaf.dtype.name, (leaf.shape[0], *leaf.shape[2:])]
+                for where, leaf in zip(
+                    draws_names(self.shapes.draws), jax.tree.leaves(self.shapes.draws), strict=True
+                )
+            },
+        }
+        stored = {where: array.reshape(-1) for where, array in arrays.items() if array.size}
+        # Not an attribute: HDF5 has room for 64 KiB in one.
+        stored["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+        dims = {where: (f"length_{len(array)}",) for where, array in stored.items()}
+        content = files.encode(stored, dims, {"format": FORMAT})
+        files.write_whole(self._folder / "state.nc", content)
+        self.progressed = progressed
+
+    def add_draws(self, first: int, steps: np.ndarray, positions: PyTree, infos: PyTree) -> None:
+        """Write a chunk of kept draws, leaves (chain, draw, ...), the first of them `first`."""
+        kept = (positions, infos)
+        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(kept)]
+        arrays = dict(zip(draws_names(kept), leaves, strict=True))
+        arrays = {name: array for name, array in arrays.items() if array.size}
+        dims: dict[str, tuple[str, ...]] = {name: ("chain", "draw") for name in arrays}
+        arrays |= {
+            "chain": np.arange(self._num_chains),
+            "draw": np.arange(first, first + len(steps)),
+            "step": steps,
+        }
+        dims |= {"chain": ("chain",), "draw": ("draw",), "step": ("draw",)}
+        content = files.encode(arrays, dims, {"format": FORMAT, "run": self._run})
+        files.write_whole(self._folder / f"draws-{first:012d}.nc", content)
+
+    def read_draws(self, num_kept: int) -> tuple[PyTree, PyTree]:
+        """Return the first draws as NumPy arrays: positions and infos."""
+        shapes = self.shapes.draws
+        names, leaves = draws_names(shapes), jax.tree.leaves(shapes)
+        stores = [np.empty((s.shape[0], num_kept, *s.shape[2:]), s.dtype) for s in leaves]
+        begin = 0
+        for path in chunks_upto(self._folder, num_kept, self._run):
+            with files.opened(path) as file:
+                end = begin + len(file.variables["step"])
+                for name, store in zip(names, stores, strict=True):
+                    if store.size:
+                        store[:, begin:end] = files.read(file, name)
+            begin = end
+        return jax.tree.unflatten(jax.tree.structure(shapes), stores)
+
+
+def draws_names(draws: PyTree) -> list[str]:
+    """Return the names in a file of draws of the leaves of (positions, infos)."""
+    return leaf_names("positions", draws[0]) + leaf_names("infos", draws[1])
+
+
+def read_state(folder: Path) -> tuple[dict, dict[str, Any]]:
+    """Return what `state.nc` says of its run, and the arrays and keys of its state by name."""
+    path = folder / "state.nc"
+    with files.opened(path) as file:
+        _check_format(path, file)
+        header = json.loads(files.read(file, "header").tobytes())
+        found = {}
+        for where, (dtype, shape, impl) in header["leaves"].items():
+            if where in file.variables:
+                array = files.read(file, where).reshape(shape)
+            else:
+                array = np.empty(shape, jnp.dtype(dtype))
+            found[where] = (
+                jax.random.wrap_key_data(jnp.asarray(array), impl=impl) if impl else array
+            )
+        return header, found
+
+
+def chunks(folder: Path) -> dict[int, Path]:
+    """Return the files of draws by the number of their first draw, in order."""
+    found = {path.stem.removeprefix("draws-"): path for path in folder.glob("draws-*.nc")}
+    return dict(sorted((int(begin), path) for begin, path in found.items() if begin.isdecimal()))
+
+
+def chunks_upto(folder: Path, num_kept: int, run: str) -> list[Path]:
+    """Return the files that hold the first `num_kept` draws, each looked at."""
+    begin, paths = 0, []
+    while begin < num_kept:
+        path = folder / f"draws-{begin:012d}.nc"
+        with files.opened(path) as file:
+            _check_format(path, file)
+            if file.attrs["run"] != run or files.read(file, "draw")[0] != begin:
+                raise files.BadCheckpoint(
+                    f"{path} holds other draws than its name says; restore it from a copy or start "
+                    "anew in an empty folder."
+                )
+            begin += len(file.variables["step"])
+        paths.append(path)
+    return paths
+
+
+def _check_format(path: Path, file: Any) -> None:
+    if file.attrs.get("format") != FORMAT:
+        raise files.BadCheckpoint(f"{path} is not of the form {FORMAT!r}; start anew elsewhere.")
+
+
+def _check_same(path: Path, stored: dict[str, str], ours: dict[str, str]) -> None:
+    different = [part for part in ours if stored.get(part) != ours[part]]
+    if different:
+        raise files.BadCheckpoint(
+            f"{path} belongs to a run with another {' and another '.join(different)}; call with "
+            "what it was made with, or give this run a folder of its own."
+        )

@@ -1,0 +1,90 @@
+"""What a run computes, as one digest a part: only the same run may take up a checkpoint."""
+
+import hashlib
+import importlib.metadata
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+_PACKAGES = ("jaxbnn", "jax", "jaxlib", "blackjax", "numpy")
+
+
+class Shapes(NamedTuple):
+    """Shapes and dtypes of what a run stores, each a PyTree: nothing is computed for them."""
+
+    warm_up: PyTree  # states, adaptation, parameters
+    sampling: PyTree  # states, reducers, parameters
+    draws: PyTree  # positions, infos; leaves (chain, capacity, ...)
+
+
+def look_ahead(
+    programs, options, keys, positions, states, parameters, data
+) -> tuple[Shapes, dict[str, str]]:
+    """Trace a run's programs: the shapes of what it will store, and the programs' digest.
+
+    Placement on devices is left out, so that a run may be taken up on others.
+    """
+    keys, positions, states, parameters, data = _abstract(
+        (keys, positions, states, parameters, data)
+    )
+    counters = _abstract((np.uint32(0), np.int32(0)))
+    seen = [programs.init.lower(keys, positions, parameters, data)]
+    adaptation, final = None, parameters
+    if options.adapt is not None:
+        adaptation = _abstract(programs.init_adaptation.eval_shape(parameters))
+        final = _abstract(programs.final_parameters.eval_shape(adaptation))
+        warm_up = (programs.adapt, keys, states, adaptation, parameters, data, *counters)
+    else:
+        warm_up = (programs.burn_in, keys, states, parameters, data, *counters)
+    seen.append(warm_up[0].lower(*warm_up[1:]))
+    example = warm_up[0].eval_shape(*warm_up[1:])[-1]
+    reducers = _abstract(programs.init_reducers.eval_shape(example)) if options.reduce else ()
+    records = _abstract((np.zeros(options.capacity, np.int32), np.zeros(options.capacity, bool)))
+    sampling = (keys, states, reducers, final, data, *counters, *records)
+    seen.append(programs.sampling.lower(*sampling))
+    chunk = programs.sampling.eval_shape(*sampling)
+    digests = hashlib.sha256("".join(program.as_text() for program in seen).encode())
+    shapes = Shapes(
+        (states, adaptation, parameters),
+        (states, reducers, final),
+        _abstract((chunk.positions, chunk.infos)),
+    )
+    return shapes, {"program (kernel, adapt, collect or reduce)": digests.hexdigest()}
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that the drawn numbers depend on."""
+    return {f"version of {name}": importlib.metadata.version(name) for name in _PACKAGES}
+
+
+def digest(tree: PyTree) -> str:
+    """Return a digest of a PyTree of arrays: its structure, shapes, dtypes and numbers."""
+    seen = hashlib.sha256()
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        array = to_numpy(leaf)
+        where = jax.tree_util.keystr(path)
+        seen.update(f"{where} {array.dtype.name} {array.shape} {key_name(leaf)};".encode())
+        seen.update(np.ascontiguousarray(array).tobytes())
+    return seen.hexdigest()
+
+
+def to_numpy(leaf: Any) -> np.ndarray:
+    """Return a leaf as NumPy holds it; a typed key as its words."""
+    return np.asarray(jax.random.key_data(leaf) if key_name(leaf) else leaf)
+
+
+def key_name(leaf: Any) -> str:
+    """Return the name of a typed key's implementation; empty for any other leaf."""
+    is_key = isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return str(jax.random.key_impl(leaf)) if is_key else ""
+
+
+def _abstract(tree: PyTree) -> PyTree:
+    def shape(leaf):
+        leaf = leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf)
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+
+    return jax.tree.map(shape, tree)
