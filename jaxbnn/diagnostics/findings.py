@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from jaxbnn.diagnostics.levels import Levels, on_both_sides, separate_levels
 from jaxbnn.diagnostics.movement import Movement, long_stands, returns
@@ -25,6 +25,7 @@ def warnings_in_words(
     frozen: Sequence[int],
     acceptance_rate: Float[np.ndarray, "chain *replica"] | None,
     log_density: Float[np.ndarray, "chain draw"] | None,
+    divergences: Int[np.ndarray, " chain"] | None = None,
 ) -> tuple[str, ...]:
     """One sentence for each kind of trouble; none if there is none."""
     found = _not_finite(found_movement.first_bad, length)
@@ -63,6 +64,14 @@ def warnings_in_words(
     if acceptance_rate is not None:
         found += _replicas(acceptance_rate, length) if acceptance_rate.ndim == 2 else []
         found += _acceptance(acceptance_rate.reshape(chains, -1).mean(axis=1))
+    if divergences is not None and divergences.any():
+        where = np.flatnonzero(divergences)
+        counts = _listed([f"{int(divergences[c])}" for c in where])
+        found.append(
+            f"{_chains(where)} diverged in {counts} of {length} steps: the proposal's log density "
+            "or gradient was NaN, or its energy error too large. It was rejected, and the region "
+            "may be missed: try a smaller step size; sample(..., debug=True) says where a NaN is."
+        )
     return tuple(found)
 
 

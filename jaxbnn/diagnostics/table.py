@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import ArrayLike, Float, PyTree
+from jaxtyping import ArrayLike, Float, Int, PyTree
 
 from jaxbnn.diagnostics.draws import check_draws, float_dtype, per_coordinate, split_chains
 from jaxbnn.diagnostics.ess import ess_of, tail_indicator
@@ -49,6 +49,8 @@ class Summary:
         Numbers of the chains whose position never changed.
     acceptance_rate
         Mean of each chain, or of each replica of each chain, where acceptance rates were given.
+    divergences
+        Number of divergent steps of each chain, where they were given.
     warnings
         Sentences in plain words; empty if nothing was found.
     """
@@ -69,6 +71,7 @@ class Summary:
     nan_chains: tuple[int, ...]
     frozen_chains: tuple[int, ...]
     acceptance_rate: Float[np.ndarray, "chain *replica"] | None
+    divergences: Int[np.ndarray, " chain"] | None
     warnings: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -104,6 +107,8 @@ class Summary:
         if self.acceptance_rate is not None:
             rate = self.acceptance_rate
             lines[-1] += f", acceptance {rate.mean():.1%} ({rate.min():.1%} to {rate.max():.1%})"
+        if self.divergences is not None and self.divergences.any():
+            lines[-1] += f", {_number(int(self.divergences.sum()), 'divergent step')}"
         lines += [f"WARNING: {sentence}" for sentence in self.warnings]
         return "\n".join(line.rstrip() for line in lines)
 
@@ -114,6 +119,7 @@ def summary(
     function: Callable[[PyTree], PyTree] | None = None,
     acceptance_rate: ArrayLike | None = None,
     log_density: ArrayLike | None = None,
+    is_divergent: ArrayLike | None = None,
     names: Sequence[str] | None = None,
 ) -> Summary:
     """Summarise draws: estimates, Monte Carlo errors, R-hat, effective sample sizes, warnings.
@@ -132,6 +138,10 @@ def summary(
         Array (chain, draw); becomes one more row. A warning tells of levels that the chains do
         not join: a stuck replica that swaps pass round, or separate modes. R-hat sees
         neither where all chains spend the same share of their draws there.
+    is_divergent
+        Array (chain, draw), `draws.infos.is_divergent` of our Metropolis kernels and of BlackJAX's
+        Hamiltonian ones: steps whose proposal was no number, or whose energy error was too large.
+        A warning counts them.
     names
         One per coordinate, log density excepted, in place of the paths in the PyTree.
 
@@ -177,6 +187,11 @@ def summary(
         given = _chain_draw("acceptance_rate", acceptance_rate, (chains, length), num_more=1)
         rates = np.asarray(given, np.float64).mean(axis=1)
 
+    divergences = None
+    if is_divergent is not None:
+        flags = _chain_draw("is_divergent", is_divergent, (chains, length))
+        divergences = np.count_nonzero(np.asarray(flags), axis=1)
+
     columns = _columns(values)
     moves = movement(positions, values)
     nan_chains = tuple(int(c) for c in np.flatnonzero(moves.first_bad < length))
@@ -190,8 +205,9 @@ def summary(
         nan_chains=nan_chains,
         frozen_chains=frozen,
         acceptance_rate=rates,
+        divergences=divergences,
         warnings=warnings_in_words(
-            all_names, columns, chains, length, moves, frozen, rates, series
+            all_names, columns, chains, length, moves, frozen, rates, series, divergences
         ),
     )
 

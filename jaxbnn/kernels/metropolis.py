@@ -21,10 +21,15 @@ class MetropolisInfo(NamedTuple):
         min(1, exp(log_ratio)), 0 where the log ratio is NaN.
     is_accepted
         Whether the proposal became the new state.
+    is_divergent
+        Whether the log ratio is NaN: a log density, gradient, factor or moment of the proposal is
+        no number. `jaxbnn.summary` counts such steps, as it does BlackJAX's divergences, and
+        `jaxbnn.sample(..., debug=True)` stops at the first.
     """
 
     acceptance_rate: Float[Array, ""]
     is_accepted: Bool[Array, ""]
+    is_divergent: Bool[Array, ""]
 
 
 def metropolis(
@@ -32,7 +37,7 @@ def metropolis(
     log_ratio: Float[Array, ""],
     state: PyTree,
     proposal: PyTree,
-    make_info: Callable[[Array, Array], Any] = MetropolisInfo,
+    make_info: Callable[[Array, Array, Array], Any] = MetropolisInfo,
 ) -> tuple[PyTree, Any]:
     """Accept `proposal` with probability min(1, exp(log_ratio)), else keep `state`.
 
@@ -45,7 +50,7 @@ def metropolis(
     state, proposal
         PyTrees of the same structure; whole states, so that caches move with positions.
     make_info
-        Called with (acceptance_rate, is_accepted); the kernel's Info class.
+        Called with (acceptance_rate, is_accepted, is_divergent); the kernel's Info class.
 
     Returns
     -------
@@ -56,15 +61,15 @@ def metropolis(
     >>> import jax
     >>> import jax.numpy as jnp
     >>> new, info = metropolis(jax.random.key(0), jnp.array(jnp.nan), jnp.zeros(2), jnp.ones(2))
-    >>> new.tolist(), bool(info.is_accepted), float(info.acceptance_rate)
-    ([0.0, 0.0], False, 0.0)
+    >>> new.tolist(), bool(info.is_accepted), float(info.acceptance_rate), bool(info.is_divergent)
+    ([0.0, 0.0], False, 0.0, True)
     """
     probability = acceptance_probability(log_ratio)
     # uniform is in [0, 1): a probability of 0 never accepts and a probability of 1 always does.
     uniform = jax.random.uniform(rng_key, dtype=probability.dtype)
     is_accepted = uniform < probability
     new_state = jax.tree.map(lambda new, old: jnp.where(is_accepted, new, old), proposal, state)
-    return new_state, make_info(probability, is_accepted)
+    return new_state, make_info(probability, is_accepted, jnp.isnan(log_ratio))
 
 
 def acceptance_probability(log_ratio: Float[Array, "..."]) -> Float[Array, "..."]:

@@ -31,10 +31,11 @@ class PCNState(NamedTuple):
 
 
 class PCNInfo(NamedTuple):
-    """Acceptance probability of the proposal, and whether it was accepted."""
+    """See `MetropolisInfo`: acceptance probability, whether accepted, whether it was NaN."""
 
     acceptance_rate: Float[Array, ""]
     is_accepted: Bool[Array, ""]
+    is_divergent: Bool[Array, ""]
 
 
 def pcn(

@@ -38,10 +38,11 @@ class PCNLState(NamedTuple):
 
 
 class PCNLInfo(NamedTuple):
-    """Acceptance probability of the proposal, and whether it was accepted."""
+    """See `MetropolisInfo`: acceptance probability, whether accepted, whether it was NaN."""
 
     acceptance_rate: Float[Array, ""]
     is_accepted: Bool[Array, ""]
+    is_divergent: Bool[Array, ""]
 
 
 def pcnl(

@@ -78,11 +78,14 @@ class SMMALAInfo(NamedTuple):
         Whether the metric at the proposal could not be factored (NaN in the Hessian, or a matrix
         that is not positive definite without SoftAbs); such a proposal is rejected. Its sum over
         the steps counts the failures.
+    is_divergent
+        Whether the log ratio was NaN, for that or another reason.
     """
 
     acceptance_rate: Float[Array, ""]
     is_accepted: Bool[Array, ""]
     metric_failed: Bool[Array, ""]
+    is_divergent: Bool[Array, ""]
 
 
 def smmala(
@@ -157,8 +160,8 @@ def smmala(
         failed = ~_is_factored(proposal)
         log_ratio = jnp.where(failed, jnp.nan, smmala_log_ratio(state, proposal, step_size))
 
-        def make_info(acceptance_rate: Array, is_accepted: Array) -> SMMALAInfo:
-            return SMMALAInfo(acceptance_rate, is_accepted, failed)
+        def make_info(rate: Array, is_accepted: Array, is_divergent: Array) -> SMMALAInfo:
+            return SMMALAInfo(rate, is_accepted, failed, is_divergent)
 
         return metropolis(key_accept, log_ratio, state, proposal, make_info)
 

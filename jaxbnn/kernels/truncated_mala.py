@@ -33,10 +33,11 @@ class TruncatedMALAState(NamedTuple):
 
 
 class TruncatedMALAInfo(NamedTuple):
-    """Acceptance probability (0 where the log ratio is NaN), and whether the move was made."""
+    """See `MetropolisInfo`: acceptance probability, whether accepted, whether it was NaN."""
 
     acceptance_rate: Float[Array, ""]
     is_accepted: Bool[Array, ""]
+    is_divergent: Bool[Array, ""]
 
 
 def truncated_mala(

@@ -40,10 +40,11 @@ UnderdampedLangevinState.auxiliary = ("momentum",)  # type: ignore[attr-defined]
 
 
 class UnderdampedLangevinInfo(NamedTuple):
-    """Acceptance probability of the proposal, and whether it was accepted."""
+    """See `MetropolisInfo`: acceptance probability, whether accepted, whether it was NaN."""
 
     acceptance_rate: Float[Array, ""]
     is_accepted: Bool[Array, ""]
+    is_divergent: Bool[Array, ""]
 
 
 def underdamped_langevin(

@@ -42,10 +42,13 @@ class UnitRedrawsInfo(NamedTuple):
         no step size makes it larger.
     is_accepted
         Whether any unit was redrawn.
+    is_divergent
+        Whether the log ratio of any unit was NaN.
     """
 
     acceptance_rate: Float[Array, ""]
     is_accepted: Bool[Array, ""]
+    is_divergent: Bool[Array, ""]
 
 
 def redraw_units(
@@ -113,7 +116,7 @@ def redraw_units(
         # One draw of everything serves all units: each takes what is its own.
         fresh = sample_prior(key_draw, prior)
         fresh = [leaf.astype(dtype) for leaf in jax.tree.leaves(fresh)]
-        rates, accepted = [], []
+        rates, accepted, divergent = [], [], []
         for group, units in enumerate(groups):
             key_group = jax.random.fold_in(key_accept, group)
 
@@ -127,8 +130,10 @@ def redraw_units(
             state, infos = jax.lax.scan(redraw_one, state, indices, unroll=min(units.size, 4))
             rates.append(infos.acceptance_rate)
             accepted.append(infos.is_accepted)
+            divergent.append(infos.is_divergent)
         rate = jnp.mean(jnp.concatenate(rates))
-        return state, UnitRedrawsInfo(rate, jnp.any(jnp.concatenate(accepted)))
+        any_of = lambda flags: jnp.any(jnp.concatenate(flags))  # noqa: E731
+        return state, UnitRedrawsInfo(rate, any_of(accepted), any_of(divergent))
 
     return SamplingAlgorithm(init, step)
 

@@ -18,13 +18,13 @@ def check_counts(
     """Refuse numbers of draws that make no run."""
     check_count("num_samples", num_samples)
     check_count("num_warmup", num_warmup, 0)
-    if chunk_size is None:
-        return
-    if not isinstance(chunk_size, int | np.integer) or chunk_size < 1:
+    if chunk_size is not None and not (isinstance(chunk_size, int | np.integer) and chunk_size > 0):
         raise ValueError(
             f"chunk_size must be at least 1, but is {chunk_size}; leave it out to have it chosen."
         )
-    if chunk_bytes is not None and chunk_bytes < 1:
+    if chunk_bytes is not None and not (
+        isinstance(chunk_bytes, int | np.integer) and chunk_bytes > 0
+    ):
         raise ValueError(
             f"chunk_bytes must be at least 1, but is {chunk_bytes}; leave it out for 64 MiB."
         )

@@ -21,6 +21,7 @@ from jaxbnn.numerics import check_finite
 from jaxbnn.sampling.adaptation import Adaptation
 from jaxbnn.sampling.checkpoint import FINISHED, SAMPLING, Checkpoint
 from jaxbnn.sampling.chunks import Sampling, warm_up
+from jaxbnn.sampling.debug import Watch
 from jaxbnn.sampling.door import (
     check_counts,
     check_positions,
@@ -68,6 +69,7 @@ def sample(
     checkpoint: str | os.PathLike | None = None,
     lazy: bool = False,
     progress: bool | Reporter = True,
+    debug: bool = False,
 ) -> Draws:
     """Run a kernel on several chains and return what was drawn.
 
@@ -116,6 +118,9 @@ def sample(
         they are indexed, as of `open_draws`.
     progress
         True writes to standard error; a function receives `Progress`; False is silent.
+    debug
+        Whether to look at every step, and to stop at the first NaN in a state or a proposal (or
+        infinity in a position) with its chain, step and term. Takes a few times as long.
 
     Returns
     -------
@@ -129,6 +134,8 @@ def sample(
         density is not; zero chains or samples; thinning < 1; step sizes that are not
         positive; data that are not finite; adaptation without warm-up; a checkpoint that is
         torn or another run's.
+    FloatingPointError
+        In debug mode, at the first NaN.
     OSError
         A checkpoint folder that cannot be written to, has no room left, or which another run
         is writing to; what was written before is whole.
@@ -155,6 +162,8 @@ def sample(
     check_counts(num_samples, num_warmup, chunk_size, chunk_bytes)
     if lazy and checkpoint is None:
         raise ValueError("lazy draws lie in the files of a checkpoint; give a folder for one.")
+    if debug and checkpoint is not None:
+        raise ValueError("a run in debug mode is not stored; leave out debug or checkpoint.")
     if adapt is not None and num_warmup == 0:
         raise ValueError("adapt changes parameters in warm-up only; give num_warmup steps to it.")
     if hasattr(kernel, "step") and not (parameters is None and data is None and adapt is None):
@@ -186,6 +195,10 @@ def sample(
         bool((gaps > 1).any()),
     )
     programs = programs_for(kernel, options)
+    if debug:
+        watch = Watch(kernel, num_warmup)
+        watched = watch.kernel() if hasattr(kernel, "step") else watch.kernel
+        programs = watch.programs(programs_for(watched, watch.options(options)))
     report = choose_reporter(progress)
 
     begin = time.perf_counter()
@@ -193,7 +206,7 @@ def sample(
     positions = as_arrays(positions)
     with contextlib.nullcontext() if checkpoint is None else locked(Path(checkpoint)):
         states = programs.init(keys, positions, parameters, data)
-        check_start(states)
+        check_start(states.inner if debug else states)
         store, is_taken_up, interrupted = None, False, False
         if checkpoint is not None:
             shapes, of_programs = look_ahead(
@@ -237,7 +250,7 @@ def sample(
         positions=positions,
         infos=infos,
         reduced=reduced,
-        final_state=states,
+        final_state=states.inner if debug else states,
         parameters=parameters,
         steps=steps[: int(is_record[: run.done].sum())],
         acceptance_rate=run.acceptance_rate(),

@@ -194,12 +194,14 @@ def _read(kind: str, name: str, is_listed: bool, rng: np.random.Generator) -> ob
         if is_listed and name != "SHA256SUMS":
             _list_sums(root)
         empty = str(root / "cache")
-        with mock.patch.dict(os.environ, JAXBNN_DATA=folder, XDG_CACHE_HOME=empty):
-            with mock.patch("experiments.fetch._retrieve", side_effect=_offline):
-                try:
-                    split = datasets.uci("yacht", 0)
-                except InputError as error:
-                    return Said(str(error))
+        with (
+            mock.patch.dict(os.environ, JAXBNN_DATA=folder, XDG_CACHE_HOME=empty),
+            mock.patch("experiments.fetch._retrieve", side_effect=_offline),
+        ):
+            try:
+                split = datasets.uci("yacht", 0)
+            except InputError as error:
+                return Said(str(error))
     if not all(np.isfinite(part).all() and part.size for part in split):
         raise RuntimeError("data that are not finite, or none")
     return ()
