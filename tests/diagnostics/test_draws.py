@@ -35,7 +35,13 @@ PER_CHAIN = {
 EVERY = POOLED | PER_CHAIN
 
 
-@pytest.mark.parametrize("name", EVERY)
+SHORT = ("split_rhat", "rank_rhat", "ess_tail", "mcse_quantile", "ess_geyer", "autocorrelation")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in SHORT else pytest.param(name, marks=pytest.mark.long) for name in EVERY],
+)
 def test_shapes_nan_and_offset(name, rng):
     diagnostic = EVERY[name]
     draws = assorted(rng, 3, LENGTH).reshape(3, LENGTH, 2, 1, 3)

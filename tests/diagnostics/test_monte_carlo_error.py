@@ -17,7 +17,9 @@ def test_equals_arviz(of, rng, x64):
     np.testing.assert_allclose(mcse(draws, of), expected, rtol=1e-8)
 
 
-@pytest.mark.parametrize("probability", [0.05, 0.5, 0.9])
+@pytest.mark.parametrize(
+    "probability", [0.05, *(pytest.param(p, marks=pytest.mark.long) for p in (0.5, 0.9))]
+)
 def test_quantile_equals_arviz(probability, rng, x64):
     draws = assorted(rng, 4, 500)
     expected = [

@@ -106,7 +106,11 @@ def test_minibatches_are_unbiased(x64):
 
 
 @OPTAX
-@pytest.mark.parametrize("correlated", [False, True], ids=["factorised", "layerwise"])
+@pytest.mark.parametrize(
+    "correlated",
+    [pytest.param(False, marks=pytest.mark.long), True],
+    ids=["factorised", "layerwise"],
+)
 def test_linear_models_have_known_optima(correlated, x64):
     """q = N(m, diag(1 / Lambda_ii)) at best; with correlations the posterior, and the evidence."""
     vi = deterministic_vi(

@@ -76,9 +76,9 @@ CASES = [
     ("deep", "parallel", "joint"),
     ("binary", "sequential", "joint"),
     ("conv", "sequential", "joint"),
-    ("deep conv", "parallel", "separate"),
 ]
 MORE = [
+    ("deep conv", "parallel", "separate"),
     ("regression", "sequential", "joint"),
     ("deep", "sequential", "separate"),
     ("wide", "parallel", "joint"),

@@ -256,11 +256,21 @@ def test_class_shift_moves_all_classes_alike(bias, rng, x64):
     assert weight_symmetries(mlp((3, 4, 1))).class_shift is None
 
 
-CANONICAL = (
-    [perceptron(name, "ntk") for name in ("relu", "abs", "sigmoid")]
-    + [image_network("identity"), flattened_residual("relu")]
-    + [residual_network("tanh"), tied_to_itself("sigmoid"), tied_to_itself("abs")]
-)
+CANONICAL = [
+    perceptron("relu", "ntk"),
+    image_network("identity"),
+    flattened_residual("relu"),
+    tied_to_itself("abs"),
+    *(
+        pytest.param(network, marks=pytest.mark.long)
+        for network in (
+            perceptron("abs", "ntk"),
+            perceptron("sigmoid", "ntk"),
+            residual_network("tanh"),
+            tied_to_itself("sigmoid"),
+        )
+    ),
+]
 
 
 @pytest.mark.parametrize("network", CANONICAL)

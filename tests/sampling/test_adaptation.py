@@ -75,8 +75,15 @@ EACH = pytest.mark.parametrize("name", KERNELS)
 
 
 @THIRD_PARTY
-@EACH
-@BOTH
+@pytest.mark.parametrize(
+    ("name", "is_pooled"),
+    [
+        ("mala", True),
+        ("random walk", False),
+        pytest.param("mala", False, marks=pytest.mark.long),
+        pytest.param("random walk", True, marks=pytest.mark.long),
+    ],
+)
 def test_dual_averaging_reaches_the_target(name, is_pooled):
     draws = adapted(name, is_pooled)
     _, target, power = KERNELS[name]

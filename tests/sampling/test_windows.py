@@ -66,7 +66,11 @@ def adapted(metric, is_pooled, is_diagonal=False, num_warmup=300):
     )
 
 
-@pytest.mark.parametrize("is_pooled", [True, False], ids=["pooled", "per chain"])
+@pytest.mark.parametrize(
+    "is_pooled",
+    [True, pytest.param(False, marks=pytest.mark.long)],
+    ids=["pooled", "per chain"],
+)
 def test_gradients_see_the_inside_of_the_modes(is_pooled):
     draws = adapted("gradients", is_pooled)
     learnt, step_sizes = draws.parameters["inverse_mass_matrix"], draws.parameters["step_size"]
