@@ -20,7 +20,7 @@ from typing import NoReturn
 from experiments.errors import InputError
 from experiments.threads import settle_threads
 
-EXTRAS = ("pydantic", "matplotlib", "arviz", "tqdm")
+EXTRAS = ("pydantic", "matplotlib", "arviz", "tqdm", "h5netcdf")
 WORDS = ("list", "report", "benchmark")
 
 
@@ -36,7 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("Interrupted; --resume takes up the finished stages.", file=sys.stderr)
+        print(
+            "Interrupted; --resume takes up the finished stages, and long ones where they stopped.",
+            file=sys.stderr,
+        )
         return 130
 
 
@@ -64,7 +67,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="change one setting; dotted keys reach into tables (may be repeated)",
     )
     parser.add_argument("--out", type=Path, default=Path("results"), help="default: results")
-    parser.add_argument("--resume", action="store_true", help="reuse an earlier run's stages")
+    parser.add_argument(
+        "--resume", action="store_true", help="go on with an earlier run: its stages are reused"
+    )
     options = parser.parse_args(arguments)
     if options.what == "benchmark" and options.argument is None:
         parser.error("benchmark needs a name")

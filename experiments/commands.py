@@ -19,6 +19,7 @@ from experiments.results import (
     written_whole,
 )
 from experiments.study import Context, load_experiment
+from jaxbnn.sampling import BadCheckpoint, CheckpointNotWritten
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 
@@ -57,7 +58,10 @@ def run_config(
     )
     print(f"{name} at scale {scale}, seed {seed}: {config.description}", flush=True)
     start = time.perf_counter()
-    rows = experiment.run(settings, context) or []
+    try:
+        rows = experiment.run(settings, context) or []
+    except (BadCheckpoint, CheckpointNotWritten) as error:
+        raise InputError(str(error)) from None
     table = write_results(
         context.out_dir,
         experiment=name,

@@ -26,6 +26,7 @@ import importlib
 import json
 import pkgutil
 import re
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
@@ -104,7 +105,8 @@ class Context:
         """Return `compute()`'s arrays, kept in `stages/<name>.npz`, computed once under --resume.
 
         The unit of resuming: give each setting of a table its own stage. A file of another
-        seed, other settings or other versions is not reused.
+        seed, other settings or other versions is not reused. A long stage that samples goes on
+        inside if it passes `checkpoint(name)` to `sample`.
         """
         path = self._path(Path("stages"), name, ".npz")
         fingerprint = self._fingerprint()
@@ -115,7 +117,20 @@ class Context:
                     return {key: stored[key] for key in stored.files if key != "__fingerprint__"}
         arrays = {key: np.asarray(value) for key, value in compute().items()}
         _write_npz(path, {**arrays, "__fingerprint__": np.asarray(fingerprint)})
+        self._remove_checkpoints(name)
         return arrays
+
+    def checkpoint(self, name: str) -> Path | None:
+        """Return the folder where stage `name` keeps its draws until it is finished.
+
+        For `jaxbnn.sample(..., checkpoint=...)`: under --resume a stage that was stopped goes on
+        inside. None at scale smoke, whose runs take less time than their files.
+        """
+        if self.scale == "smoke":
+            return None
+        folder = self._path(Path("stages"), name, f".{self._fingerprint()[:16]}")
+        self._remove_checkpoints(name, but=folder if self.resume else None)
+        return folder
 
     def save_figure(self, name: str, figure: Any, dpi: int = 150) -> Path:
         """Write a matplotlib figure to `<name>.png` and close it."""
@@ -174,6 +189,12 @@ class Context:
         path = self.out_dir / folder / (name + suffix)
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
+
+    def _remove_checkpoints(self, name: str, but: Path | None = None) -> None:
+        for folder in (self.out_dir / "stages").glob(f"{name}.*"):
+            is_one = re.fullmatch(r"\.[0-9a-f]{16}", folder.name.removeprefix(name))
+            if is_one and folder.is_dir() and folder != but:
+                shutil.rmtree(folder)
 
     def _fingerprint(self) -> str:
         what = {"scale": self.scale, "seed": self.seed, "versions": versions()}

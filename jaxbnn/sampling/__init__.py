@@ -1,5 +1,6 @@
 from jaxbnn.sampling.adaptation import Adaptation, dual_averaging, schedule
 from jaxbnn.sampling.draws import Draws, Reduced, complete
+from jaxbnn.sampling.files import BadCheckpoint, CheckpointNotWritten
 from jaxbnn.sampling.progress import Progress, format_progress
 from jaxbnn.sampling.reducers import (
     Acceptance,
@@ -20,7 +21,9 @@ from jaxbnn.sampling.windows import window_adaptation
 __all__ = [
     "Acceptance",
     "Adaptation",
+    "BadCheckpoint",
     "BatchMeans",
+    "CheckpointNotWritten",
     "Covariance",
     "Draws",
     "Moments",

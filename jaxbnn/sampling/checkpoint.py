@@ -12,6 +12,7 @@ such as xarray put the files together by them, also files that hold some of the 
 
 import hashlib
 import json
+import math
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -99,7 +100,16 @@ class Checkpoint:
             for name, tree in trees.items()
             for where, leaf in zip(leaf_names(name, tree), jax.tree.leaves(tree), strict=True)
         }
-        arrays = {where: to_numpy(leaf) for where, leaf in leaves.items()}
+        # All leaves of a dtype are one variable: each variable costs a millisecond.
+        packed: dict[str, list[np.ndarray]] = {}
+        about: dict[str, list] = {}
+        for where, leaf in leaves.items():
+            array = to_numpy(leaf)
+            parts = packed.setdefault(array.dtype.name, [])
+            begin = sum(part.size for part in parts)
+            about[where] = [array.dtype.name, array.shape, begin, key_name(leaf)]
+            parts.append(array.reshape(-1))
+        packed = {name: parts for name, parts in packed.items() if any(p.size for p in parts)}
         header = {
             "fingerprint": self._fingerprint,
             "run": self._run,
@@ -107,10 +117,7 @@ class Checkpoint:
             "progressed": progressed,
             "seconds": self.seconds,
             "trees": {name: describe(tree) for name, tree in trees.items()},
-            "leaves": {
-                where: [array.dtype.name, array.shape, key_name(leaves[where])]
-                for where, array in arrays.items()
-            },
+            "leaves": about,
             "draws": describe(self.shapes.draws),
             "draws_leaves": {
                 where: [leaf.dtype.name, (leaf.shape[0], *leaf.shape[2:])]
@@ -119,11 +126,10 @@ class Checkpoint:
                 )
             },
         }
-        stored = {where: array.reshape(-1) for where, array in arrays.items() if array.size}
+        stored = {name: np.concatenate(parts) for name, parts in packed.items()}
         # Not an attribute: HDF5 has room for 64 KiB in one.
         stored["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
-        dims = {where: (f"length_{len(array)}",) for where, array in stored.items()}
-        content = files.encode(stored, dims, {"format": FORMAT})
+        content = files.encode(stored, {}, {"format": FORMAT})
         files.write_whole(self._folder / "state.nc", content)
         self.progressed = progressed
 
@@ -169,17 +175,14 @@ def read_state(folder: Path) -> tuple[dict, dict[str, Any]]:
     path = folder / "state.nc"
     with files.opened(path) as file:
         _check_format(path, file)
-        header = json.loads(files.read(file, "header").tobytes())
-        found = {}
-        for where, (dtype, shape, impl) in header["leaves"].items():
-            if where in file.variables:
-                array = files.read(file, where).reshape(shape)
-            else:
-                array = np.empty(shape, jnp.dtype(dtype))
-            found[where] = (
-                jax.random.wrap_key_data(jnp.asarray(array), impl=impl) if impl else array
-            )
-        return header, found
+        packed = {name: files.read(file, name) for name in file.variables}
+    header = json.loads(packed["header"].tobytes())
+    found = {}
+    for where, (dtype, shape, begin, impl) in header["leaves"].items():
+        whole = packed.get(dtype, np.empty(0, jnp.dtype(dtype)))
+        array = whole[begin : begin + math.prod(shape)].reshape(shape)
+        found[where] = jax.random.wrap_key_data(jnp.asarray(array), impl=impl) if impl else array
+    return header, found
 
 
 def chunks(folder: Path) -> dict[int, Path]:

@@ -26,6 +26,10 @@ class BadCheckpoint(ValueError):
     """A checkpoint that cannot be taken up: torn, or another run's."""
 
 
+class CheckpointNotWritten(OSError):
+    """A checkpoint folder without room or permission, or held by another run."""
+
+
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold the folder for this run, which it makes if need be; a killed run lets go of it."""
@@ -35,7 +39,7 @@ def locked(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
-        raise OSError(
+        raise CheckpointNotWritten(
             f"cannot write to the checkpoint folder {folder} ({error.strerror}); give one that "
             "can be written to."
         ) from None
@@ -43,7 +47,7 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise OSError(
+            raise CheckpointNotWritten(
                 f"another run is writing to the checkpoint folder {folder}; wait for its end or "
                 "give this run a folder of its own."
             ) from None
@@ -75,7 +79,7 @@ def write_whole(path: Path, content: bytes) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        raise OSError(
+        raise CheckpointNotWritten(
             f"cannot write {path} ({error.strerror}); what was written before is whole: make room "
             "for it and call again with the same arguments."
         ) from None

@@ -133,12 +133,12 @@ def sample(
         Positions without a chain axis or with unequal ones, not finite, or where the log
         density is not; zero chains or samples; thinning < 1; step sizes that are not
         positive; data that are not finite; adaptation without warm-up; a checkpoint that is
-        torn or another run's.
+        torn or another run's (`BadCheckpoint`).
     FloatingPointError
         In debug mode, at the first NaN.
     OSError
-        A checkpoint folder that cannot be written to, has no room left, or which another run
-        is writing to; what was written before is whole.
+        `CheckpointNotWritten`: a checkpoint folder that cannot be written to, has no room left,
+        or which another run is writing to; what was written before is whole.
 
     Notes
     -----
@@ -241,8 +241,8 @@ def sample(
         reduced = _results(programs, reduce, run.reducers)
         if store is not None and not interrupted:
             run.finish(reduced)
-        if store is not None and lazy and run.done:
-            opened = open_draws(Path(checkpoint))
+        if checkpoint is not None and lazy and run.done:
+            opened = open_draws(checkpoint)
             positions, infos = opened.positions, opened.infos
         else:
             positions, infos = run.kept()

@@ -117,7 +117,7 @@ class StoredArray:
         if places:
             missing = (slice(None),) * (self.ndim - len(index) + 1)
             index = index[: places[0]] + missing + index[places[0] + 1 :]
-        chain, draw, *rest = (*index, *(slice(None),) * (2 - len(index)))
+        chain, draw, *rest = list(index) + [slice(None)] * (2 - len(index))
         numbers = np.arange(self.shape[1])[draw]
         wanted, where = np.unique(numbers, return_inverse=True)
         if isinstance(draw, slice):

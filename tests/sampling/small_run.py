@@ -7,7 +7,6 @@ import numpy as np
 import jaxbnn
 from tests.sampling.tiny import normal_log_density
 
-KEY = jax.random.key(11)
 STARTS = {"w": np.array([[0.0, 1.0], [-4.0, 2.0], [3.0, 0.5]], np.float32)}
 SETTINGS = {
     "num_samples": 40,
@@ -24,7 +23,8 @@ def make_kernel(parameters, data):
     return blackjax.mala(lambda x: normal_log_density(x["w"] - data), parameters["step_size"])
 
 
-def run(folder, progress=False, *, key=KEY, kernel=make_kernel, starts=STARTS, **options):
+def run(folder, progress=False, *, key=None, kernel=make_kernel, starts=STARTS, **options):
+    key = jax.random.key(11) if key is None else key  # not at import: it would start the device
     options = SETTINGS | options
     return jaxbnn.sample(key, kernel, starts, checkpoint=folder, progress=progress, **options)
 

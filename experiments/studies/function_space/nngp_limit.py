@@ -67,8 +67,9 @@ def run_limit(settings: LimitSettings, context: Context) -> list[Row]:
             hidden = (width,) * settings.hidden_layers
             network = wide_network(hidden, problem.x.shape[1], activation=activation)
             exact = nngp_posterior(network, problem.x, problem.y, problem.x_test, NOISE_SCALE)
-            compute = functools.partial(_sample, network, problem, settings, context)
-            found = context.stage(f"{activation}_width_{width}", compute)
+            stage = f"{activation}_width_{width}"
+            compute = functools.partial(_sample, network, problem, settings, context, stage)
+            found = context.stage(stage, compute)
             setting = f"{activation}, width {width}"
             rate = found["acceptance_rate"]
             error = rate.std(ddof=1) / math.sqrt(len(rate))
@@ -115,7 +116,7 @@ def _unbiased_square(differences: np.ndarray) -> Estimate:
     return Estimate(float(off_diagonal(products)), error)
 
 
-def _sample(network, problem, settings: LimitSettings, context: Context) -> dict:
+def _sample(network, problem, settings: LimitSettings, context: Context, stage: str) -> dict:
     """Return, a chain each, the mean of m_W and of C_W + m_W m_W^T / k, and the acceptance."""
     n, width = settings.num_train, network.layers[0].features
     # All inputs reduced together: the same function at all of them, exactly.
@@ -127,18 +128,21 @@ def _sample(network, problem, settings: LimitSettings, context: Context) -> dict
     keys = jax.random.split(key_start, settings.num_chains)
     starts = jax.vmap(lambda key: init(key, reduction.network)[:-1])(keys)
     total = settings.num_chains * (settings.num_steps + settings.num_burn_in)
-    with context.timed(f"{network.layers[1].function}_width_{width}", total):
-        draws = sample(
-            key_run,
-            _kernel_maker(reduction.network, n, settings.step_size, settings.thinning),
-            starts,
-            settings.num_steps // settings.thinning,
-            data=data,
-            num_warmup=settings.num_burn_in // settings.thinning,
-            collect=None,
-            reduce={"outputs": _moments_of_outputs()},
-            progress=False,
-        )
+    draws = sample(
+        key_run,
+        _kernel_maker(reduction.network, n, settings.step_size, settings.thinning),
+        starts,
+        settings.num_steps // settings.thinning,
+        data=data,
+        num_warmup=settings.num_burn_in // settings.thinning,
+        collect=None,
+        reduce={"outputs": _moments_of_outputs()},
+        progress=False,
+        checkpoint=context.checkpoint(stage),
+    )
+    if draws.interrupted:
+        raise KeyboardInterrupt
+    context.record_speed(f"{network.layers[1].function}_width_{width}", total, draws.seconds)
     return {
         **draws.reduced["outputs"].per_chain.mean,
         "acceptance_rate": np.asarray(draws.acceptance_rate),

@@ -73,8 +73,9 @@ def run_criteria(settings: CriteriaSettings, context: Context) -> list[Row]:
     rows: list[Row] = []
     for index, activation in enumerate(settings.activations):
         key = jax.random.fold_in(context.key, index)
-        compute = functools.partial(_sample, settings, activation, context, key)
-        found = context.stage(f"chains_{activation}", compute)
+        stage = f"chains_{activation}"
+        compute = functools.partial(_sample, settings, activation, context, stage, key)
+        found = context.stage(stage, compute)
         series = _series(found, settings)
         comparison = compare(
             **series,
@@ -91,7 +92,7 @@ def run_criteria(settings: CriteriaSettings, context: Context) -> list[Row]:
     return rows
 
 
-def _sample(settings: CriteriaSettings, activation: str, context: Context, key) -> dict:
+def _sample(settings: CriteriaSettings, activation: str, context: Context, stage: str, key) -> dict:
     key_data, key_run = jax.random.split(key)
     model = student(settings.widths, activation, settings.delta)
     draw = jax.jit(
@@ -118,16 +119,20 @@ def _sample(settings: CriteriaSettings, activation: str, context: Context, key) 
 
     spaced = np.arange(1, settings.num_sweeps // settings.output_every + 1) * settings.output_every
     steps = np.union1d(geometric_steps(settings.num_sweeps, settings.num_records), spaced)
-    with context.timed(f"Gibbs, {activation}", len(names) * settings.num_sweeps):
-        draws = sample(
-            key_run,
-            make_kernel,
-            starts,
-            len(steps),
-            data=(experiment.x, experiment.y),
-            thinning=steps,
-            collect=record,
-        )
+    draws = sample(
+        key_run,
+        make_kernel,
+        starts,
+        len(steps),
+        data=(experiment.x, experiment.y),
+        thinning=steps,
+        collect=record,
+        checkpoint=context.checkpoint(stage),
+    )
+    if draws.interrupted:
+        raise KeyboardInterrupt
+    num_sweeps = len(names) * settings.num_sweeps
+    context.record_speed(f"Gibbs, {activation}", num_sweeps, draws.seconds)
     return {
         "names": np.array(names),
         "steps": draws.steps,

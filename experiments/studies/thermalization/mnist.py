@@ -6,7 +6,6 @@ away; seconds a step include compilation; predictions are the noiseless forward 
 """
 
 import functools
-import time
 from collections.abc import Callable
 from typing import Literal
 
@@ -85,8 +84,9 @@ def run_mnist(settings: MnistSettings, context: Context) -> list[Row]:
         found = []
         for chain in range(run.num_chains):
             key = jax.random.fold_in(jax.random.fold_in(context.key, index), chain)
-            compute = functools.partial(_sample, run, settings, model, kernel, context, data, key)
-            found.append(context.stage(f"{index}_{run.sampler}_{chain}", compute))
+            stage = f"{index}_{run.sampler}_{chain}"
+            given = (run, settings, model, kernel, context, stage, data, key)
+            found.append(context.stage(stage, functools.partial(_sample, *given)))
         rows += _rows(run, settings, found)
         for chain, one in enumerate(found):
             table += [
@@ -159,6 +159,7 @@ def _sample(
     model: IntermediateNoise,
     kernel: Callable,
     context: Context,
+    stage: str,
     data,
     key,
 ) -> dict:
@@ -177,7 +178,6 @@ def _sample(
         geometric_steps(run.num_steps, settings.num_records),
         [step for step in settings.checkpoints if step <= run.num_steps],
     ).astype(np.int64)
-    begin = time.perf_counter()
     draws = sample(
         key_run,
         kernel,
@@ -187,8 +187,11 @@ def _sample(
         data=(x, labels),
         thinning=steps,
         collect=_weights,
+        checkpoint=context.checkpoint(stage),
     )
-    seconds = (time.perf_counter() - begin) / run.num_steps
+    if draws.interrupted:
+        raise KeyboardInterrupt
+    seconds = draws.seconds / run.num_steps
     context.record_speed(f"{run.label}, {settings.architecture}", 1.0, seconds)
     weights = jax.tree.map(lambda leaf: leaf[0], draws.positions)
     numbers = _evaluate(model.network, weights, *data)

@@ -7,7 +7,6 @@ whole run, compilation included, by the number of its chains.
 """
 
 import functools
-import time
 from typing import NamedTuple
 
 import jax
@@ -100,7 +99,7 @@ def _run(run: Run, settings: SamplersSettings, context: Context, data, key) -> d
     for index, (shape, group) in enumerate(groups.items()):
         name = f"{run.sampler}_{run.posterior}_{shape[0]}_{shape[1]}"
         group_key = jax.random.fold_in(key, index)
-        compute = functools.partial(_sample, run, group, settings, context, data, group_key)
+        compute = functools.partial(_sample, run, group, settings, context, name, data, group_key)
         arrays = context.stage(name, compute)
         seconds = float(arrays["seconds_per_step"])
         pairs = zip(group, arrays["mse"], arrays["acceptance"], strict=True)
@@ -109,7 +108,9 @@ def _run(run: Run, settings: SamplersSettings, context: Context, data, key) -> d
     return found
 
 
-def _sample(run: Run, group: list, settings: SamplersSettings, context: Context, data, key) -> dict:
+def _sample(
+    run: Run, group: list, settings: SamplersSettings, context: Context, name: str, data, key
+) -> dict:
     (x, y, informed), x_test = data
     num_datasets, num_steps = settings.num_datasets, group[0][1].num_steps
     model_of = functools.partial(student, settings.widths, settings.activation)
@@ -144,7 +145,6 @@ def _sample(run: Run, group: list, settings: SamplersSettings, context: Context,
         return mean_squared_error(network, state.params, x_test, f_test)
 
     steps = geometric_steps(num_steps, settings.num_records)
-    begin = time.perf_counter()
     draws = sample(
         key_run,
         kernel_on_data_sets(run.sampler, run.posterior, group[0][1].leapfrog_steps, model_of),
@@ -154,16 +154,16 @@ def _sample(run: Run, group: list, settings: SamplersSettings, context: Context,
         data=(x, y, informed),
         thinning=steps,
         collect=record,
+        checkpoint=context.checkpoint(name),
     )
-    seconds = time.perf_counter() - begin
+    if draws.interrupted:
+        raise KeyboardInterrupt
+    seconds = draws.seconds
     chain_steps = num_steps * num_datasets * len(group)
     context.record_speed(f"{run.label}, {num_steps} steps", chain_steps, seconds)
-    # A run that was interrupted is filled up: it counts as one that has not merged.
-    mse = np.full((len(group) * num_datasets, len(steps)), np.nan)
-    mse[:, : draws.positions.shape[1]] = draws.positions
     return {
         "steps": steps,
-        "mse": mse.reshape(len(group), num_datasets, -1),
+        "mse": draws.positions.reshape(len(group), num_datasets, -1),
         "seconds_per_step": np.asarray(seconds / chain_steps),
         "acceptance": np.asarray(draws.acceptance_rate, float).reshape(len(group), -1),
     }

@@ -1,0 +1,66 @@
+"""A stage that was stopped inside goes on there under --resume."""
+
+import numpy as np
+import pytest
+
+from experiments.errors import InputError
+from experiments.study import Context
+from jaxbnn import sample
+from tests.sampling.tiny import ar
+
+KERNEL = ar()
+
+
+def stage(context, stop_at=None):
+    """Run a stage of 30 draws in chunks of 10; returns its draws and the steps that it told of."""
+    told = []
+
+    def report(progress):
+        told.append(progress.done)
+        if progress.done == stop_at:
+            raise KeyboardInterrupt
+
+    def compute():
+        draws = sample(
+            context.key, KERNEL, np.zeros((2, 3), np.float32), 30, chunk_size=10,
+            checkpoint=context.checkpoint("chains"), progress=report,
+        )  # fmt: skip
+        if draws.interrupted:
+            raise KeyboardInterrupt
+        return {"draws": draws.positions}
+
+    return context.stage("chains", compute)["draws"], told
+
+
+def test_a_stopped_stage_goes_on_inside(tmp_path):
+    def again(**changes):
+        return Context(
+            **{"scale": "desk", "seed": 0, "out_dir": tmp_path, "resume": True} | changes
+        )
+
+    whole, _ = stage(again(out_dir=tmp_path / "other"))
+    with pytest.raises(KeyboardInterrupt):
+        stage(again(), stop_at=20)
+    (folder,) = (tmp_path / "stages").iterdir()
+    assert folder.is_dir()
+    draws, told = stage(again())
+    assert told == [30]
+    np.testing.assert_array_equal(draws, whole)
+    assert [path.name for path in (tmp_path / "stages").iterdir()] == ["chains.npz"]
+
+
+@pytest.mark.parametrize("changes", [{"seed": 1}, {"resume": False}, {"identity": {"n": 2}}])
+def test_nothing_of_another_run_is_taken_up(tmp_path, changes):
+    options = {"scale": "desk", "seed": 0, "out_dir": tmp_path, "resume": True}
+    with pytest.raises(KeyboardInterrupt):
+        stage(Context(**options), stop_at=20)
+    _, told = stage(Context(**options | changes))
+    assert told == [10, 20, 30]
+    assert [path.name for path in (tmp_path / "stages").iterdir()] == ["chains.npz"]
+
+
+def test_smoke_runs_write_no_checkpoint(tmp_path):
+    context = Context("smoke", 0, tmp_path)
+    assert context.checkpoint("chains") is None
+    with pytest.raises(InputError, match="file name"):
+        Context("desk", 0, tmp_path).checkpoint("../chains")
