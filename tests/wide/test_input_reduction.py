@@ -129,7 +129,9 @@ def run(function, seed, num_chains):
 
 
 @both_sizes(short=BATCH)
-@pytest.mark.parametrize("make_kernel", [jaxbnn.pcn, jaxbnn.pcnl])
+@pytest.mark.parametrize(
+    "make_kernel", [pytest.param(jaxbnn.pcn, marks=pytest.mark.long), jaxbnn.pcnl]
+)
 def test_joint_law(make_kernel, num_chains):
     num_chains = num_chains or 1_200_000
 

@@ -180,7 +180,10 @@ def defects(monkeypatch):
 @both_sizes(short=BATCH)
 @pytest.mark.parametrize(
     ("refreshment", "thinning"),
-    [pytest.param(1.0, 2, id="mala"), pytest.param(0.1, 1, id="underdamped")],
+    [
+        pytest.param(1.0, 2, id="mala", marks=pytest.mark.long),
+        pytest.param(0.1, 1, id="underdamped"),
+    ],
 )
 def test_joint_law(refreshment, thinning, num_chains, defects):
     num_chains = num_chains or 1_200_000
@@ -202,10 +205,9 @@ def test_joint_law(refreshment, thinning, num_chains, defects):
         assert result.passes == (name == "right"), f"{name}: {result}"
 
 
+@pytest.mark.long
 @both_sizes(short=BATCH)
-@pytest.mark.parametrize(
-    "dimension", [*(pytest.param(m, marks=pytest.mark.long) for m in (1, 2)), 3]
-)
+@pytest.mark.parametrize("dimension", [1, 2, 3])
 def test_joint_law_in_few_dimensions(dimension, num_chains):
     num_chains = num_chains or 1_200_000
     full = network(dimension + 1, 1)
