@@ -120,7 +120,7 @@ def run_variations(settings: VariationSettings, context: Context) -> list[Row]:
                     def compute(key=key, method=method, recipe=recipe, splits=splits) -> Arrays:
                         return fitted(key, method, recipe, splits, settings)
 
-                    which = f"{label}, seed {seed}" if settings.seeds > 1 else label
+                    which = _which(label, seed, settings)
                     stage = f"{name}_{method}_{which}".replace(" ", "_").replace(",", "")
                     arrays = context.stage(stage, compute)
                     context.record_speed(
@@ -128,6 +128,8 @@ def run_variations(settings: VariationSettings, context: Context) -> list[Row]:
                     )
                     found[name, method, which] = arrays
                     rows += _variation_rows(f"{method}, {name}, {which}", arrays, settings.data)
+        for method in settings.methods:
+            rows += _gain_rows(name, method, found, settings)
     kinds = {label: change.get("fixed_variance") for label, change in settings.variations.items()}
     context.save_figure(
         "variations", pictures.variations_figure(found, kinds, settings.data, settings.against)
@@ -226,6 +228,35 @@ def _variation_rows(setting: str, arrays: Arrays, data: str) -> list[Row]:
         Row("elbo_a_datum", setting, *mean_and_error(arrays["elbo"][:, -1])),
         Row("elbo_change_over_last_tenth", setting, float(arrays["elbo_change"])),
         Row("seconds", setting, float(arrays["seconds"])),
+    ]
+
+
+def _which(label: str, seed: int, settings: VariationSettings) -> str:
+    return f"{label}, seed {seed}" if settings.seeds > 1 else label
+
+
+def _gain_rows(
+    name: str,
+    method: str,
+    found: Mapping[tuple[str, str, str], Arrays],
+    settings: VariationSettings,
+) -> list[Row]:
+    """Return each variation's gain over the first, paired by split, mean over seeds."""
+
+    def scores(label: str) -> np.ndarray:
+        seeds = range(settings.seeds)
+        return np.mean(
+            [found[name, method, _which(label, s, settings)]["normal"] for s in seeds], axis=0
+        )
+
+    first, *others = settings.variations
+    return [
+        Row(
+            f"{settings.data}_log_likelihood_gain",
+            f"{method}, {name}, {label} over {first}",
+            *mean_and_error(scores(label) - scores(first)),
+        )
+        for label in others
     ]
 
 
