@@ -6,6 +6,7 @@ depends on how the run was cut into chunks.
 """
 
 import contextlib
+import functools
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 from blackjax.base import SamplingAlgorithm
+from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray, PyTree
 
 from jaxbnn.numerics import check_finite
@@ -22,6 +24,7 @@ from jaxbnn.sampling.adaptation import Adaptation
 from jaxbnn.sampling.checkpoint import FINISHED, SAMPLING, Checkpoint
 from jaxbnn.sampling.chunks import Sampling, warm_up
 from jaxbnn.sampling.debug import Watch
+from jaxbnn.sampling.devices import check_mesh, place_chains, place_data
 from jaxbnn.sampling.door import (
     check_counts,
     check_positions,
@@ -68,6 +71,7 @@ def sample(
     chunk_bytes: int | None = None,
     checkpoint: str | os.PathLike | None = None,
     lazy: bool = False,
+    mesh: Mesh | None = None,
     progress: bool | Reporter = True,
     debug: bool = False,
 ) -> Draws:
@@ -116,6 +120,12 @@ def sample(
     lazy
         Whether to leave the draws in the checkpoint's files: leaves of the result are read where
         they are indexed, as of `open_draws`.
+    mesh
+        Devices to run on, e.g. `jax.make_mesh((4, 2), ("chain", "data"))`: chains are spread over
+        the axis "chain", and over the axis "data" every leaf of `data` with as many rows as the
+        longest, with the leaves of positions and states whose last axis is as long. NumPy arrays
+        go to their devices directly, so that no device need hold all rows. Keys are the same on
+        any mesh; numbers agree to rounding, and exactly where nothing is summed over devices.
     progress
         True writes to standard error; a function receives `Progress`; False is silent.
     debug
@@ -133,7 +143,8 @@ def sample(
         Positions without a chain axis or with unequal ones, not finite, or where the log
         density is not; zero chains or samples; thinning < 1; step sizes that are not
         positive; data that are not finite; adaptation without warm-up; a checkpoint that is
-        torn or another run's (`BadCheckpoint`).
+        torn or another run's (`BadCheckpoint`); a mesh that chains or rows cannot be spread over
+        evenly.
     FloatingPointError
         In debug mode, at the first NaN.
     OSError
@@ -203,9 +214,15 @@ def sample(
 
     begin = time.perf_counter()
     keys = chain_keys(key, num_chains)
+    spread = lambda tree: tree  # noqa: E731
+    if mesh is not None:
+        mesh, rows = check_mesh(mesh, num_chains, data)
+        spread = functools.partial(place_chains, mesh, rows)
+        keys, positions, parameters = spread((keys, positions, parameters))
+        data = place_data(mesh, rows, data)
     positions = as_arrays(positions)
     with contextlib.nullcontext() if checkpoint is None else locked(Path(checkpoint)):
-        states = programs.init(keys, positions, parameters, data)
+        states = spread(programs.init(keys, positions, parameters, data))
         check_start(states.inner if debug else states)
         store, is_taken_up, interrupted = None, False, False
         if checkpoint is not None:
@@ -229,7 +246,7 @@ def sample(
             programs, options, keys, data, num_warmup, steps, gaps, is_record, report, store
         )
         if is_taken_up:
-            states, reducers, parameters = run.take_up()
+            states, reducers, parameters = spread(run.take_up())
         else:
             states, parameters, example, interrupted = warm_up(
                 programs, options, keys, states, parameters, data, num_warmup, report, store

@@ -1,0 +1,121 @@
+"""One measurement of `benchmark scale`, in a process with its own number of devices.
+
+python -m experiments.benchmarks.scale.program DEVICES gibbs ROWS SWEEPS
+python -m experiments.benchmarks.scale.program DEVICES throughput STEPS CHAINS...
+"""
+
+import json
+import resource
+import sys
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from jaxbnn import IntermediateNoise, Posterior, gaussian, gibbs_sampler, mlp, normal_prior, pcn
+from jaxbnn import sample as sample_chains
+from jaxbnn.networks import init
+
+WIDTHS = (10, 4, 1)
+
+
+def gibbs(devices: int, rows: int, sweeps: int) -> dict[str, Any]:
+    """Run the Gibbs sampler with its data axis spread, and hold its memory against the model.
+
+    The model: a device holds its share of the rows of the state, of x and of y.
+    """
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(rows, WIDTHS[0])).astype(np.float32)
+    y = np.sin(x.sum(axis=1, keepdims=True))
+    model = IntermediateNoise(mlp(WIDTHS), 0.1)
+    shapes = jax.eval_shape(model.zero_position, x, y)
+    starts = jax.tree.map(lambda leaf: np.zeros((1, *leaf.shape), leaf.dtype), shapes)
+
+    def make_kernel(_: Any, data: Any) -> Any:
+        return gibbs_sampler(model, *data)
+
+    options: dict[str, Any] = {
+        "data": (x, y),
+        "mesh": _mesh(1, devices),
+        "collect": lambda state, info: state.position.params,
+        "chunk_size": sweeps,
+        "progress": False,
+    }
+    draws = sample_chains(jax.random.key(0), make_kernel, starts, sweeps, **options)
+    begin = time.perf_counter()
+    sample_chains(jax.random.key(1), make_kernel, starts, sweeps, **options)
+    seconds = (time.perf_counter() - begin) / sweeps
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(draws.positions)):
+        raise RuntimeError("draws that are not finite")
+
+    # One sweep of the same shapes and places, compiled by itself, says what it needs at most.
+    spread = jax.tree.leaves(draws.final_state)
+    data = [jax.device_put(part, _rows_of(options["mesh"])) for part in (x, y)]
+
+    @jax.jit
+    def sweep(key: jax.Array, state: Any, data: Any) -> Any:
+        return jax.vmap(lambda s: make_kernel(None, data).step(key, s)[0])(state)
+
+    compiled = sweep.lower(jax.random.key(0), draws.final_state, tuple(data)).compile()
+    analysis = compiled.memory_analysis()
+    peak = analysis.argument_size_in_bytes + analysis.output_size_in_bytes
+    state_bytes = sum(leaf.nbytes for leaf in spread)
+    return {
+        "devices": devices,
+        "seconds_a_sweep": seconds,
+        "model_bytes": (state_bytes + x.nbytes + y.nbytes) / devices,
+        "held_bytes": sum(_on_first_device(leaf) for leaf in [*spread, *data]),
+        "peak_bytes": peak + analysis.temp_size_in_bytes,
+        "resident_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }
+
+
+def throughput(devices: int, steps: int, *chains: int) -> dict[str, Any]:
+    """Count steps of all chains a second, of pCN on a small regression, by number of chains."""
+    network = mlp((2, 8, 1), "tanh")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(100, 2)).astype(np.float32)
+    y = np.sin(x.sum(axis=1, keepdims=True))
+    posterior = Posterior(network, normal_prior(network), gaussian(0.5), x, y)
+    kernel = pcn(posterior.log_likelihood, 0.1)
+    rates = []
+    for number in chains:
+        starts = jax.vmap(lambda key: init(key, network))(
+            jax.random.split(jax.random.key(1), number)
+        )
+        options: dict[str, Any] = {
+            "mesh": _mesh(devices, 1),
+            "collect": None,
+            "chunk_size": steps,
+            "progress": False,
+        }
+        seconds = []
+        for seed in range(3):  # the first compiles
+            begin = time.perf_counter()
+            sample_chains(jax.random.key(seed), kernel, starts, steps, **options)
+            seconds.append(time.perf_counter() - begin)
+        rates.append(number * steps / min(seconds[1:]))
+    return {"chain_steps_a_second": rates}
+
+
+def _mesh(chain: int, data: int) -> Mesh:
+    found = jax.devices()
+    if len(found) < chain * data:
+        sys.exit(f"{chain * data} devices were asked for, but there are {len(found)}.")
+    return Mesh(np.asarray(found[: chain * data]).reshape(chain, data), ("chain", "data"))
+
+
+def _rows_of(mesh: Mesh) -> jax.sharding.NamedSharding:
+    return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
+
+
+def _on_first_device(array: jnp.ndarray) -> int:
+    return array.addressable_shards[0].data.nbytes
+
+
+if __name__ == "__main__":
+    measure = {"gibbs": gibbs, "throughput": throughput}[sys.argv[2]]
+    print(json.dumps(measure(int(sys.argv[1]), *map(int, sys.argv[3:]))))

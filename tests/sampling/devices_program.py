@@ -1,0 +1,136 @@
+"""A run on eight virtual devices against one, in a process of its own: prints what differs.
+
+`XLA_FLAGS=--xla_force_host_platform_device_count=8 python -m tests.sampling.devices_program`
+"""
+
+import json
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+import jaxbnn
+from jaxbnn import wide
+from jaxbnn.networks import init, mlp
+from tests.sampling.tiny import ar
+
+CHAINS, ROWS = 8, 64
+KEY = jax.random.key(7)
+SHAPES = {"chain": (8, 1), "data": (1, 8), "both": (4, 2)}
+
+
+def mesh_of(name):
+    return Mesh(np.asarray(jax.devices()).reshape(SHAPES[name]), ("chain", "data"))
+
+
+def run(kernel, positions, mesh, num_samples=1, **options):
+    return jaxbnn.sample(
+        KEY, kernel, positions, num_samples, mesh=mesh, progress=False, chunk_size=4, **options
+    )
+
+
+def relative_difference(a, b):
+    """Largest difference of any leaf, over the size of that leaf."""
+    differences = [
+        np.max(np.abs(np.asarray(x, np.float64) - np.asarray(y, np.float64)))
+        / max(np.max(np.abs(np.asarray(y, np.float64))), 1e-30)
+        for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+        if jnp.issubdtype(x.dtype, jnp.floating)
+    ]
+    return float(max(differences))
+
+
+def data_of(dtype):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(ROWS, 3)).astype(dtype)
+    return x, np.sin(x.sum(axis=1, keepdims=True)).astype(dtype)
+
+
+def gibbs(dtype):
+    model = jaxbnn.IntermediateNoise(mlp((3, 4, 1)), 0.1)
+    x, y = data_of(dtype)
+    start = model.random_position(jax.random.key(0), x, y)
+    # Chains differ by their keys; the start of every second one is turned over.
+    turned = jax.tree.map(jnp.negative, start)
+    starts = stacked([start, turned] * (CHAINS // 2))
+    return lambda _, data: jaxbnn.gibbs_sampler(model, *data), starts, (x, y)
+
+
+def posterior(dtype):
+    network = mlp((3, 4, 1), "tanh")
+    prior, likelihood = jaxbnn.normal_prior(network), jaxbnn.gaussian(0.5)
+
+    def make_kernel(_, data):
+        target = jaxbnn.Posterior(network, prior, likelihood, *data)
+        return jaxbnn.pcn(target.log_likelihood, 0.2)
+
+    return make_kernel, starts_of(network, dtype), data_of(dtype)
+
+
+def function_space(dtype):
+    network = mlp((3, 4, 1), "tanh", parametrisation="ntk")
+
+    def make_kernel(_, data):
+        target = wide.reparametrise(network, *data, noise_scale=0.5)
+        return jaxbnn.pcnl(target.log_likelihood, 0.2)
+
+    return make_kernel, starts_of(network, dtype), data_of(dtype)
+
+
+def starts_of(network, dtype):
+    return stacked([init(jax.random.key(c), network, dtype) for c in range(CHAINS)])
+
+
+def stacked(trees):
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
+
+
+CASES = {"gibbs": gibbs, "posterior": posterior, "function_space": function_space}
+
+
+def one_step(name, dtype, meshes):
+    """One step of a kernel on each mesh against one device, and how its latents lie."""
+    found = {}
+    with jax.enable_x64(dtype == "float64"):
+        make_kernel, starts, data = CASES[name](dtype)
+        whole = run(make_kernel, starts, None, data=data)
+        for mesh in meshes:
+            spread = run(make_kernel, starts, mesh_of(mesh), data=data)
+            case = f"{name} {dtype} {mesh}"
+            found[case] = relative_difference(spread.final_state, whole.final_state)
+            if name == "gibbs":
+                latent = spread.final_state.position.pre[0]
+                found[f"{case} shard"] = latent.addressable_shards[0].data.shape
+    return found
+
+
+def elementwise(mesh):
+    """Whole runs of a target that sums nothing: the largest difference, which is to be 0."""
+    starts = np.random.default_rng(1).normal(size=(CHAINS, 5)).astype(np.float32)
+    kernel = ar()
+    whole = run(kernel, starts, None, 30)
+    spread = run(kernel, starts, mesh_of(mesh), 30)
+    return {f"elementwise {mesh}": float(np.abs(whole.positions - spread.positions).max())}
+
+
+SHORT = (
+    ("gibbs", "float32", ["both"]),
+    ("posterior", "float64", ["data"]),
+    ("function_space", "float64", ["both"]),
+)
+LONG = [(name, dtype, list(SHAPES)) for name in CASES for dtype in ("float32", "float64")]
+
+
+def main(is_long):
+    found = {}
+    for case in LONG if is_long else SHORT:
+        found |= one_step(*case)
+    for mesh in SHAPES if is_long else ["chain"]:
+        found |= elementwise(mesh)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main("long" in sys.argv[1:])
