@@ -7,7 +7,8 @@
 Each file is written whole. A chunk's draws come first, the state that counts them after; draws
 that no state counts are made once more. Keys are counter based, so that nothing else is needed
 to draw the same numbers. A file of draws has the coordinates `chain`, `draw` and `step`: readers
-such as xarray put the files together by them, also files that hold some of the chains each.
+such as xarray put the files together by them, also files that hold some of the chains each. The
+state has the same form as the draws, so that one reader and one digest serve both.
 """
 
 import hashlib

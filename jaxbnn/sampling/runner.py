@@ -260,7 +260,7 @@ def sample(
             run.finish(reduced)
         if checkpoint is not None and lazy and run.done:
             opened = open_draws(checkpoint)
-            positions, infos = opened.positions, opened.infos
+            positions, infos, steps = opened.positions, opened.infos, opened.steps
         else:
             positions, infos = run.kept()
     return Draws(
