@@ -3,8 +3,12 @@
 import re
 from pathlib import Path
 
+import jax
 import numpy as np
+import numpyro
 import pytest
+
+import jaxbnn
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -12,7 +16,7 @@ README = Path(__file__).parents[1] / "README.md"
 @pytest.mark.third_party(reason="BlackJAX's MALA promotes ranks; users run without strict checks")
 def test_examples_of_the_front_page_run(capsys):
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     assert blocks[0].count("\n") <= 14  # ten lines of code, said to be short
     namespace: dict = {}
     exec(compile(blocks[0], "README.md", "exec"), namespace)
@@ -28,3 +32,26 @@ def test_examples_of_the_front_page_run(capsys):
     assert agrees.mean() > 0.8  # the network learned something
     assert namespace["draws"].positions is None
     assert abs(namespace["draws"].acceptance_rate.mean() - 0.574) < 0.1
+
+
+@pytest.mark.third_party(reason="Equinox promotes ranks")
+def test_a_module_of_equinox_is_a_network():
+    equinox = pytest.importorskip("equinox")
+    block = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)[2]
+    module = equinox.nn.MLP(2, 1, 3, 1, key=jax.random.key(0))
+    x, y = np.ones((4, 2), np.float32), np.array([0, 1, 1, 0])
+    names = {"jax": jax, "jaxbnn": jaxbnn, "numpyro": numpyro, "equinox": equinox}
+    names |= {"module": module, "x": x, "y": y}
+    exec(compile(block, "README.md", "exec"), names)
+    assert np.isfinite(names["posterior"].log_density(names["params"]))
+
+
+def test_what_the_front_page_points_to_is_there():
+    """Paths, the command's options, and a picture that is not too large."""
+    text = README.read_text()
+    for path in re.findall(r"`((?:jaxbnn|experiments|configs)/[\w./-]+)`", text):
+        assert (README.parent / path).exists(), path
+    for name in re.findall(r"^\| `(\w+\.py)` \|", text, flags=re.MULTILINE):
+        assert (README.parent / "experiments" / "guides" / name).is_file(), name
+    (picture,) = re.findall(r"!\[[^]]+\]\(([^)]+)\)", text)
+    assert 10_000 < (README.parent / picture).stat().st_size < 150_000

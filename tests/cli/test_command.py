@@ -104,6 +104,7 @@ def flowers():
     return {"petal": [f"{p:.3f}" for p in petal], "kind": [names[k] for k in kind]}
 
 
+@pytest.mark.long
 def test_fit_and_predict_classes(flowers, tmp_path):
     data = write(tmp_path / "flowers.csv", flowers)
     out = tmp_path / "out"

@@ -74,7 +74,11 @@ def equinox():
 
 @pytest.mark.parametrize(
     "make",
-    [pytest.param(linen, marks=pytest.mark.long), nnx, equinox],
+    [
+        pytest.param(linen, marks=pytest.mark.long),
+        nnx,
+        pytest.param(equinox, marks=pytest.mark.long),
+    ],
     ids=["linen", "nnx", "equinox"],
 )
 def test_posterior_and_draws_of_a_module(make):

@@ -1,0 +1,39 @@
+"""The guides run from the first cell to the last, and end in a picture."""
+
+import os
+import runpy
+from pathlib import Path
+
+import pytest
+
+GUIDES = sorted((Path(__file__).parents[2] / "experiments" / "guides").glob("*.py"))
+QUICK = ("thermalized",)
+NEEDS_DATA = ("regression", "wide_network")
+
+pytestmark = pytest.mark.third_party(reason="users run without strict checks")
+
+
+@pytest.mark.parametrize(
+    "guide",
+    [
+        pytest.param(guide, id=guide.stem, marks=() if guide.stem in QUICK else pytest.mark.long)
+        for guide in GUIDES
+    ],
+)
+def test_guide_runs_at_smoke_scale(guide, tmp_path, monkeypatch):
+    if guide.stem in NEEDS_DATA and "JAXBNN_DATA" not in os.environ:
+        pytest.skip("set JAXBNN_DATA to the folder of the data sets to run this guide")
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    monkeypatch.setenv("JAXBNN_SCALE", "smoke")
+    monkeypatch.setenv("JAXBNN_OUT", str(tmp_path))
+    assert guide.read_text().startswith("# %% [markdown]\n# # ")
+    runpy.run_path(str(guide), run_name="__main__")
+    matplotlib.pyplot.close("all")
+    picture = tmp_path / f"{guide.stem}.png"
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+    assert picture.stat().st_size > 10_000
+
+
+def test_there_are_guides():
+    assert {guide.stem for guide in GUIDES} >= {*QUICK, "own_kernel", "dvi_against_mcmc"}
