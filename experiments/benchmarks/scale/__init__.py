@@ -40,7 +40,8 @@ def run(
     rows, rows_devices, rows_steps
         Data, devices and sweeps of the Gibbs run whose data axis is spread; no rows: no such run.
     devices
-        Numbers of virtual devices for throughput; those that do not divide the chains are left out.
+        Numbers of virtual devices for throughput, none for no throughput; numbers of chains that
+        they do not divide are left out.
     chains
         Numbers of chains for throughput.
     steps
@@ -61,7 +62,8 @@ def run(
             Row("chain_steps_per_second", f"{platform}, {count} devices, {number} chains", rate)
             for number, rate in zip(sizes, rates, strict=True)
         ]
-    _draw(curves, out_dir / "throughput.png")
+    if curves:
+        _draw(curves, out_dir / "throughput.png")
     return table
 
 
