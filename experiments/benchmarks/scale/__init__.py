@@ -72,7 +72,8 @@ def _gibbs(found: dict, rows: int) -> list[Row]:
     print(
         f"{setting}: {found['seconds_a_sweep']:.3g} s a sweep; a device holds "
         f"{found['held_bytes'] / MIB:.0f} MiB of state and data (model: "
-        f"{found['model_bytes'] / MIB:.0f}), and at most {found['peak_bytes'] / MIB:.0f} in a sweep",
+        f"{found['model_bytes'] / MIB:.0f}), and in a sweep at most "
+        f"{found['peak_bytes'] / MIB:.0f}",
         flush=True,
     )
     return [
