@@ -10,17 +10,22 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxbnn import diagnostics, numerics, uniform_prior
+from jaxbnn import diagnostics, numerics, pcn, uniform_prior
+from jaxbnn.kernels import PCNState
 from jaxbnn.networks import mlp
 from tests.kit.hostile import Call, outcome
 
+KEY = jax.random.key(0)
+PCN = PCNState(jnp.zeros(2, jnp.int32), jnp.zeros(1))
+
 
 @pytest.mark.parametrize(
-    "examples", [pytest.param(4, id="short"), pytest.param(400, id="full", marks=pytest.mark.long)]
+    "examples", [pytest.param(3, id="short"), pytest.param(400, id="full", marks=pytest.mark.long)]
 )
 def test_every_call_ends_in_an_answer_or_one_sentence(examples, tmp_path):
     command = [sys.executable, "-m", "tests.kit.hostile", "--examples", str(examples)]
@@ -71,6 +76,7 @@ def test_our_own_sentences_are_known():
         (lambda: numerics.check_finite("x", {"a": np.array(["1"])}), TypeError, r"x\['a'\] must"),
         (lambda: numerics.check_count("n", np.float32(2)), TypeError, "n must be a whole number"),
         (lambda: numerics.check_count("n", jnp.array(0)), ValueError, "n must be at least 1"),
+        (lambda: pcn(jnp.sum, 0.1).step(KEY, PCN), TypeError, "a leaf of it has dtype int32"),
         (lambda: uniform_prior(mlp((2, 1)), jnp.zeros(2), 1), ValueError, "low must be one number"),
     ],
 )

@@ -10,6 +10,12 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 def normal_like(rng_key: PRNGKeyArray, tree: PyTree) -> PyTree:
     """Return independent standard normals of the shapes and dtypes of `tree`."""
     leaves, structure = jax.tree.flatten(tree)
+    for leaf in leaves:
+        if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+            raise TypeError(
+                "the position must hold floating-point numbers, but a leaf of it has dtype "
+                f"{jnp.result_type(leaf)}; start from x.astype(float)."
+            )
     keys = jax.random.split(rng_key, len(leaves))
     return jax.tree.unflatten(
         structure,

@@ -21,7 +21,13 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.kernels.metropolis import metropolis
-from jaxbnn.numerics import check_positive, is_concrete, log_mass_from_mode, truncated_normal
+from jaxbnn.numerics import (
+    check_positive,
+    check_real,
+    is_concrete,
+    log_mass_from_mode,
+    truncated_normal,
+)
 
 
 class TruncatedMALAState(NamedTuple):
@@ -195,6 +201,8 @@ def _check_box(position: PyTree, lower: PyTree, upper: PyTree) -> None:
                     f"the {bound} bound of {name} has shape {np.shape(value)}, but {name} has "
                     f"{np.shape(leaf)}; give a number or one bound for each entry."
                 )
+        check_real(f"the lower bound of {name}", low)
+        check_real(f"the upper bound of {name}", high)
         if is_concrete((low, high)) and not np.all(np.asarray(low) < np.asarray(high)):
             raise ValueError(
                 f"lower must be below upper everywhere, but the bounds of {name} are {low} and "

@@ -78,7 +78,7 @@ def check_finite(name: str, tree: PyTree, advice: str = "remove or impute such r
     if not is_concrete(tree):
         return
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        if jnp.issubdtype(getattr(leaf, "dtype", None), jax.dtypes.prng_key):
+        if hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             continue
         check_real(f"{name}{jax.tree_util.keystr(path)}", leaf)
         values = np.asarray(leaf)

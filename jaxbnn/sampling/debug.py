@@ -121,6 +121,7 @@ class Watch:
 
         def refresh(kernel, state, position, rng_key):
             unwatched = SamplingAlgorithm(lambda x, k=None: kernel.init(x, k).inner, kernel.step)
+            assert refresh_inner is not None
             fresh = refresh_inner(unwatched, state.inner, position, rng_key)
             is_well = state.trouble == 0
             inner = jax.tree.map(lambda x, y: jnp.where(is_well, x, y), fresh, state.inner)

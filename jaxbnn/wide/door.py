@@ -49,6 +49,10 @@ def checked_data(
         check_finite(name, data)
     x = jnp.asarray(x)
     is_floating = jnp.issubdtype(x.dtype, jnp.floating)
+    if is_floating and jnp.finfo(x.dtype).bits < 32:
+        raise TypeError(
+            f"x has dtype {x.dtype}, in which no matrix can be factored; use x.astype(jnp.float32)."
+        )
     params = parameter_shapes(network, x.dtype if is_floating else float)
     jax.eval_shape(lambda params: features(network, params, x), params)  # refuses a wrong x
     shape, (num_outputs,) = np.shape(y), output_shape(network)

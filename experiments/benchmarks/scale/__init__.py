@@ -40,7 +40,8 @@ def run(
     rows, rows_devices, rows_steps
         Data, devices and sweeps of the Gibbs run whose data axis is spread; no rows: no such run.
     devices
-        Numbers of virtual devices for throughput; those that do not divide the chains are left out.
+        Numbers of virtual devices for throughput, none for no throughput; numbers of chains that
+        they do not divide are left out.
     chains
         Numbers of chains for throughput.
     steps
@@ -61,7 +62,8 @@ def run(
             Row("chain_steps_per_second", f"{platform}, {count} devices, {number} chains", rate)
             for number, rate in zip(sizes, rates, strict=True)
         ]
-    _draw(curves, out_dir / "throughput.png")
+    if curves:
+        _draw(curves, out_dir / "throughput.png")
     return table
 
 
@@ -70,7 +72,8 @@ def _gibbs(found: dict, rows: int) -> list[Row]:
     print(
         f"{setting}: {found['seconds_a_sweep']:.3g} s a sweep; a device holds "
         f"{found['held_bytes'] / MIB:.0f} MiB of state and data (model: "
-        f"{found['model_bytes'] / MIB:.0f}), and at most {found['peak_bytes'] / MIB:.0f} in a sweep",
+        f"{found['model_bytes'] / MIB:.0f}), and in a sweep at most "
+        f"{found['peak_bytes'] / MIB:.0f}",
         flush=True,
     )
     return [

@@ -60,7 +60,7 @@ def gibbs(devices: int, rows: int, sweeps: int) -> dict[str, Any]:
         return jax.vmap(lambda s: make_kernel(None, data).step(key, s)[0])(state)
 
     compiled = sweep.lower(jax.random.key(0), draws.final_state, tuple(data)).compile()
-    analysis = compiled.memory_analysis()
+    analysis: Any = compiled.memory_analysis()
     peak = analysis.argument_size_in_bytes + analysis.output_size_in_bytes
     state_bytes = sum(leaf.nbytes for leaf in spread)
     return {
@@ -117,5 +117,5 @@ def _on_first_device(array: jnp.ndarray) -> int:
 
 
 if __name__ == "__main__":
-    measure = {"gibbs": gibbs, "throughput": throughput}[sys.argv[2]]
+    measure: Any = {"gibbs": gibbs, "throughput": throughput}[sys.argv[2]]
     print(json.dumps(measure(int(sys.argv[1]), *map(int, sys.argv[3:]))))
