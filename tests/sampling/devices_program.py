@@ -115,11 +115,7 @@ def elementwise(mesh):
     return {f"elementwise {mesh}": float(np.abs(whole.positions - spread.positions).max())}
 
 
-SHORT = (
-    ("gibbs", "float32", ["both"]),
-    ("posterior", "float64", ["data"]),
-    ("function_space", "float64", ["both"]),
-)
+SHORT = [("gibbs", "float32", ["both"])]
 LONG = [(name, dtype, list(SHAPES)) for name in CASES for dtype in ("float32", "float64")]
 
 

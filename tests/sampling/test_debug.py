@@ -74,6 +74,7 @@ def test_it_stops_in_an_adapting_warm_up():
     assert all(isinstance(state, Counter) for state in seen)
 
 
+@pytest.mark.long
 def test_a_healthy_run_is_the_same_run():
     kernel = jaxbnn.pcn(lambda x: -jnp.sum(x**2), 0.5)
     arguments = (KEY, kernel, jnp.zeros((2, 3)), 5)
