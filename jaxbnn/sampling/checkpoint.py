@@ -24,6 +24,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from jaxbnn.sampling import files
+from jaxbnn.sampling.devices import Placer
 from jaxbnn.sampling.fingerprint import Shapes, key_name, to_numpy
 from jaxbnn.sampling.trees import describe, leaf_names
 
@@ -43,10 +44,13 @@ class Progressed(NamedTuple):
 
 
 class Checkpoint:
-    """The folder of one run, which must hold the folder's lock."""
+    """The folder of one run, which must hold the folder's lock.
 
-    def __init__(self, folder: Path, fingerprint: dict[str, str], shapes: Shapes):
-        self.shapes = shapes
+    `spread` puts arrays (chain, ...) on the devices of this run; it is kept for what is restored.
+    """
+
+    def __init__(self, folder: Path, fingerprint: dict[str, str], shapes: Shapes, spread: Placer):
+        self.shapes, self.spread = shapes, spread
         self._num_chains = jax.tree.leaves(shapes.sampling)[0].shape[0]
         self._folder, self._fingerprint = folder, fingerprint
         self._run = hashlib.sha256(json.dumps(fingerprint).encode()).hexdigest()

@@ -44,6 +44,8 @@ def warm_up(
         done = store.progressed.done
         restored = store.restore("warm_up", store.shapes.warm_up)
         states, adaptation, parameters = as_arrays(restored)
+        # An adaptation need not have a chain axis: the compiler sees where it goes.
+        states, parameters = store.spread((states, parameters))
     begun = done
     try:
         while done < num_warmup or (needs_example and not example):
@@ -119,7 +121,8 @@ class Sampling:
         assert self._store is not None
         self.done = self._store.progressed.done
         self.rate_sum = self._store.stored_array("rate_sum")
-        return as_arrays(self._store.restore("sampling", self._store.shapes.sampling))
+        restored = self._store.restore("sampling", self._store.shapes.sampling)
+        return as_arrays(self._store.spread(restored))
 
     def _run_chunk(self, count: int) -> int:
         """Make `count` records, or fewer where a chunk has no room for them; says how many."""

@@ -5,6 +5,8 @@ each device has summed over its rows; arrays that are as long as the data (laten
 like them. Keys do not depend on the mesh, so that every chain draws the same numbers on any.
 """
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,6 +15,15 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 CHAIN, DATA = "chain", "data"
+Placer = Callable[[PyTree], PyTree]
+
+
+def placement(mesh: Mesh | None, num_chains: int, data: PyTree) -> tuple[Placer, Placer]:
+    """Return how arrays (chain, ...) and how data are put onto the mesh; None leaves them."""
+    if mesh is None:
+        return lambda tree: tree, lambda tree: tree
+    mesh, rows = check_mesh(mesh, num_chains, data)
+    return functools.partial(place_chains, mesh, rows), functools.partial(place_data, mesh, rows)
 
 
 def check_mesh(mesh: Mesh, num_chains: int, data: PyTree) -> tuple[Mesh, int]:

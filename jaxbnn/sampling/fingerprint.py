@@ -55,6 +55,23 @@ def look_ahead(
     return shapes, {"program (kernel, adapt, collect or reduce)": digests.hexdigest()}
 
 
+def settings(
+    options, key, positions, parameters, data, steps, num_warmup, reducers
+) -> dict[str, str]:
+    """Return what a run was called with; a mesh is no part of it."""
+    return {
+        "num_samples": f"{len(steps)}",
+        "num_warmup": f"{num_warmup}",
+        "thinning": digest(steps),
+        "chunk_size": f"{options.capacity} draws, {options.chunk_bytes} bytes",
+        "set of reducers": ", ".join(reducers),
+        "key": digest(key),
+        "set of positions": digest(positions),
+        "set of parameters": digest(parameters),
+        "data set": digest(data),
+    }
+
+
 def versions() -> dict[str, str]:
     """Return the versions that the drawn numbers depend on."""
     return {f"version of {name}": importlib.metadata.version(name) for name in _PACKAGES}

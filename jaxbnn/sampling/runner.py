@@ -6,7 +6,6 @@ depends on how the run was cut into chunks.
 """
 
 import contextlib
-import functools
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +23,7 @@ from jaxbnn.sampling.adaptation import Adaptation
 from jaxbnn.sampling.checkpoint import FINISHED, SAMPLING, Checkpoint
 from jaxbnn.sampling.chunks import Sampling, warm_up
 from jaxbnn.sampling.debug import Watch
-from jaxbnn.sampling.devices import check_mesh, place_chains, place_data
+from jaxbnn.sampling.devices import placement
 from jaxbnn.sampling.door import (
     check_counts,
     check_positions,
@@ -34,7 +33,7 @@ from jaxbnn.sampling.door import (
 )
 from jaxbnn.sampling.draws import Draws, Reduced
 from jaxbnn.sampling.files import locked
-from jaxbnn.sampling.fingerprint import digest, look_ahead, versions
+from jaxbnn.sampling.fingerprint import look_ahead, settings, versions
 from jaxbnn.sampling.keys import MOST_STEPS, chain_keys
 from jaxbnn.sampling.loops import Options, as_arrays
 from jaxbnn.sampling.programs import Programs, programs_for
@@ -114,9 +113,10 @@ def sample(
         has at least one record. None: 64 MiB, or what `chunk_size` asks for.
     checkpoint
         A folder of this run alone: each chunk is written there when it is done, and a call with
-        the same arguments goes on from there, or returns a finished run. What was killed, at any
-        moment, loses the chunk in progress and nothing else, and draws the same numbers bit for
-        bit on the same machine (`chunk_size` given, acceptance rates too). `open_draws` reads it.
+        the same arguments, on any mesh, goes on from there, or returns a finished run. What was
+        killed, at any moment, loses the chunk in progress and nothing else, and draws the same
+        numbers bit for bit on the same machine and mesh (`chunk_size` given, acceptance rates
+        too). `open_draws` reads it.
     lazy
         Whether to leave the draws in the checkpoint's files: leaves of the result are read where
         they are indexed, as of `open_draws`.
@@ -213,14 +213,9 @@ def sample(
     report = choose_reporter(progress)
 
     begin = time.perf_counter()
-    keys = chain_keys(key, num_chains)
-    spread = lambda tree: tree  # noqa: E731
-    if mesh is not None:
-        mesh, rows = check_mesh(mesh, num_chains, data)
-        spread = functools.partial(place_chains, mesh, rows)
-        keys, positions, parameters = spread((keys, positions, parameters))
-        data = place_data(mesh, rows, data)
-    positions = as_arrays(positions)
+    spread, spread_data = placement(mesh, num_chains, data)
+    keys, positions, parameters = spread((chain_keys(key, num_chains), positions, parameters))
+    positions, data = as_arrays(positions), spread_data(data)
     with contextlib.nullcontext() if checkpoint is None else locked(Path(checkpoint)):
         states = spread(programs.init(keys, positions, parameters, data))
         check_start(states.inner if debug else states)
@@ -229,24 +224,17 @@ def sample(
             shapes, of_programs = look_ahead(
                 programs, options, keys, positions, states, parameters, data
             )
-            settings = {
-                "num_samples": f"{num_samples}",
-                "num_warmup": f"{num_warmup}",
-                "thinning": digest(steps),
-                "chunk_size": f"{options.capacity} draws, {options.chunk_bytes} bytes",
-                "set of reducers": ", ".join(reduce),
-                "key": digest(key),
-                "set of positions": digest(positions),
-                "set of parameters": digest(parameters),
-                "data set": digest(data),
-            }
-            store = Checkpoint(Path(checkpoint), settings | of_programs | versions(), shapes)
+            called_with = settings(
+                options, key, positions, parameters, data, steps, num_warmup, tuple(reduce)
+            )
+            fingerprint = called_with | of_programs | versions()
+            store = Checkpoint(Path(checkpoint), fingerprint, shapes, spread)
             is_taken_up = store.progressed.phase in (SAMPLING, FINISHED)
         run = Sampling(
             programs, options, keys, data, num_warmup, steps, gaps, is_record, report, store
         )
         if is_taken_up:
-            states, reducers, parameters = spread(run.take_up())
+            states, reducers, parameters = run.take_up()
         else:
             states, parameters, example, interrupted = warm_up(
                 programs, options, keys, states, parameters, data, num_warmup, report, store

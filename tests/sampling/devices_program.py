@@ -5,6 +5,7 @@
 
 import json
 import sys
+import tempfile
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,8 @@ from jax.sharding import Mesh
 import jaxbnn
 from jaxbnn import wide
 from jaxbnn.networks import init, mlp
+from jaxbnn.sampling import Adaptation
+from tests.sampling.small_run import stop_after
 from tests.sampling.tiny import ar
 
 CHAINS, ROWS = 8, 64
@@ -25,9 +28,9 @@ def mesh_of(name):
     return Mesh(np.asarray(jax.devices()).reshape(SHAPES[name]), ("chain", "data"))
 
 
-def run(kernel, positions, mesh, num_samples=1, **options):
+def run(kernel, positions, mesh, num_samples=1, progress=False, **options):
     return jaxbnn.sample(
-        KEY, kernel, positions, num_samples, mesh=mesh, progress=False, chunk_size=4, **options
+        KEY, kernel, positions, num_samples, mesh=mesh, progress=progress, chunk_size=4, **options
     )
 
 
@@ -109,13 +112,57 @@ def one_step(name, dtype, meshes):
 def elementwise(mesh):
     """Whole runs of a target that sums nothing: the largest difference, which is to be 0."""
     starts = np.random.default_rng(1).normal(size=(CHAINS, 5)).astype(np.float32)
-    kernel = ar()
-    whole = run(kernel, starts, None, 30)
-    spread = run(kernel, starts, mesh_of(mesh), 30)
+    kernel, data = lambda parameters, data: ar(), np.ones(ROWS, np.float32)
+    whole = run(kernel, starts, None, 30, data=data)
+    spread = run(kernel, starts, mesh_of(mesh), 30, data=data)
     return {f"elementwise {mesh}": float(np.abs(whole.positions - spread.positions).max())}
 
 
+def resumed(meshes):
+    """A run stopped in warm-up and twice later, each part on another mesh: the difference."""
+    starts = np.random.default_rng(2).normal(size=(CHAINS, 5)).astype(np.float32)
+    options = {"num_samples": 12, "num_warmup": 66, "reduce": {"m": jaxbnn.moments()}}
+    options |= {"parameters": {"shrink": np.linspace(0.1, 0.9, CHAINS, dtype=np.float32)}}
+    options |= {"data": np.ones(ROWS, np.float32), "adapt": identity()}
+    kernel = lambda parameters, data: ar(parameters["shrink"])  # noqa: E731
+    whole = run(kernel, starts, None, **options)
+    with tempfile.TemporaryDirectory() as folder:
+        stops = [stop_after(1), stop_after(2), stop_after(1), False]
+        for mesh, stop in zip(meshes, stops, strict=True):
+            draws = run(
+                kernel, starts, mesh and mesh_of(mesh), checkpoint=folder, progress=stop, **options
+            )
+            assert draws.interrupted == bool(stop)
+        stored = jaxbnn.sampling.open_draws(folder)
+    found = draws.positions, draws.reduced, draws.final_state, stored.parameters
+    expected = whole.positions, whole.reduced, whole.final_state, whole.parameters
+    case = " then ".join(str(mesh) for mesh in meshes)
+    return {f"resumed {case}": relative_difference(found, expected)}
+
+
+def resumed_rows():
+    """A Gibbs run with its rows spread, stopped twice, on the same mesh: the difference."""
+    kernel, starts, data = gibbs("float32")
+    arguments, options = (kernel, starts, mesh_of("both"), 12), {"data": data, "num_warmup": 3}
+    whole = run(*arguments, **options)
+    with tempfile.TemporaryDirectory() as folder:
+        for stop in (stop_after(1), stop_after(2), False):
+            draws = run(*arguments, checkpoint=folder, progress=stop, **options)
+    found, expected = ((d.positions, d.final_state) for d in (draws, whole))
+    return {"resumed rows": relative_difference(found, expected)}
+
+
+def identity():
+    """An adaptation of nothing, which a stored warm-up carries all the same."""
+    return Adaptation(lambda p: p, lambda a, step, state, info: (a, a), lambda a: a)
+
+
 SHORT = [("gibbs", "float32", ["both"])]
+RESUMED = [
+    ("both", "chain", None, "chain"),
+    ("chain", "both", "data", "both"),
+    (None, "data", "both", None),
+]
 LONG = [(name, dtype, list(SHAPES)) for name in CASES for dtype in ("float32", "float64")]
 
 
@@ -123,8 +170,11 @@ def main(is_long):
     found = {}
     for case in LONG if is_long else SHORT:
         found |= one_step(*case)
-    for mesh in SHAPES if is_long else ["chain"]:
+    for mesh in SHAPES if is_long else ():
         found |= elementwise(mesh)
+    found |= resumed_rows() if is_long else {}
+    for meshes in RESUMED if is_long else RESUMED[:1]:
+        found |= resumed(meshes)
     print(json.dumps(found))
 
 
