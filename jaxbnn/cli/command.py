@@ -80,6 +80,8 @@ def _fit(options: argparse.Namespace) -> None:
     x, y = encoding.inputs(table), encoding.targets(table)
     x_new, y_new = x[held_out], y[held_out]
     sampler = choose_sampler(settings, len(training), x.shape[1])
+    if settings.sampler == "auto" and sampler == "dvi":
+        more.append("auto took dvi: so many rows and weights are too many for nuts.")
     classes = None if encoding.classes is None else len(encoding.classes)
     posterior = make_posterior(sampler, settings, x[training], y[training], classes)
     out = options.out or options.data.with_name(f"{options.data.stem}-fit")
@@ -105,7 +107,8 @@ def _fit(options: argparse.Namespace) -> None:
         f"# {options.target}",
         "",
         f"{options.target} from {len(encoding.features)} features, {len(training)} rows, by a "
-        f"network of {hidden} hidden units, sampled by {sampler}.",
+        f"network of {hidden} hidden units, {'fitted' if sampler == 'dvi' else 'sampled'} by "
+        f"{sampler}.",
         "",
         *chains.sentences,
         "",
@@ -121,6 +124,7 @@ def _fit(options: argparse.Namespace) -> None:
 
 
 def _predict(options: argparse.Namespace) -> None:
+    _check_level(options.level)
     positions, encoding, posterior = folders.load(options.folder)
     table = read_table(options.data)
     x = encoding.inputs(table)
@@ -152,6 +156,11 @@ def _predict(options: argparse.Namespace) -> None:
     print(f"{len(x)} predictions written to {out}")
 
 
+def _check_level(level: float) -> None:
+    if not 0 < level < 1:
+        raise ValueError(f"--level must be a probability between 0 and 1, but is {level}.")
+
+
 def _check_installed() -> None:
     """Ask for what is needed at the end before the work begins."""
     for name in ("arviz", "h5netcdf", "matplotlib"):
@@ -166,6 +175,7 @@ def _settings(options: argparse.Namespace) -> Settings:
             raise ValueError(f"--{name} must be at least {least}, but is {getattr(options, name)}.")
     if min(options.hidden) < 1:
         raise ValueError(f"--hidden must be numbers of units, but holds {min(options.hidden)}.")
+    _check_level(options.level)
     if not 0 < options.test < 1:
         raise ValueError(f"--test must be a fraction between 0 and 1, but is {options.test}.")
     if not options.noise > 0:

@@ -195,6 +195,12 @@ def _learn_column(
     if as_numbers(everywhere) is None:
         found = _with_missing(values)
         categories = sorted(set(found))
+        strange = [value for value in everywhere if as_numbers([value]) is None]
+        if len(categories) > _MOST_CATEGORIES and len(strange) < len(everywhere) / 2:
+            raise ValueError(
+                f"column {name!r} holds {strange[0]!r} among its numbers; mend it, or leave the "
+                f"column out by --drop {name!r}."
+            )
         if len(categories) > _MOST_CATEGORIES:
             raise ValueError(
                 f"column {name!r} holds text with {len(categories)} different values "

@@ -64,7 +64,8 @@ def check_positions(positions: PyTree) -> int:
         raise ValueError("positions holds no arrays; give the chains' starts stacked.")
     lengths = {}
     for path, leaf in leaves:
-        check_real(f"positions{jax.tree_util.keystr(path)}", leaf)
+        if not np.iscomplexobj(leaf):  # a kernel of the user's own may move complex numbers
+            check_real(f"positions{jax.tree_util.keystr(path)}", leaf)
         if np.ndim(leaf) == 0:
             raise ValueError(
                 f"positions{jax.tree_util.keystr(path)} is a single number without a chain axis; "

@@ -50,7 +50,6 @@ def fill_in_langevin(
 
     Examples
     --------
-    >>> import jaxbnn
     >>> from jaxbnn import wide
     >>> from jaxbnn.networks import init, mlp
     >>> network = mlp((50, 8, 1), "tanh", parametrisation="ntk")
@@ -59,15 +58,12 @@ def fill_in_langevin(
     >>> kernel = wide.reduced_langevin(
     ...     posterior.log_density_terms, 0.1, 1.0, reduction, thinning=5
     ... )
-    >>> starts = jax.vmap(lambda key: init(key, reduction.network))(
-    ...     jax.random.split(jax.random.key(1), 1)
-    ... )
-    >>> draws = jaxbnn.sample(
-    ...     jax.random.key(2), kernel, starts, 4, num_warmup=10, thinning=5, progress=False,
-    ...     collect=lambda state, info: (state.position, state.complement, state.steps),
-    ... )
-    >>> chain = jax.tree.map(lambda leaf: leaf[0], draws.positions)
-    >>> phi = fill_in_langevin(reduction, jax.random.key(3), *chain, thinning=5)
+    >>> def five_steps(state, key):
+    ...     state, _ = jax.lax.scan(lambda s, k: kernel.step(k, s), state, jax.random.split(key, 5))
+    ...     return state, (state.position, state.complement, state.steps)
+    >>> state = kernel.init(init(jax.random.key(1), reduction.network), jax.random.key(2))
+    >>> _, chain = jax.lax.scan(five_steps, state, jax.random.split(jax.random.key(3), 4))
+    >>> phi = fill_in_langevin(reduction, jax.random.key(4), *chain, thinning=5)
     >>> phi[0]["w"].shape
     (4, 50, 8)
     """

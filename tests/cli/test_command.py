@@ -160,6 +160,11 @@ TEXT = {"id": [f"row {i}" for i in range(60)], "y": [str(i * 0.5) for i in range
         (GOOD | {"x": ["7"] * N}, ["--target", "y"], "has no column but 'y' that varies"),
         (GOOD | {"y": ["", *["1", "2"] * 3, *[""] * 13]}, ["--target", "y"], "too few to learn"),
         (TEXT, ["--target", "y"], "leave it out by --drop 'id'"),
+        (
+            TEXT | {"id": [*(str(i) for i in range(59)), "12O"]},
+            ["--target", "y"],
+            "holds '12O' among its numbers",
+        ),
         (TEXT, ["--target", "id"], "more than 50; choose another target"),
         (GOOD | {"y": ["a", "b"] * 10}, ["--target", "y", "--task", "regression"], "is no number"),
         (
@@ -169,6 +174,7 @@ TEXT = {"id": [f"row {i}" for i in range(60)], "y": [str(i * 0.5) for i in range
         ),
         (GOOD, ["--target", "y", "--chains", "0"], "--chains must be at least 1"),
         (GOOD, ["--target", "y", "--test", "1.5"], "--test must be a fraction"),
+        (GOOD, ["--target", "y", "--level", "90"], "--level must be a probability"),
         (GOOD, ["--target", "y", "--hidden", "0"], "--hidden must be numbers of units"),
         (GOOD, ["--target", "y", "--drop", "y"], "cannot be both"),
     ],

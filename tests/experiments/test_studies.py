@@ -63,11 +63,10 @@ def test_smoke_run_writes_numbers_and_pictures(config, tmp_path, capsys):
 
 
 def test_a_resumed_run_computes_only_what_is_missing(tmp_path):
-    config = next(path for path in CONFIGS if _name(path) == "challenges/xor")
+    config = next(path for path in CONFIGS if _name(path) == "challenges/figure1")
     arguments = [str(config), "--scale", "smoke", "--out", str(tmp_path)]
-    arguments += ["--set", "num_iterations=600", "--set", "num_burn_in=200"]
     assert main(arguments) == 0
-    folder = tmp_path / "challenges" / "xor" / "smoke"
+    folder = tmp_path / "challenges" / "figure1" / "smoke"
     first = json.loads((folder / "metrics.json").read_text())
     stages = sorted((folder / "stages").glob("*.npz"))
     kept = {path: path.stat().st_mtime_ns for path in stages[:-1]}

@@ -166,7 +166,14 @@ def assert_equal(comparisons):
             np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-9, err_msg=f"{name}, {what}")
 
 
-@pytest.mark.parametrize("name", ["deep", "wide", "conv", "deep conv", "pool first"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "deep",
+        "deep conv",
+        *(pytest.param(n, marks=pytest.mark.long) for n in ("wide", "conv", "pool first")),
+    ],
+)
 def test_gaussian_latents_are_those_of_the_joint_density(name, x64):
     assert_equal(jax.jit(lambda: latent_comparisons(name), compiler_options=QUICK)())
 
@@ -175,10 +182,10 @@ def test_gaussian_latents_are_those_of_the_joint_density(name, x64):
     ("name", "bias"),
     [
         ("deep", "joint"),
-        ("conv", "joint"),
         ("deep conv", "joint"),
-        ("regression", "separate"),
         ("conv", "separate"),
+        pytest.param("conv", "joint", marks=pytest.mark.long),
+        pytest.param("regression", "separate", marks=pytest.mark.long),
     ],
 )
 def test_weights_and_biases_are_those_of_the_joint_density(name, bias, x64):

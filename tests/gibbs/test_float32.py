@@ -40,7 +40,7 @@ def target():
 
 
 @both_sizes(60_000)
-@pytest.mark.parametrize("order", ["sequential", "parallel"])
+@pytest.mark.parametrize("order", ["sequential", pytest.param("parallel", marks=pytest.mark.long)])
 def test_sweeps_are_invariant(order, num_chains):
     result = check_exact_start(
         lambda y: gibbs_sampler(MODEL, X, y, order), target(), steps=5, num_chains=num_chains

@@ -73,11 +73,11 @@ def geweke(name, order, bias, num_chains, make=gibbs_sampler, steps=1):
 
 CASES = [
     ("regression", "parallel", "separate"),
-    ("deep", "parallel", "joint"),
     ("binary", "sequential", "joint"),
     ("conv", "sequential", "joint"),
 ]
 MORE = [
+    ("deep", "parallel", "joint"),
     ("deep conv", "parallel", "separate"),
     ("regression", "sequential", "joint"),
     ("deep", "sequential", "separate"),
@@ -129,7 +129,9 @@ def stale_residuals(model, x, y, order, bias):
 
 @both_sizes(40_000)
 @pytest.mark.third_party(reason="a mutant uses a key twice, which the check would see first")
-@pytest.mark.parametrize("mutant", [one_noise_for_all, stale_residuals])
+@pytest.mark.parametrize(
+    "mutant", [pytest.param(one_noise_for_all, marks=pytest.mark.long), stale_residuals]
+)
 def test_mutants_of_sweeps_are_found(mutant, num_chains):
     result = geweke("regression", "sequential", "joint", num_chains, make=mutant, steps=2)
     assert not result.passes, str(result)

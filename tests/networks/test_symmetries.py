@@ -123,7 +123,13 @@ def random_transformations(rng, network):
     return moves
 
 
-@every_network
+@pytest.mark.parametrize(
+    "network",
+    [
+        pytest.param(network, id=name, marks=[pytest.mark.long] if i % 2 else [])
+        for i, (network, name) in enumerate(ALL)
+    ],
+)
 def test_transformations_leave_the_output(network, rng, x64):
     params, x = draw(rng, network), data(rng, network)
     expected = network.apply(params, x)

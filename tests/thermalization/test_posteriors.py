@@ -89,9 +89,9 @@ def moments_by(make_kernel, start, num_chains, num_steps, key):
 @pytest.mark.parametrize(
     ("posterior", "sampler"),
     [
-        ("classical", "HMC"),
+        pytest.param("classical", "HMC", marks=pytest.mark.long),
         ("classical", "MALA"),
-        ("classical", "NUTS"),
+        pytest.param("classical", "NUTS", marks=pytest.mark.long),
         ("intermediate", "HMC"),
         pytest.param("intermediate", "NUTS", marks=pytest.mark.long),
     ],

@@ -29,6 +29,7 @@ def experiments(keys, deltas):
     return jax.vmap(one)(keys, deltas)
 
 
+@pytest.mark.long
 def test_data_sets_and_noise_variances_are_an_axis():
     num = 200
     deltas = jnp.array([1e-4, 1e-2]).repeat(num // 2)

@@ -35,8 +35,8 @@ def project(directions, params):
     ("n", "m", "d", "h", "bias"),
     [
         (3, 2, 12, 6, False),
-        (3, 2, 5, 2, True),  # more directions than dimensions
-        (9, 0, 5, 3, True),  # nothing left out
+        pytest.param(3, 2, 5, 2, True, marks=pytest.mark.long),  # more directions than dimensions
+        pytest.param(9, 0, 5, 3, True, marks=pytest.mark.long),  # nothing left out
     ],
 )
 def test_equal_to_explicit_weights(n, m, d, h, bias, rng):
