@@ -85,6 +85,20 @@ def test_the_door_says_what_was_wrong(function, error, message):
         function()
 
 
+@pytest.mark.parametrize("unit", [1e-25, 1e25])
+def test_covariance_agreement_does_not_depend_on_the_unit(rng, unit):
+    draws = rng.normal(size=(3, 40, 2)).astype(np.float32)
+    expected = diagnostics.covariance_agreement(draws)
+    found = diagnostics.covariance_agreement(draws * np.float32(unit))
+    np.testing.assert_allclose(found.p_value, expected.p_value, rtol=1e-3)
+
+
+def test_neighbours_that_do_not_overlap_have_no_finite_error():
+    apart = jnp.array([-1e15, 1e15])[None, None] * jnp.arange(1.0, 5.0)[None, :, None]
+    found = diagnostics.bennett_acceptance_ratio(apart, [0.0, 1.0])
+    assert np.isposinf(found.standard_error)
+
+
 def test_numbers_of_every_kind_pass_the_door():
     for value in (1, 0.5, np.float32(2), np.ones(3, np.int8), jnp.ones((), jnp.bfloat16), True):
         numerics.check_positive("s", value)

@@ -22,6 +22,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from jaxbnn.diagnostics.draws import check_draws, float_dtype
 from jaxbnn.diagnostics.ranks import quantile, sorted_draws
+from jaxbnn.numerics import check_count
 
 _HALVINGS = 60
 # Pairs of points of which the kernel is held in memory at once.
@@ -31,6 +32,8 @@ _SOME = 256
 
 class Discrepancy(NamedTuple):
     """An estimate of a squared discrepancy, and whether it is zero.
+
+    NaN throughout if a draw or a score is.
 
     Attributes
     ----------
@@ -66,6 +69,8 @@ def block_index(
     `num_blocks` in all are cut from the chains, the same number from each; at most `max_draws`
     draws are used.
     """
+    check_count("num_blocks", num_blocks)
+    check_count("max_draws", max_draws)
     per_chain = max(1, round(num_blocks / chains))
     size = length // per_chain
     if chains * per_chain < 8 or size < 1:
@@ -116,13 +121,18 @@ def median_scale(points: Float[Array, "block point p"]) -> Float[Array, " p"]:
     The factor is the root of the median squared distance of some 250 standardised points.
     """
     flat = points.reshape(-1, points.shape[-1])
-    deviation = jnp.std(flat, axis=0)
+    # The squares of draws around 1e20 overflow.
+    unit = jnp.max(jnp.abs(flat - flat[:1]), axis=0)
+    unit = jnp.where(unit > 0, unit, 1)
+    deviation = unit * jnp.std((flat - flat[:1]) / unit[None], axis=0)
     deviation = jnp.where(deviation > 0, deviation, 1)
     some = flat[np.linspace(0, len(flat) - 1, min(_SOME, len(flat))).round().astype(int)]
     some = (some - jnp.mean(flat, axis=0)[None]) / deviation[None]
     squared = squared_distances(some, some)
     above = squared[np.triu_indices(len(some), 1)]
-    return deviation * jnp.sqrt(quantile(sorted_draws(above), 0.5))
+    middle = quantile(sorted_draws(above), 0.5)
+    # Where most points are equal any scale will do that is not zero.
+    return deviation * jnp.sqrt(jnp.where(middle == 0, 1, middle))
 
 
 def squared_distances(x: Float[Array, "m p"], y: Float[Array, "n p"]) -> Float[Array, "m n"]:

@@ -10,6 +10,7 @@ from jaxbnn.diagnostics import settling
 from jaxbnn.diagnostics.draws import check_draws
 from jaxbnn.diagnostics.rhat import rhat_paper
 from jaxbnn.diagnostics.stationarity import stationarity_time
+from jaxbnn.numerics import check_count, check_finite, check_positive
 
 
 class BlockwiseRhat(NamedTuple):
@@ -20,7 +21,7 @@ class BlockwiseRhat(NamedTuple):
     steps
         Mean step of each block.
     mean
-        R-hat of each block, averaged over coordinates.
+        R-hat of each block, averaged over coordinates; NaN where a coordinate does not vary.
     percentiles
         (percentile, block): of R-hat over coordinates.
     level, level_error
@@ -94,6 +95,11 @@ def blockwise_rhat(
     values = np.asarray(check_draws("blockwise_rhat", draws, min_chains=2))
     chains, length = values.shape[:2]
     _, times = settling.check_series("blockwise_rhat", np.zeros(length), steps)
+    check_count("block_length", block_length)
+    check_positive("threshold", threshold)
+    check_finite("percentiles", np.asarray(percentiles), "give numbers from 0 to 100")
+    if not all(0 <= p <= 100 for p in percentiles):
+        raise ValueError(f"percentiles must lie between 0 and 100, but are {list(percentiles)}.")
     if not 2 <= block_length <= length:
         raise ValueError(
             f"block_length must be from 2 to the number of records, {length}, but is "

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from jaxbnn.diagnostics.draws import check_draws, float_dtype
-from jaxbnn.numerics import solve_triangular
+from jaxbnn.numerics import check_count, check_real, solve_triangular
 
 
 class CovarianceAgreement(NamedTuple):
@@ -80,7 +80,8 @@ def covariance_agreement(
     Returns
     -------
     `CovarianceAgreement`. NaN throughout if any draw is NaN, or the covariance that whitens is
-    singular; infinite distances from a chain whose own covariance is, a frozen one say.
+    singular to rounding, or two covariances lie too far apart for one floating-point type;
+    infinite distances from a chain whose own covariance is, a frozen one say.
 
     Raises
     ------
@@ -103,6 +104,10 @@ def covariance_agreement(
     """
     name = "covariance_agreement"
     chains = _check(name, draws, num_blocks, 2 if reference is None else 1)
+    # No unit matters to the test, but products of numbers around 1e20 overflow.
+    unit = jnp.max(jnp.abs(chains - chains[:1, :1]), axis=(0, 1))
+    unit = jnp.where(unit > 0, unit, 1)
+    chains = chains / unit[None, None]
     if reference is None:
         return _between(chains, num_blocks)
     dim = chains.shape[2]
@@ -112,14 +117,17 @@ def covariance_agreement(
                 f"{name} needs the reference covariance of all {dim} coordinates, but its shape is "
                 f"{np.shape(reference)}; give draws as (chain, draw, ...)."
             )
-        return _against_matrix(chains, jnp.asarray(reference, chains.dtype), num_blocks)
+        check_real("the reference covariance", reference)
+        matrix = jnp.asarray(reference, chains.dtype) / unit[:, None] / unit[None]
+        return _against_matrix(chains, matrix, num_blocks)
     others = _check(name, reference, num_blocks, 1)
     if others.shape[2] != dim:
         raise ValueError(
             f"{name} needs draws and reference of the same coordinates, but they have {dim} and "
             f"{others.shape[2]}."
         )
-    return _against_draws(chains, others.astype(chains.dtype), num_blocks)
+    others = others.astype(chains.dtype) / unit[None, None]
+    return _against_draws(chains, others, num_blocks)
 
 
 def covariance_distance(a: ArrayLike, b: ArrayLike) -> Float[Array, "*batch"]:
@@ -138,11 +146,24 @@ def covariance_distance(a: ArrayLike, b: ArrayLike) -> Float[Array, "*batch"]:
     -------
     (...); infinite where b is singular, NaN where a is not positive definite.
 
+    Raises
+    ------
+    ValueError
+        Matrices that are not square, or not of one size.
+
     Examples
     --------
     >>> round(float(covariance_distance(jnp.eye(3), jnp.diag(jnp.array([1.0, 1.0, 4.0])))), 2)
     1.39
     """
+    for matrix in (a, b):
+        check_real("a covariance matrix", matrix)
+    shapes = np.shape(a), np.shape(b)
+    if any(len(shape) < 2 or shape[-2:] != (shapes[0][-1],) * 2 or 0 in shape for shape in shapes):
+        raise ValueError(
+            "covariance_distance needs square matrices (..., p, p) of one size, but the shapes "
+            f"are {shapes[0]} and {shapes[1]}."
+        )
     left, right = jnp.asarray(a), jnp.asarray(b)
     dtype = jnp.promote_types(float_dtype(left.dtype), float_dtype(right.dtype))
     batch = jnp.broadcast_shapes(left.shape, right.shape)
@@ -159,6 +180,7 @@ def covariance_distance(a: ArrayLike, b: ArrayLike) -> Float[Array, "*batch"]:
 def _check(
     name: str, draws: ArrayLike, num_blocks: int, min_chains: int
 ) -> Float[Array, "chain draw coordinate"]:
+    check_count("num_blocks", num_blocks)
     if num_blocks < 2:
         raise ValueError(
             f"{name} needs at least 2 blocks a chain, but num_blocks is {num_blocks}; ten is usual."

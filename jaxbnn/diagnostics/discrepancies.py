@@ -4,6 +4,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from jaxbnn.diagnostics.blocks import (
@@ -16,7 +17,7 @@ from jaxbnn.diagnostics.blocks import (
     pair_means,
     squared_distances,
 )
-from jaxbnn.numerics import check_positive
+from jaxbnn.numerics import check_positive, is_concrete
 
 # Sixty-four blocks can make a p-value as small as 1e-15, and sixteen of each of four chains are
 # worth some sixty independent draws or more where a block is longer than the chain's memory.
@@ -66,7 +67,8 @@ def kernel_stein_discrepancy(
     Raises
     ------
     ValueError
-        Scores of another shape, fewer than 8 blocks, length scales that are not positive.
+        Scores of another shape, fewer than 8 blocks, length scales that are not positive; draws
+        1e15 length scales apart, or scores as large.
 
     Examples
     --------
@@ -85,8 +87,9 @@ def kernel_stein_discrepancy(
         )
     chains, length, _ = flat.shape
     index = block_index(name, chains, length, num_blocks, max_draws)
-    scale = _check_scale(length_scale, flat)
     points, point_scores = _take(flat, index), _take(flat_scores, index)
+    scale = _check_scale(length_scale, points)
+    _check_size("scores point", point_scores * scale[None, None])
     return _stein(points, point_scores.astype(points.dtype), scale, chains)
 
 
@@ -126,7 +129,7 @@ def maximum_mean_discrepancy(
     ------
     ValueError
         Different coordinates or numbers of blocks, fewer than 8 blocks, length scales that are not
-        positive.
+        positive; draws 1e15 length scales apart.
 
     Examples
     --------
@@ -155,23 +158,46 @@ def maximum_mean_discrepancy(
             "give a multiple of both numbers of chains."
         )
     points = [_take(x, index) for x, index in zip((ours, theirs), indices, strict=True)]
-    return _mmd(*points, _check_scale(length_scale, ours), (len(ours), len(theirs)))
+    return _mmd(*points, _check_scale(length_scale, *points), (len(ours), len(theirs)))
 
 
 def _take(flat, index):
     return flat.reshape(-1, flat.shape[2])[index]
 
 
-def _check_scale(length_scale: ArrayLike | None, flat: Array) -> Float[Array, " p"] | None:
+def _check_scale(length_scale: ArrayLike | None, *points: Array) -> Float[Array, " p"]:
+    """Return one length scale a coordinate, and refuse points too far apart for their squares."""
+    dim = points[0].shape[2]
     if length_scale is None:
-        return None
-    check_positive("length_scale", length_scale, "give one, or one per coordinate, or none")
-    return jnp.broadcast_to(jnp.asarray(length_scale, flat.dtype), flat.shape[2:])
+        scale = _median_scale(points)
+    else:
+        check_positive("length_scale", length_scale, "give one, or one per coordinate, or none")
+        if np.shape(length_scale) not in ((), (dim,)):
+            raise ValueError(
+                f"length_scale must be one number or one for each of {dim} coordinates, but has "
+                f"shape {np.shape(length_scale)}."
+            )
+        scale = jnp.broadcast_to(jnp.asarray(length_scale, points[0].dtype), (dim,))
+    for x in points:
+        _check_size("draws lie", (x - points[0][:1, :1]) / scale[None, None])
+    return scale
+
+
+def _check_size(what: str, numbers: Array) -> None:
+    if is_concrete(numbers) and jnp.max(jnp.abs(numbers)) > 1e15:
+        raise ValueError(
+            f"some {what} more than 1e15 length scales away, where squares overflow; look at the "
+            "largest ones, or give another length_scale."
+        )
+
+
+@jax.jit
+def _median_scale(points):
+    return median_scale(jnp.concatenate([x.reshape(1, -1, x.shape[2]) for x in points], axis=1))
 
 
 @jax.jit(static_argnums=3)
 def _stein(points, scores, scale, chains):
-    scale = median_scale(points) if scale is None else scale
     origin = jnp.mean(points, axis=(0, 1))
     z = (points - origin[None, None]) / scale[None, None]
     s = scores * scale[None, None]
@@ -196,9 +222,6 @@ def _stein_kernel(one, other):
 
 @jax.jit(static_argnums=3)
 def _mmd(ours, theirs, scale, chains):
-    if scale is None:
-        flat = [x.reshape(1, -1, x.shape[2]) for x in (ours, theirs)]
-        scale = median_scale(jnp.concatenate(flat, axis=1))
     origin = jnp.mean(ours, axis=(0, 1))
     x, y = ((v - origin[None, None]) / scale[None, None] for v in (ours, theirs))
     cross = pair_means(_gaussian_kernel, x, y)

@@ -21,6 +21,7 @@ from jaxbnn.diagnostics.draws import (
     standardise,
 )
 from jaxbnn.diagnostics.ranks import normal_scores, quantile, sorted_draws
+from jaxbnn.numerics import check_fraction
 
 
 def ess_geyer(draws: ArrayLike) -> Float[Array, "chain ..."]:
@@ -157,8 +158,7 @@ def ess_tail(draws: ArrayLike, probability: float = 0.9) -> Float[Array, "..."]:
     True
     """
     checked = check_draws("ess_tail", draws, min_draws=4)
-    if not 0 < probability < 1:
-        raise ValueError(f"ess_tail needs a probability between 0 and 1, but it is {probability}.")
+    check_fraction("probability", probability)
     return per_coordinate(_ess_tail, checked, float(probability))
 
 

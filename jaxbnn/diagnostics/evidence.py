@@ -17,14 +17,18 @@ from jaxtyping import Array, ArrayLike, Float
 
 from jaxbnn.diagnostics.draws import check_draws, float_dtype
 from jaxbnn.diagnostics.monte_carlo_error import mcse
-from jaxbnn.numerics import check_finite, is_concrete
+from jaxbnn.numerics import check_finite, check_real, is_concrete
 
 # Halvings of an interval until it is as narrow as the floating-point numbers in it.
 _HALVINGS = {2: 24, 4: 48, 8: 80}
 
 
 class Evidence(NamedTuple):
-    """An estimate of the log evidence, in nats, and its Monte Carlo standard error."""
+    """An estimate of the log evidence, in nats, and its Monte Carlo standard error.
+
+    The error is NaN where the log likelihoods do not vary, and infinite where Bennett's
+    neighbours do not overlap.
+    """
 
     log_evidence: Float[Array, ""]
     standard_error: Float[Array, ""]
@@ -120,8 +124,8 @@ def bennett_acceptance_ratio(
             "log_likelihoods holds NaN or +inf; look for the draw at which the log likelihood "
             "fails, and leave its chain out."
         )
-    estimate, series = _bennett(draws, steps)
-    return Evidence(estimate, mcse(series))
+    estimate, series, overlap = _bennett(draws, steps)
+    return Evidence(estimate, jnp.where(overlap > 0, mcse(series), jnp.inf))
 
 
 def _check_ladder(
@@ -129,6 +133,7 @@ def _check_ladder(
 ) -> tuple[Float[Array, "chain draw rung"], Float[Array, " step"]]:
     """Return the draws and the steps between temperatures, or raise one clear sentence."""
     draws = check_draws(name, log_likelihoods, min_draws=4)
+    check_real("temperatures", temperatures)
     if draws.ndim != 3 or np.shape(temperatures) != draws.shape[2:] or draws.shape[2] < 2:
         raise ValueError(
             f"{name} needs log_likelihoods (chain, draw, rung) and one temperature for each of at "
@@ -168,7 +173,7 @@ def _integrate(draws, steps, corrected):
 
 @jax.jit
 def _bennett(draws, steps):
-    """Return the sum of c over neighbours and its first-order terms, (chain, draw)."""
+    """Return the sum of c over neighbours, its first-order terms (chain, draw), the overlap."""
     steps = steps[None, None]
     low = jnp.where(steps > 0, steps * draws[..., :-1], 0)
     high = jnp.where(steps > 0, steps * draws[..., 1:], 0)
@@ -194,5 +199,6 @@ def _bennett(draws, steps):
         chance = jax.nn.sigmoid(values - c)
         return jnp.mean(chance * (1 - chance), axis=(0, 1), keepdims=True)
 
-    series = jnp.sum(imbalance(c) / (slope(low) + slope(high)), axis=2)
-    return jnp.sum(c), series
+    slopes = slope(low) + slope(high)
+    series = jnp.sum(imbalance(c) / jnp.where(slopes > 0, slopes, 1), axis=2)
+    return jnp.sum(c), series, jnp.min(slopes)

@@ -5,7 +5,10 @@ import math
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import PyTree
+
+from jaxbnn.numerics import check_count, check_real
 
 # Inputs and outputs of one batch hold at most this many numbers, unless one draw has more.
 _BATCH_NUMBERS = 2**20
@@ -48,8 +51,8 @@ def evaluate(
     (2, 5)
     """
     check_positions("evaluate", positions)
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1, but is {batch_size}.")
+    if batch_size is not None:
+        check_count("batch_size", batch_size)
     return _evaluate(function, batch_size, positions)
 
 
@@ -61,6 +64,8 @@ def check_positions(name: str, positions: PyTree) -> tuple[int, int]:
     axes: tuple[int, int] | None = None
     for path, leaf in leaves:
         where = f"positions{jax.tree_util.keystr(path)}"
+        if not jnp.issubdtype(getattr(leaf, "dtype", float), jax.dtypes.prng_key):
+            check_real(where, leaf)
         shape = tuple(getattr(leaf, "shape", ()))
         if len(shape) < 2:
             raise ValueError(

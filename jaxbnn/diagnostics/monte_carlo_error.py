@@ -9,6 +9,7 @@ from jaxtyping import Array, ArrayLike, Float
 from jaxbnn.diagnostics.draws import check_draws, per_coordinate, split_chains, standardise
 from jaxbnn.diagnostics.ess import ess_of, tail_indicator
 from jaxbnn.diagnostics.ranks import sorted_draws
+from jaxbnn.numerics import check_fraction
 
 
 def mcse(
@@ -60,10 +61,9 @@ def mcse(
         if probability is not None:
             raise ValueError(f"mcse of the {of} takes no probability; leave it out.")
         return per_coordinate(_mcse_mean if of == "mean" else _mcse_sd, checked)
-    if probability is None or not 0 < probability < 1:
-        raise ValueError(
-            f"mcse of a quantile needs its probability between 0 and 1, but it is {probability}."
-        )
+    if probability is None:
+        raise ValueError("mcse of a quantile needs its probability; give one between 0 and 1.")
+    check_fraction("probability", probability, "; mcse of a quantile needs its probability")
     return per_coordinate(_mcse_quantile, checked, float(probability))
 
 

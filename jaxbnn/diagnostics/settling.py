@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import ArrayLike, Bool, Float, Int
 
 from jaxbnn.diagnostics.student_t import student_t_bound
+from jaxbnn.numerics import check_fraction, check_real
 
 NUM_BATCHES = 10
 
@@ -39,12 +40,16 @@ def check_series(
     name: str, series: ArrayLike, steps: ArrayLike
 ) -> tuple[Float[np.ndarray, "... records"], Float[np.ndarray, " records"]]:
     """Return series (..., record) and their steps as float64, or raise one clear sentence."""
+    check_real(f"the series of {name}", series)
+    check_real(f"the steps of {name}", steps)
     values, times = np.asarray(series, float), np.asarray(steps, float)
     if times.ndim != 1 or values.ndim < 1 or values.shape[-1] != len(times):
         raise ValueError(
             f"{name} needs series (..., record) and one step a record, but the shapes are "
             f"{values.shape} and {times.shape}; put the records on the last axis."
         )
+    if values.size == 0:
+        raise ValueError(f"{name} got no records: the shape of the series is {values.shape}.")
     if not (np.isfinite(times).all() and (np.diff(times) > 0).all() and times[0] >= 0):
         raise ValueError(f"{name} needs steps that increase from 0 or more; sort the records.")
     return values, times
@@ -56,8 +61,7 @@ def check_rates(name: str, false_alarm_rate: float, judged_fraction: float) -> N
         ("false_alarm_rate", false_alarm_rate),
         ("judged_fraction", judged_fraction),
     ):
-        if not 0 < value < 1:
-            raise ValueError(f"{what} of {name} must lie between 0 and 1, but is {value}.")
+        check_fraction(f"{what} of {name}", value)
 
 
 def judged_records(name: str, steps: Float[np.ndarray, " records"], fraction: float) -> int:

@@ -18,6 +18,7 @@ from jaxbnn.diagnostics.monte_carlo_error import mcse_of_sd, pooled_moments
 from jaxbnn.diagnostics.movement import movement
 from jaxbnn.diagnostics.ranks import fold, normal_scores, quantile, sorted_draws
 from jaxbnn.diagnostics.rhat import split_rhat_of
+from jaxbnn.numerics import check_real
 
 # Leaves are judged in one call, hence by one compiled program, where a copy costs little.
 _COPY_BYTES = 2**27
@@ -265,6 +266,7 @@ def _names(values: PyTree, root: str) -> list[str]:
 
 
 def _chain_draw(name: str, value: Any, axes: tuple[int, int], num_more: int = 0) -> jax.Array:
+    check_real(name, value)
     array = jnp.asarray(value)
     if array.shape[:2] != axes or array.ndim > 2 + num_more:
         raise ValueError(

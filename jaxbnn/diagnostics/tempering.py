@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Shaped
 
 from jaxbnn.diagnostics.draws import check_draws, float_dtype
+from jaxbnn.numerics import check_finite, check_real
 
 
 def swap_acceptance(
@@ -40,6 +41,8 @@ def swap_acceptance(
     [1.0, 1.0]
     """
     draws = check_draws("swap_acceptance", log_likelihoods)
+    check_real("temperatures", temperatures)
+    check_finite("temperatures", np.asarray(temperatures), "give one a rung")
     if draws.ndim != 3 or np.shape(temperatures) != draws.shape[2:]:
         raise ValueError(
             "swap_acceptance needs log_likelihoods (chain, draw, rung) and one temperature a rung, "
@@ -79,15 +82,37 @@ def by_replica(
     -------
     (..., replica).
 
+    Raises
+    ------
+    ValueError
+        Shapes that differ.
+    TypeError
+        Replicas that are no whole numbers.
+
     Examples
     --------
     >>> by_replica(jnp.array([0.5, 0.0, 0.7]), jnp.array([2, 0, 1])).tolist()
     [0.0, 0.699..., 0.5]
     """
+    check_real("values", values)
+    for name, other in (("replica", replica), ("order", order)):
+        if other is not None:
+            _check_order(name, other, np.shape(values))
     held = jnp.asarray(replica)
     if order is not None:
         held = jnp.take_along_axis(held, jnp.argsort(jnp.asarray(order), axis=-1), axis=-1)
     return jnp.take_along_axis(jnp.asarray(values), jnp.argsort(held, axis=-1), axis=-1)
+
+
+def _check_order(name: str, order: ArrayLike, shape: tuple[int, ...]) -> None:
+    check_real(name, order)
+    if not jnp.issubdtype(jnp.asarray(order).dtype, jnp.integer):
+        raise TypeError(f"{name} must hold the replicas' numbers, but holds no whole numbers.")
+    if len(shape) < 1 or np.shape(order) != shape:
+        raise ValueError(
+            f"by_replica needs {name} of the shape of values, (..., rung), but their shapes are "
+            f"{np.shape(order)} and {shape}."
+        )
 
 
 def equalise_rejections(
@@ -122,6 +147,9 @@ def equalise_rejections(
     >>> [round(float(t), 3) for t in ladder]
     [0.0, 0.333, 1.0]
     """
+    check_real("temperatures", temperatures)
+    check_finite("temperatures", np.asarray(temperatures), "give them in order")
+    check_real("acceptance_rates", acceptance_rates)
     ladder = np.asarray(temperatures)
     ladder = ladder.astype(float_dtype(ladder.dtype))
     rates = np.asarray(acceptance_rates, ladder.dtype)

@@ -8,7 +8,6 @@ with d_in the fan-in (height * width * c_in of a filter), not counting the bias.
 """
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Shaped
 from jaxbnn.networks.activations import activation_function
 from jaxbnn.networks.layers import Activation, AvgPool, Conv, Dense, Flatten, Layer, Residual
 from jaxbnn.networks.network import Network, parameter_shapes
+from jaxbnn.networks.parameters import check_params
 from jaxbnn.networks.shapes import fan_in
 from jaxbnn.numerics import check_real
 
@@ -239,19 +239,5 @@ def _check(network: Network, params: PyTree, x: Array | np.ndarray) -> Array:
         raise ValueError(f"x must have shape ({expected}), but has {x.shape}{single}.")
     if not jnp.issubdtype(x.dtype, jnp.floating):
         raise TypeError(f"x must be floating point, but has dtype {x.dtype}; use x.astype(float).")
-    shapes = parameter_shapes(network)
-    structure: Any = jax.tree.structure(params)
-    if structure != jax.tree.structure(shapes):
-        raise ValueError(
-            "params do not fit the network: they must be a tuple with one entry per layer, "
-            f"{jax.tree.map(lambda leaf: leaf.shape, shapes)}, but have the structure "
-            f"{structure}."
-        )
-    flat = jax.tree_util.tree_leaves_with_path(params)
-    for (path, leaf), expected in zip(flat, jax.tree.leaves(shapes), strict=True):
-        if jnp.shape(leaf) != expected.shape:
-            raise ValueError(
-                f"params{jax.tree_util.keystr(path)} must have shape {expected.shape} in this "
-                f"network, but has {jnp.shape(leaf)}."
-            )
+    check_params(network, params)
     return x

@@ -1,6 +1,7 @@
 from jaxbnn.numerics.checks import (
     check_count,
     check_finite,
+    check_fraction,
     check_positive,
     check_real,
     is_concrete,
@@ -39,6 +40,7 @@ __all__ = [
     "SoftAbsMetric",
     "check_count",
     "check_finite",
+    "check_fraction",
     "check_positive",
     "check_real",
     "gaussian_from_noise",

@@ -119,6 +119,32 @@ def check_real(name: str, value: Any) -> None:
         raise TypeError(f"{name} must hold real numbers, but {what}; convert it to floats.")
 
 
+def check_fraction(name: str, value: Any, advice: str = "") -> None:
+    """Raise unless `value` is one number inside (0, 1).
+
+    Examples
+    --------
+    >>> check_fraction("level", 90, "; 0.9 is usual")
+    Traceback (most recent call last):
+    ValueError: level must lie between 0 and 1, but is 90; 0.9 is usual.
+    """
+    check_real(name, value)
+    if np.ndim(value) != 0:
+        raise ValueError(f"{name} must be one number, but has shape {np.shape(value)}{advice}.")
+    if is_concrete(value) and not 0 < value < 1:
+        raise ValueError(f"{name} must lie between 0 and 1, but is {value}{advice}.")
+
+
+def check_float(name: str, value: Any, like: Any = None) -> None:
+    """Raise TypeError unless `value` is float32 or float64, and of the dtype of `like` if given."""
+    check_real(name, value)
+    dtype = jnp.result_type(value)
+    if not jnp.issubdtype(dtype, jnp.floating) or jnp.finfo(dtype).bits < 32:
+        raise TypeError(f"{name} must be float32 or float64, but is {dtype}; convert it.")
+    if like is not None and dtype != jnp.result_type(like):
+        raise TypeError(f"{name} is {dtype} where {jnp.result_type(like)} is needed; convert it.")
+
+
 def check_count(name: str, value: Any, least: int = 1) -> None:
     """Raise unless `value` is a whole number of at least `least`.
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jaxbnn.numerics.checks import check_float
 from jaxbnn.numerics.triangular import solve_triangular
 
 
@@ -38,6 +39,8 @@ def sample_from_precision(
     >>> round(float(draws.mean()), 1), round(float(draws.std()), 1)
     (2.0, 0.5)
     """
+    _check("sample_from_precision", precision, linear=linear)
+    linear = jnp.asarray(linear)
     noise = jax.random.normal(key, linear.shape, linear.dtype)
     return gaussian_from_noise(noise, jnp.linalg.cholesky(precision), linear)
 
@@ -65,6 +68,7 @@ def gaussian_from_noise(
     >>> gaussian_from_noise(jnp.zeros(1), jnp.array([[2.0]]), jnp.array([8.0]))
     Array([2.], dtype=float32)
     """
+    _check("gaussian_from_noise", cholesky, noise=noise, linear=linear)
     whitened = _solve(cholesky, linear, transposed=False)
     return _solve(cholesky, whitened + noise, transposed=True)
 
@@ -90,6 +94,7 @@ def gaussian_log_density(
     >>> round(float(gaussian_log_density(jnp.zeros(1), jnp.zeros(1), jnp.eye(1))), 4)
     -0.9189
     """
+    _check("gaussian_log_density", cholesky, x=x, mean=mean)
     if cholesky.ndim == 2:
         whitened = jnp.matmul(x - mean, cholesky, precision=jax.lax.Precision.HIGHEST)
     else:
@@ -100,6 +105,23 @@ def gaussian_log_density(
     return (
         log_det - (jnp.sum(jnp.square(whitened), -1) + x.shape[-1] * float(np.log(2 * np.pi))) / 2
     )
+
+
+def _check(name: str, matrix: Array, **rows: Array) -> None:
+    """Refuse what is no matrix (..., d, d) with rows (..., d). Costs nothing once traced."""
+    check_float(f"the matrix of {name}", matrix)
+    dim = np.shape(matrix)[-1:]
+    shapes = {what: np.shape(values) for what, values in rows.items()}
+    for what, values in rows.items():
+        check_float(what, values, like=matrix)
+    leading = np.shape(matrix)[:-2]
+    fits = all(shape[-1:] == dim and leading in ((), shape[:-1]) for shape in shapes.values())
+    if np.shape(matrix)[-2:] != 2 * dim or 0 in dim or not fits or len(set(shapes.values())) > 1:
+        found = " and ".join(f"{what} {shape}" for what, shape in shapes.items())
+        raise ValueError(
+            f"{name} needs a matrix (d, d), or one for each row, and rows (..., d) of one shape, "
+            f"but the matrix has shape {np.shape(matrix)}, {found}."
+        )
 
 
 def _solve(cholesky: Array, rows: Array, *, transposed: bool) -> Array:

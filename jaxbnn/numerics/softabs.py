@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxbnn.numerics.checks import check_positive, check_real
+from jaxbnn.numerics.checks import check_float, check_positive, check_real
 
 
 class SoftAbsMetric(NamedTuple):
@@ -50,11 +50,11 @@ def softabs_metric(hessian: Float[Array, "*batch d d"], alpha: ArrayLike) -> Sof
     >>> [round(float(v), 4) for v in metric.eigenvalues]
     [2.0, 0.1]
     """
-    check_real("hessian", hessian)
     if np.ndim(hessian) < 2 or np.shape(hessian)[-1] != np.shape(hessian)[-2]:
         raise ValueError(
             f"hessian must be a square matrix, (..., d, d), but has shape {np.shape(hessian)}."
         )
+    check_float("hessian", hessian)
     eigenvalues, eigenvectors = jnp.linalg.eigh(hessian)
     return SoftAbsMetric(softabs(eigenvalues, alpha), eigenvectors)
 
@@ -118,10 +118,21 @@ def metric_inverse_sqrt(
 
     A = Q diag(eigenvalues^-1/2), one product less than the symmetric root.
     """
+    _check_vector(metric, vector)
     return _unrotate(metric, vector / jnp.sqrt(metric.eigenvalues))
 
 
+def _check_vector(metric: SoftAbsMetric, vector: Array) -> None:
+    check_real("vector", vector)
+    if np.shape(vector)[-1:] != metric.eigenvalues.shape[-1:]:
+        raise ValueError(
+            f"vector must have {metric.eigenvalues.shape[-1]} entries on its last axis, as the "
+            f"metric has, but has shape {np.shape(vector)}."
+        )
+
+
 def _rotate(metric: SoftAbsMetric, vector: Array) -> Array:
+    _check_vector(metric, vector)
     return jnp.einsum(
         "...ji,...j->...i", metric.eigenvectors, vector, precision=jax.lax.Precision.HIGHEST
     )

@@ -42,7 +42,6 @@ _INV_SQRT_2PI = 0.3989422804014327
 NEAR_EDGE = -0.25
 
 
-@jax.custom_jvp
 def log_ndtr(x: ArrayLike) -> Float[Array, "..."]:
     """Logarithm of the standard normal distribution function, log Phi(x).
 
@@ -60,16 +59,20 @@ def log_ndtr(x: ArrayLike) -> Float[Array, "..."]:
     10000.0
     """
     (x,) = as_floats(x)
-    return log_mass_from_mode(-x) - jnp.square(jnp.minimum(x, 0)) / 2
-
-
-@log_ndtr.defjvp
-def _log_ndtr_jvp(primals, tangents):
-    (x,), (x_dot,) = primals, tangents
-    return log_ndtr(x), hazard(x) * x_dot
+    return _log_ndtr(x)
 
 
 @jax.custom_jvp
+def _log_ndtr(x):
+    return log_mass_from_mode(-x) - jnp.square(jnp.minimum(x, 0)) / 2
+
+
+@_log_ndtr.defjvp
+def _log_ndtr_jvp(primals, tangents):
+    (x,), (x_dot,) = primals, tangents
+    return _log_ndtr(x), _hazard(x) * x_dot
+
+
 def hazard(x: ArrayLike) -> Float[Array, "..."]:
     """Return phi(x)/Phi(x), the derivative of log Phi, also called the inverse Mills ratio.
 
@@ -87,18 +90,23 @@ def hazard(x: ArrayLike) -> Float[Array, "..."]:
     True
     """
     (x,) = as_floats(x)
+    return _hazard(x)
+
+
+@jax.custom_jvp
+def _hazard(x):
     tail = jnp.abs(x) + excess_hazard(jnp.abs(x))
     density = normal_density(x)
     return jnp.where(x < 0, tail, density / (1 - density / tail))
 
 
-@hazard.defjvp
+@_hazard.defjvp
 def _hazard_jvp(primals, tangents):
     (x,), (x_dot,) = primals, tangents
     finite = bounded(x)  # so that 0 times infinity does not occur at either end
-    h = hazard(finite)
+    h = _hazard(finite)
     h_plus_x = jnp.where(finite < 0, excess_hazard(jnp.maximum(-finite, 0)), h + finite)
-    return hazard(x), -h * h_plus_x * x_dot
+    return _hazard(x), -h * h_plus_x * x_dot
 
 
 def log_mills(x: ArrayLike) -> Float[Array, "..."]:
@@ -262,6 +270,11 @@ def as_floats(*values: ArrayLike | None) -> tuple[Array, ...]:
     """
     for value in values:
         check_real("every argument", value)
+    shapes = [np.shape(value) for value in values]
+    try:
+        np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise ValueError(f"the shapes {', '.join(map(str, shapes))} do not broadcast.") from None
     dtype = jnp.result_type(*values)
     if not jnp.issubdtype(dtype, jnp.floating):
         dtype = jnp.result_type(float)

@@ -11,8 +11,11 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float
+
+from jaxbnn.numerics.checks import check_float
 
 
 def solve_triangular(
@@ -40,6 +43,14 @@ def solve_triangular(
     Array([[1.],
            [2.]], dtype=float32)
     """
+    check_float("lower", lower)
+    check_float("columns", columns, like=lower)
+    square, shape = np.shape(lower), np.shape(columns)
+    if len(square) < 2 or square[-1] != square[-2] or shape[:-1] != square[:-1]:
+        raise ValueError(
+            f"solve_triangular needs lower (..., n, n) and columns (..., n, k) with the same "
+            f"leading axes, but the shapes are {square} and {shape}."
+        )
     solve = partial(_solve, transposed=transposed)
     for _ in range(lower.ndim - 2):
         solve = jax.vmap(solve)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
-from jaxbnn.numerics.checks import check_positive, is_concrete
+from jaxbnn.numerics.checks import check_count, check_positive, is_concrete
 from jaxbnn.numerics.tails import (
     NEAR_EDGE,
     as_floats,
@@ -61,7 +61,8 @@ def truncated_normal(
     Raises
     ------
     ValueError
-        If `scale` is not positive.
+        If `scale` is not positive, a lower bound lies above the upper one, or the shapes do not
+        broadcast.
 
     Examples
     --------
@@ -99,7 +100,7 @@ def truncated_normal_from_uniform(
     Raises
     ------
     ValueError
-        If `scale` is not positive.
+        As `truncated_normal`.
 
     Examples
     --------
@@ -107,6 +108,9 @@ def truncated_normal_from_uniform(
     1000000.6875
     """
     check_positive("scale", scale)
+    as_floats(uniform, low, high, loc, scale)
+    if is_concrete((low, high)) and (np.asarray(low) > np.asarray(high)).any():
+        raise ValueError("low must not lie above high; swap the bounds.")
     one_sided = _is_infinite(low) or _is_infinite(high)
     u, low, high, loc, scale = jnp.broadcast_arrays(*as_floats(uniform, low, high, loc, scale))
     # Bounded, so that an infinite end has no NaN in its derivatives.
@@ -159,6 +163,7 @@ def truncated_normal_from_mode(
     >>> round(float(x) * 1e4, 4)
     0.6931
     """
+    as_floats(uniform, edge, 0.0 if width is None else width)
     u, edge = as_floats(uniform, edge)
     edge = bounded(edge)
     if width is None:
@@ -209,6 +214,8 @@ def uniform_open(
     >>> bool((u > 0).all() and (u < 1).all())
     True
     """
+    for size in shape:
+        check_count("every size in shape", size, least=0)
     dtype = jnp.dtype(jnp.result_type(float) if dtype is None else dtype)
     info = jnp.finfo(dtype)
     word = jnp.uint64 if info.bits > 32 else jnp.uint32

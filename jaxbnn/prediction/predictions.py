@@ -20,7 +20,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Array, Float, Int, PyTree, Shaped
 
-from jaxbnn.numerics import check_finite
+from jaxbnn.numerics import check_finite, check_fraction
 
 # Numbers held at once: draws times rows of one batch.
 _NUMBERS = 2**21
@@ -123,8 +123,7 @@ def predict(
     >>> prediction.mean.tolist(), prediction.epistemic.tolist(), prediction.aleatoric.tolist()
     ([0.0, 0.0, 0.0], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0])
     """
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie between 0 and 1, but is {level}; 0.9 is usual.")
+    check_fraction("level", level, "; 0.9 is usual")
     parts = over_rows(_summary, draws, (x,), posterior, np.float32(level))
     if "mean" in parts:
         return NumberPrediction(**parts, level=level)

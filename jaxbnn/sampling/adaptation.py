@@ -13,6 +13,8 @@ import jax.numpy as jnp
 from blackjax.adaptation.step_size import dual_averaging_adaptation
 from jaxtyping import Array, PyTree
 
+from jaxbnn.numerics import check_fraction
+
 
 class Adaptation(NamedTuple):
     """How parameters follow the chain during warm-up.
@@ -100,11 +102,8 @@ def require_floats(parameters: PyTree, *names: str) -> None:
 
 def check_target(target_acceptance_rate: float) -> None:
     """Raise one clear sentence unless the target lies between 0 and 1."""
-    if not 0 < target_acceptance_rate < 1:
-        raise ValueError(
-            f"target_acceptance_rate must lie between 0 and 1, but is {target_acceptance_rate}; "
-            "0.234 (random walk), 0.574 (MALA) and 0.8 (HMC) are usual."
-        )
+    usual = "; 0.234 (random walk), 0.574 (MALA) and 0.8 (HMC) are usual"
+    check_fraction("target_acceptance_rate", target_acceptance_rate, usual)
 
 
 def like(new: PyTree, old: PyTree) -> PyTree:

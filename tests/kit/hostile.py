@@ -7,8 +7,10 @@ program does: without the tests' import hook and strict modes.
 """
 
 import argparse
+import importlib
 import sys
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +38,7 @@ class Call(NamedTuple):
         What the answer must look like: a PyTree of shapes as its leaves (None: not looked at).
     allows
         "finite"; "infinite": finite or infinite, where a number has no finite answer in its
-        type; "nan": NaN too, where NaN went in.
+        type; "nan": NaN too, where NaN went in; "nothing": only a sentence.
     """
 
     name: str
@@ -53,7 +55,10 @@ class Said(str):
 def outcome(call: Call) -> tuple[str, str]:
     """Make the call: ("answer" or "sentence" or "FAILURE", what was seen)."""
     try:
-        answer = call.function()
+        with warnings.catch_warnings():
+            # A cast that loses the imaginary part is a wrong answer.
+            warnings.simplefilter("error", np.exceptions.ComplexWarning)
+            answer = call.function()
         if isinstance(answer, Said):
             is_one = answer.strip() and "\n" not in answer.strip()
             short = len(answer) <= LONGEST_SENTENCE
@@ -69,6 +74,8 @@ def outcome(call: Call) -> tuple[str, str]:
 
 
 def _problem(call: Call, answer: Any) -> str | None:
+    if call.allows == "nothing":
+        return "an answer out of what is no number"
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(answer) if not _is_key(leaf)]
     if call.shapes is not None:
         shapes = [leaf.shape for leaf in leaves]
@@ -123,9 +130,11 @@ class Report:
         self.counts: dict[tuple[str, str], Counter] = {}
         self.failures: dict[tuple[str, str, str], tuple[int, str]] = {}
 
-    def add(self, family: str, call: Call, number: int) -> None:
-        """Make a call and count its outcome."""
+    def add(self, family: str, call: Call, number: int, words: str = "") -> None:
+        """Make a call and count its outcome; a sentence must hold `words`."""
         what, seen = outcome(call)
+        if what == "sentence" and words not in seen:
+            what = "FAILURE"
         self.counts.setdefault((family, call.kind), Counter())[what] += 1
         if what == "FAILURE":
             self.failures.setdefault((family, call.name, call.kind), (number, seen))
@@ -163,9 +172,18 @@ def try_family(report: Report, family: str, strategy: st.SearchStrategy, example
     go()
 
 
+_MODULES = ("calls", "diagnostics", "files", "networks", "numerics")
+
+
+def families() -> dict[str, st.SearchStrategy]:
+    """Return the strategy of each family of calls."""
+    modules = [importlib.import_module(f"tests.kit.hostile_{name}") for name in _MODULES]
+    return {name: one for module in modules for name, one in module.FAMILIES.items()}
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Try every family; print the table and the failures."""
-    from tests.kit import hostile_calls, hostile_files
+    from tests.kit import hostile_files, hostile_found
 
     parser = argparse.ArgumentParser(description="Bad and extreme input, and what comes of it.")
     parser.add_argument("--examples", type=int, default=200, help="calls a family")
@@ -173,7 +191,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--table", type=Path, help="write the table to this file too")
     options = parser.parse_args(arguments)
     report = Report()
-    for family, strategy in {**hostile_calls.FAMILIES, **hostile_files.FAMILIES}.items():
+    for number, call in enumerate(hostile_found.calls()):
+        report.add("found before", call, number, words=call.name)
+    for family, strategy in families().items():
         if options.only in family:
             # Files are compiled by nobody, so that many more are tried in the same time.
             count = options.examples * (8 if family in hostile_files.FAMILIES else 1)

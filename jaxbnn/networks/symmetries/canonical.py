@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from jaxbnn.networks.network import Network
+from jaxbnn.networks.parameters import check_params
 from jaxbnn.networks.symmetries.groups import Units, weight_symmetries
 from jaxbnn.networks.symmetries.transformations import (
     flip_units,
@@ -44,7 +45,8 @@ def canonicalize(
     Raises
     ------
     ValueError
-        If softmax is asked for and the network does not end in a Dense of two or more features.
+        If softmax is asked for and the network does not end in a Dense of two or more features; if
+        params do not fit the network.
 
     Examples
     --------
@@ -55,6 +57,7 @@ def canonicalize(
     >>> bool((sums >= 0).all() and (jnp.diff(sums) >= 0).all())
     True
     """
+    check_params(network, params)
     found = weight_symmetries(network)
     if softmax and found.class_shift is None:
         raise ValueError(

@@ -1,0 +1,57 @@
+"""Bad calls that once ended in a traceback or in a wrong answer, with the words they end in now.
+
+They are made in every run of the kit, whatever chance draws: the regression tests of the doors. In
+the kit's process no import hook refuses them before the doors do.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbnn import diagnostics, networks, numerics
+from jaxbnn.networks import mlp
+from tests.kit.hostile import Call
+
+KEY = jax.random.key(0)
+EYE, STEPS = np.eye(2, dtype=np.float32), np.arange(100)
+DRAWS = np.sin(np.arange(200.0)).reshape(2, 100, 1).astype(np.float32)
+
+FOUND = [
+    ("must hold real numbers", lambda: numerics.check_fraction("level", "0.9")),
+    ("low must not lie above high", lambda: numerics.truncated_normal(KEY, 1.0, -1.0)),
+    ("must hold real numbers", lambda: numerics.log_ndtr(np.array(["1"]))),
+    ("do not broadcast", lambda: numerics.log_normal_interval(STEPS[:2], STEPS[:3])),
+    ("the same leading axes", lambda: numerics.solve_triangular(EYE, EYE[:1])),
+    ("must be float32 or float64", lambda: numerics.solve_triangular(EYE > 0, EYE)),
+    ("needs a matrix (d, d)", lambda: numerics.sample_from_precision(KEY, EYE, EYE[0, :1])),
+    ("must have 2 entries", lambda: numerics.metric_solve(_metric(), EYE[0, :1])),
+    ("params do not fit", lambda: networks.canonicalize(mlp((2, 1)), ())),
+    ("must hold real numbers", lambda: networks.apply(mlp((2, 1)), _params(1j), EYE)),
+    ("the series of score_time", lambda: diagnostics.score_time(1j * STEPS, STEPS)),
+    ("got no records", lambda: diagnostics.score_time(STEPS[:0], STEPS[:0])),
+    ("no whole numbers", lambda: diagnostics.by_replica(EYE, EYE)),
+    ("needs replica of the shape", lambda: diagnostics.by_replica(STEPS, STEPS[:3])),
+    ("needs square matrices", lambda: diagnostics.covariance_distance(EYE, EYE[0])),
+    ("temperatures must hold real", lambda: diagnostics.equalise_rejections({}, 0.5)),
+    ("threshold must be positive", lambda: diagnostics.blockwise_rhat(DRAWS, STEPS, threshold=0)),
+    ("where squares overflow", lambda: diagnostics.kernel_stein_discrepancy(DRAWS, 1e20 * DRAWS)),
+    ("must hold real numbers", lambda: diagnostics.evaluate(jnp.sum, np.array([["1"]]))),
+    ("log_density must hold real", lambda: diagnostics.summary(DRAWS, log_density=_words())),
+]
+
+
+def _metric():
+    return numerics.softabs_metric(jnp.asarray(EYE), 1.0)
+
+
+def _params(value):
+    return ({"w": np.full((2, 1), value), "b": np.zeros(1)},)
+
+
+def _words():
+    return np.full((2, 100), "1")
+
+
+def calls() -> list[Call]:
+    """Return a call for each; an answer, or other words, are failures."""
+    return [Call(words, "found before", function, None, "nothing") for words, function in FOUND]
