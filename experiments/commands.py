@@ -13,6 +13,7 @@ from experiments.config import SCALES, check_seed, parse_assignment, read_config
 from experiments.errors import InputError, did_you_mean
 from experiments.report import full_report
 from experiments.results import (
+    held,
     load_paper_values,
     markdown_table,
     write_results,
@@ -57,26 +58,27 @@ def run_config(
         identity={"experiment": name, "kind": config.experiment, "settings": recorded},
     )
     print(f"{name} at scale {scale}, seed {seed}: {config.description}", flush=True)
-    start = time.perf_counter()
-    try:
-        rows = experiment.run(settings, context) or []
-    except (BadCheckpoint, CheckpointNotWritten) as error:
-        raise InputError(str(error)) from None
-    table = write_results(
-        context.out_dir,
-        experiment=name,
-        scale=scale,
-        seed=seed,
-        rows=rows,
-        run={
-            "kind": config.experiment,
-            "settings": recorded,
-            "wall_seconds": time.perf_counter() - start,
-            "steps_per_second": context.speeds,
-            "stages_reused": context.reused,
-        },
-        paper_values=paper_values,
-    )
+    with held(context.out_dir):
+        start = time.perf_counter()
+        try:
+            rows = experiment.run(settings, context) or []
+        except (BadCheckpoint, CheckpointNotWritten) as error:
+            raise InputError(str(error)) from None
+        table = write_results(
+            context.out_dir,
+            experiment=name,
+            scale=scale,
+            seed=seed,
+            rows=rows,
+            run={
+                "kind": config.experiment,
+                "settings": recorded,
+                "wall_seconds": time.perf_counter() - start,
+                "steps_per_second": context.speeds,
+                "stages_reused": context.reused,
+            },
+            paper_values=paper_values,
+        )
     if rows:
         print(f"\n{table}")
     for file in [context.out_dir / "table.md", *context.files, *context.figures]:

@@ -13,7 +13,7 @@ import os
 import platform
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -184,16 +184,43 @@ def _plain(content: Any) -> Any:
 def written_whole(path: Path) -> Iterator[Path]:
     """Give a temporary path to write to, and rename it to `path` when the block ends well.
 
-    A reader sees the old file or the new one, never a part of either.
+    A reader sees the old file or the new one, never a part of either. InputError where the disk
+    is full or the folder cannot be written to.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     # The suffix stays last: writers such as netCDF's choose their format by it.
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         os.replace(temporary, path)
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be written ({error.strerror or error}); what was there before is "
+            "untouched. Make room or choose another folder with --out."
+        ) from None
     finally:
-        temporary.unlink(missing_ok=True)
+        # Where nothing could be made there is nothing to remove, nor the right to.
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def held(directory: Path) -> Iterator[None]:
+    """Hold a folder for one run; InputError while another holds it. A killed run lets go of it."""
+    import fcntl
+
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError(
+                f"Another run is writing to {directory}; wait for its end or give this one a "
+                "folder of its own with --out."
+            ) from None
+        yield
+    finally:
+        os.close(handle)
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

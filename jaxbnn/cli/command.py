@@ -85,41 +85,41 @@ def _fit(options: argparse.Namespace) -> None:
     classes = None if encoding.classes is None else len(encoding.classes)
     posterior = make_posterior(sampler, settings, x[training], y[training], classes)
     out = options.out or options.data.with_name(f"{options.data.stem}-fit")
-    out.mkdir(parents=True, exist_ok=True)
+    with folders.held(out):
+        fitted = run(sampler, posterior, settings)
+        prediction = predict(fitted.positions, x_new, posterior, level=options.level)
+        found = scores(fitted.positions, x_new, y_new, posterior)
+        chains = judge_chains(sampler, fitted, posterior, x_new)
+        with folders.written(out) as part:
+            more += folders.save(part, encoding, settings, sampler, fitted, posterior)
+            if isinstance(prediction, ClassPrediction):
+                assert not isinstance(found, NumberScores)
+                held = judge_classes(encoding, y_new, prediction, found)
+                draw_classes(part, y_new, prediction)
+            else:
+                assert isinstance(found, NumberScores)
+                held = judge_numbers(encoding, y_new, prediction, found)
+                draw_numbers(part, encoding, y_new, prediction, found)
+            draw_chains(part, fitted, posterior, x_new)
 
-    fitted = run(sampler, posterior, settings)
-    more += folders.save(out, encoding, settings, sampler, fitted, posterior)
-    prediction = predict(fitted.positions, x_new, posterior, level=options.level)
-    found = scores(fitted.positions, x_new, y_new, posterior)
-    chains = judge_chains(sampler, fitted, posterior, x_new)
-    if isinstance(prediction, ClassPrediction):
-        assert not isinstance(found, NumberScores)
-        held = judge_classes(encoding, y_new, prediction, found)
-        draw_classes(out, y_new, prediction)
-    else:
-        assert isinstance(found, NumberScores)
-        held = judge_numbers(encoding, y_new, prediction, found)
-        draw_numbers(out, encoding, y_new, prediction, found)
-    draw_chains(out, fitted, posterior, x_new)
-
-    hidden = " and ".join(map(str, settings.hidden))
-    lines = [
-        f"# {options.target}",
-        "",
-        f"{options.target} from {len(encoding.features)} features, {len(training)} rows, by a "
-        f"network of {hidden} hidden units, {'fitted' if sampler == 'dvi' else 'sampled'} by "
-        f"{sampler}.",
-        "",
-        *chains.sentences,
-        "",
-        *held.sentences,
-        "",
-        *(f"- {note}" for note in [*notes, *more, *fitted.notes]),
-    ]
-    text = "\n".join(lines).rstrip() + "\n"
-    (out / "summary.md").write_text(text, encoding="utf-8")
-    numbers = json.dumps(chains.numbers | held.numbers, indent=2)
-    (out / "scores.json").write_text(numbers + "\n", encoding="utf-8")
+            hidden = " and ".join(map(str, settings.hidden))
+            lines = [
+                f"# {options.target}",
+                "",
+                f"{options.target} from {len(encoding.features)} features, {len(training)} rows, "
+                f"by a network of {hidden} hidden units, "
+                f"{'fitted' if sampler == 'dvi' else 'sampled'} by {sampler}.",
+                "",
+                *chains.sentences,
+                "",
+                *held.sentences,
+                "",
+                *(f"- {note}" for note in [*notes, *more, *fitted.notes]),
+            ]
+            text = "\n".join(lines).rstrip() + "\n"
+            (part / "summary.md").write_text(text, encoding="utf-8")
+            numbers = json.dumps(chains.numbers | held.numbers, indent=2)
+            (part / "scores.json").write_text(numbers + "\n", encoding="utf-8")
     print(f"{text}\nWritten to {out}: {', '.join(sorted(p.name for p in out.iterdir()))}")
 
 
@@ -146,7 +146,10 @@ def _predict(options: argparse.Namespace) -> None:
             "sd unknown": np.sqrt(found.epistemic) * sd,
         }
     out = options.out or options.data.with_name(f"{options.data.stem}-predictions.csv")
-    with out.open("w", newline="", encoding="utf-8") as file:
+    with (
+        folders.written(out.parent) as part,
+        (part / out.name).open("w", newline="", encoding="utf-8") as file,
+    ):
         writer = csv.writer(file)
         writer.writerow(columns)
         for row in zip(*columns.values(), strict=True):

@@ -1,6 +1,12 @@
 """What a fit leaves behind, and how `predict` finds it again."""
 
 import json
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +15,61 @@ import numpy as np
 from jaxtyping import PyTree
 
 from jaxbnn.cli.encoding import Encoding
-from jaxbnn.cli.samplers import Fitted, Settings, make_posterior
+from jaxbnn.cli.samplers import SAMPLERS, Fitted, Settings, make_posterior
 from jaxbnn.interop.arviz import from_arviz, to_arviz
 from jaxbnn.targets import Posterior
 
 _MODEL, _DRAWS = "model.json", "posterior.nc"
 # Log likelihoods of more terms than this are left out of the file.
 _MOST_TERMS = 20_000_000
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold the folder of a fit, which is made if need be; refuse one that cannot be written to."""
+    import fcntl
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # Before the hours of sampling, not after them.
+        shutil.rmtree(tempfile.mkdtemp(prefix=".jaxbnn-", dir=folder))
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise OSError(
+            f"{folder} cannot be written to ({error.strerror}); give another folder by --out."
+        ) from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise OSError(
+                f"another fit is writing to {folder}; wait for its end or give another --out."
+            ) from None
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def written(folder: Path) -> Iterator[Path]:
+    """Give a folder to write to; what is in it is moved to `folder` when the block ends well.
+
+    A fit that fails leaves the files of the one before as they were.
+    """
+    try:
+        part = Path(tempfile.mkdtemp(prefix=".jaxbnn-", dir=folder))
+        try:
+            yield part
+            for path in sorted(part.iterdir()):
+                os.replace(path, folder / path.name)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    except (OSError, RuntimeError) as error:  # HDF5 says a full disk by either
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise OSError(
+            f"the results cannot be written to {folder} ({reason[:200]}); what was there before "
+            "is untouched: make room or give another --out."
+        ) from None
 
 
 def save(
@@ -49,14 +103,49 @@ def load(folder: Path) -> tuple[PyTree, Encoding, Posterior]:
             raise ValueError(
                 f"{folder} has no {name}; give the folder that `python -m jaxbnn fit` wrote."
             )
-    model = json.loads((folder / _MODEL).read_text(encoding="utf-8"))
-    encoding = Encoding.from_dict(model["encoding"])
-    settings = Settings(**{**model["settings"], "hidden": tuple(model["settings"]["hidden"])})
+    try:
+        model = json.loads((folder / _MODEL).read_text(encoding="utf-8"))
+        encoding = Encoding.from_dict(model["encoding"])
+        settings = Settings(**{**model["settings"], "hidden": tuple(model["settings"]["hidden"])})
+        _check_model(model["sampler"], settings, encoding)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise ValueError(_not_ours(folder / _MODEL)) from None
     x = np.zeros((1, len(encoding.features)), np.float32)
     classes = None if encoding.classes is None else len(encoding.classes)
     y = np.zeros(1, np.float32 if classes is None else np.int32)
     posterior = make_posterior(model["sampler"], settings, x, y, classes)
-    return from_arviz(_read(folder / _DRAWS)), encoding, posterior
+    try:
+        positions = from_arviz(_read(folder / _DRAWS))
+    except Exception:  # a damaged file makes the readers of HDF5 raise anything
+        raise ValueError(_not_ours(folder / _DRAWS)) from None
+    return positions, encoding, posterior
+
+
+def _not_ours(path: Path) -> str:
+    return (
+        f"{path} is damaged, or not what `python -m jaxbnn fit` wrote; copy the folder again, or "
+        "fit again."
+    )
+
+
+def _check_model(sampler: Any, settings: Settings, encoding: Encoding) -> None:
+    """Raise where JSON of the right form holds what no fit writes."""
+    columns = encoding.columns
+    numbers = [encoding.y_mean, encoding.y_sd, settings.noise]
+    numbers += [value for column in columns for value in (column.mean, column.sd)]
+    lists = [encoding.classes, *(column.categories for column in columns)]
+    is_right = (
+        sampler in SAMPLERS
+        and len(columns) > 0
+        and all(isinstance(size, int) and size > 0 for size in settings.hidden)
+        and all(isinstance(value, int | float) and math.isfinite(value) for value in numbers)
+        and all(value > 0 for value in (encoding.y_sd, settings.noise))
+        and all(isinstance(name, str) for name in [encoding.target, *encoding.features])
+        and all(one is None or all(isinstance(word, str) for word in one) for one in lists)
+        and all(column.sd > 0 for column in columns)
+    )
+    if not is_right:
+        raise ValueError
 
 
 def _read(path: Path) -> Any:

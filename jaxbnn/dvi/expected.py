@@ -6,11 +6,13 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from jaxbnn.dvi.hermite import gauss_hermite
 from jaxbnn.dvi.likelihood_kinds import columns, kind_of
-from jaxbnn.dvi.moments import Moments
+from jaxbnn.dvi.moments import Moments, check_sizes
+from jaxbnn.numerics import check_finite
 from jaxbnn.targets import Likelihood
 
 Terms = Float[Array, " n"]
@@ -74,6 +76,13 @@ def expected_log_likelihood(
     -1.4189
     """
     kind = kind_of(likelihood)
+    check_sizes(outputs)
+    check_finite("y", y)
+    if np.shape(y)[:1] != np.shape(outputs.mean)[:1]:
+        raise ValueError(
+            f"y must have a row for each of {len(outputs.mean)} outputs, but has shape "
+            f"{np.shape(y)}."
+        )
     if expectation == "monte_carlo":
         if rng_key is None:
             raise ValueError("the Monte Carlo expectation needs rng_key; give one.")

@@ -16,7 +16,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.networks import Network, parameter_shapes
 from jaxbnn.networks.shapes import fan_in
-from jaxbnn.numerics import check_positive
+from jaxbnn.numerics import check_positive, check_real
 
 Scalar = Float[Array, ""]
 
@@ -52,6 +52,29 @@ class LayerwiseNormal(NamedTuple):
 
 
 Family = FactorisedNormal | LayerwiseNormal
+
+
+def check_q(q: Family) -> None:
+    """Raise unless q is one of the families, of floating-point arrays. Free once traced."""
+    if not isinstance(q, FactorisedNormal | LayerwiseNormal):
+        raise TypeError(
+            "q must be a FactorisedNormal or a LayerwiseNormal, as initial_position draws it, but "
+            f"is a {type(q).__name__}."
+        )
+    for path, leaf in jax.tree_util.tree_leaves_with_path(q):
+        name = f"q{jax.tree_util.keystr(path)}"
+        check_real(name, leaf)
+        if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+            raise TypeError(
+                f"{name} must be floating point, but has dtype {jnp.result_type(leaf)}."
+            )
+    if isinstance(q, LayerwiseNormal):
+        return
+    if jax.tree.map(jnp.shape, q.mean) != jax.tree.map(jnp.shape, q.log_scale):
+        raise ValueError(
+            f"q.mean and q.log_scale must have the same shapes, but have "
+            f"{jax.tree.map(jnp.shape, q.mean)} and {jax.tree.map(jnp.shape, q.log_scale)}."
+        )
 
 
 def initial_position(
@@ -173,6 +196,7 @@ def moments_of(q: Family) -> tuple[PyTree, PyTree]:
     >>> variance.tolist()
     [1.0, 1.0]
     """
+    check_q(q)
     if isinstance(q, FactorisedNormal):
         return q.mean, jax.tree.map(lambda s: jnp.exp(2 * s), q.log_scale)
 
@@ -208,6 +232,7 @@ def draw_weights(rng_key: PRNGKeyArray, q: Family) -> PyTree:
     >>> float(jnp.abs(draw_weights(jax.random.key(0), q)["w"]).max()) < 1e-10
     True
     """
+    check_q(q)
     leaves, structure = jax.tree.flatten(q.mean)
     keys = jax.random.split(rng_key, len(leaves))
     noise = jax.tree.unflatten(
@@ -255,6 +280,8 @@ def as_distributions(position: PyTree) -> PyTree:
     >>> as_distributions(q)["w"].event_shape
     (2, 1)
     """
+    if isinstance(position, FactorisedNormal | LayerwiseNormal):
+        check_q(position)
     if isinstance(position, dict):
         return {name: as_distributions(q) for name, q in position.items()}
     if isinstance(position, FactorisedNormal):

@@ -13,7 +13,7 @@ from jaxbnn.dvi.hermite import hermite_coefficients, mehler_covariance
 from jaxbnn.dvi.pairs import MAX_CORRELATION, heaviside_covariance, relu_remainder
 from jaxbnn.dvi.standard_normal import normal_cdf, relu_moments
 from jaxbnn.networks import activation_function
-from jaxbnn.numerics import is_concrete
+from jaxbnn.numerics import check_finite, check_real, is_concrete
 from jaxbnn.numerics.tails import normal_density
 
 Rule = Literal["exact", "asymptotic", "gauss_hermite"]
@@ -186,6 +186,25 @@ def linear_parts(function: str | Callable) -> tuple[float, float, float, float]:
     )
 
 
+def check_sizes(moments: Moments) -> None:
+    """Raise unless mean, variance and covariance are real, finite and fit each other."""
+    shape = np.shape(moments.mean)
+    wanted = {"mean": shape, "variance": shape, "covariance": (*shape, *shape[1:])}
+    for name, expected in wanted.items():
+        values = getattr(moments, name)
+        if values is None:
+            continue
+        check_real(f"the {name} of the moments", values)
+        if len(shape) != 2 or np.shape(values) != expected:
+            raise ValueError(
+                f"moments have a mean (n, d), a variance (n, d) and a covariance (n, d, d), but "
+                f"the mean has shape {shape} and the {name} {np.shape(values)}."
+            )
+        check_finite(f"the {name} of the moments", values, "look for overflow before it")
+        if name == "variance" and is_concrete(values) and np.any(np.asarray(values) < 0):
+            raise ValueError("a variance of the moments is negative; give the diagonals.")
+
+
 def check_moments(moments: Moments) -> None:
     """Raise ValueError if a concrete variance is not positive or a covariance not semi-definite.
 
@@ -195,6 +214,7 @@ def check_moments(moments: Moments) -> None:
     Traceback (most recent call last):
     ValueError: variances must be positive, but the one at index (0, 0) is -0.5; give the ...
     """
+    check_sizes(moments)
     if not is_concrete(moments):
         return
     if moments.variance is not None:

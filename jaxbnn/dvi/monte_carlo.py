@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxbnn.dvi.families import FactorisedNormal, Family, draw_weights, moments_of
+from jaxbnn.dvi.families import FactorisedNormal, Family, check_q, draw_weights, moments_of
 from jaxbnn.networks import (
     Activation,
     Dense,
@@ -16,6 +16,8 @@ from jaxbnn.networks import (
     activation_function,
     apply,
 )
+from jaxbnn.networks.parameters import check_params
+from jaxbnn.numerics import check_count
 
 
 def weight_draws(
@@ -34,6 +36,7 @@ def weight_draws(
     >>> weight_draws(jax.random.key(1), network, q, jnp.ones((5, 4)), 10).shape
     (10, 5, 2)
     """
+    check_count("num_samples", num_samples)
     keys = jax.random.split(rng_key, num_samples)
     return jax.vmap(lambda key: apply(network, draw_weights(key, q), x))(keys)
 
@@ -64,11 +67,14 @@ def activation_draws(
     >>> activation_draws(jax.random.key(1), network, q, jnp.ones((5, 4)), 10).shape
     (10, 5, 2)
     """
+    check_q(q)
     if not isinstance(q, FactorisedNormal):
         raise ValueError(
             "local reparametrisation needs independent weights, a FactorisedNormal; use "
             "method='mcvi' for correlated ones."
         )
+    check_params(network, q.mean)
+    check_count("num_samples", num_samples)
     mean, variance = moments_of(q)
 
     def draw(key):

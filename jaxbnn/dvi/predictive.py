@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jaxbnn.dvi.expected import Noise, draw_outputs, over_normal, pair_moments
 from jaxbnn.dvi.hermite import gauss_hermite
 from jaxbnn.dvi.likelihood_kinds import columns, kind_of
-from jaxbnn.dvi.moments import Moments
+from jaxbnn.dvi.moments import Moments, check_sizes
 from jaxbnn.targets import Likelihood
 
 Density = Literal["closed_form", "quadrature", "monte_carlo"]
@@ -75,6 +75,7 @@ def predictive(
     2.6487 -1.291
     """
     kind = kind_of(likelihood)
+    check_sizes(outputs)
     if density is None:
         density = "closed_form" if kind in ("categorical", "cross_entropy") else "quadrature"
     if density == "monte_carlo":

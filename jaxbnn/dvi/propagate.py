@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from jaxbnn.dvi.families import Family, LayerwiseNormal, lower_triangle, moments_of
+from jaxbnn.dvi.families import Family, LayerwiseNormal, check_q, lower_triangle, moments_of
 from jaxbnn.dvi.moments import Moments, Rule, transform
 from jaxbnn.networks import Activation, Dense, Flatten, Layer, Network, Residual, apply
 
@@ -79,6 +79,7 @@ def propagate(
     >>> outputs.mean.shape, outputs.covariance.shape
     ((3, 2), (3, 2, 2))
     """
+    check_q(q)
     jax.eval_shape(lambda p, x: apply(network, p, x), q.mean, x)  # says what does not fit
     mean, spread = q.mean, moments_of(q)[1]
     if isinstance(q, LayerwiseNormal):

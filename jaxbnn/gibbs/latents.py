@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
+from jaxbnn.gibbs.arguments import check_affine, check_pooled
 from jaxbnn.gibbs.factors import inverse, inverse_factor
 from jaxbnn.gibbs.linear_maps import average, matrix_of_conv, product, spread
 from jaxbnn.networks import AvgPool, Conv, Dense
@@ -55,6 +56,8 @@ def sample_inputs(
     >>> [round(float(value), 2) for value in x[0]]
     [0.5, 0.5, 0.5, 0.5]
     """
+    numbers = {"variance": variance, "output_variance": output_variance}
+    check_affine(layer, params, mean, outputs, **numbers)
     if isinstance(layer, Conv):
         matrix = matrix_of_conv(layer, params["w"], mean.shape[:-1])
     else:
@@ -100,6 +103,8 @@ def sample_pooled(
     >>> round(float(v[:2].mean()), 3)
     1.0
     """
+    numbers = {"variance": variance, "output_variance": output_variance}
+    check_pooled(layer, mean, outputs, **numbers)
     assert layer.stride is not None  # resolved at construction
     if any(s < w for s, w in zip(layer.stride, layer.window, strict=True)):
         return _overlapping(key, layer, mean, outputs, variance, output_variance)

@@ -12,10 +12,17 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
+from jaxbnn.gibbs.arguments import check_floating
 from jaxbnn.gibbs.pieces import Piece, PiecewiseLinear
-from jaxbnn.numerics import log_mass_from_mode, truncated_normal_from_mode, uniform_open
+from jaxbnn.numerics import (
+    check_positive,
+    log_mass_from_mode,
+    truncated_normal_from_mode,
+    uniform_open,
+)
 
 
 def sample_pre_activations(
@@ -55,6 +62,13 @@ def sample_pre_activations(
     >>> bool(jnp.isfinite(z).all())
     True
     """
+    check_floating(mean=mean, post=post)
+    if np.shape(mean) != np.shape(post):
+        raise ValueError(
+            f"mean and post must have one shape, but have {np.shape(mean)} and {np.shape(post)}."
+        )
+    check_positive("pre_variance", pre_variance)
+    check_positive("post_variance", post_variance)
     dtype = mean.dtype
     pre_variance = jnp.asarray(pre_variance, dtype)
     post_variance = jnp.asarray(post_variance, dtype)

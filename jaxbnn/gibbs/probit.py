@@ -8,6 +8,7 @@ others, then all others at once, bounded above by it: given z_label they are ind
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Integer, PRNGKeyArray
 
+from jaxbnn.gibbs.arguments import check_labels
 from jaxbnn.numerics import truncated_normal_from_mode, uniform_open
 
 
@@ -41,6 +42,7 @@ def sample_logits(
     >>> jnp.argmax(z, axis=0).tolist()
     [2, 0]
     """
+    check_labels(mean, labels, variance, logits=logits)
     scale = jnp.sqrt(jnp.asarray(variance, mean.dtype))
     classes = jnp.arange(mean.shape[0], dtype=labels.dtype)
     is_label = classes[:, None] == labels[None, :]
@@ -77,6 +79,7 @@ def sample_binary_logit(
     >>> (z[0] > 0).tolist()
     [True, False]
     """
+    check_labels(jnp.atleast_2d(mean), labels, variance)
     scale = jnp.sqrt(jnp.asarray(variance, mean.dtype))
     uniform = uniform_open(key, mean.shape, mean.dtype)
     side = jnp.where(labels > 0, 1, -1).astype(mean.dtype)
@@ -96,6 +99,7 @@ def satisfying_logits(
     >>> satisfying_logits(jnp.array([[1.0], [3.0]]), jnp.array([0])).tolist()
     [[3.0], [3.0]]
     """
+    check_labels(logits, labels, 1.0)
     if logits.shape[0] == 1:
         is_one = (labels > 0)[None, :]
         return jnp.where(is_one, jnp.maximum(logits, 0), jnp.minimum(logits, 0))

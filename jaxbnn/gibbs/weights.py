@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
+from jaxbnn.gibbs.arguments import check_affine
 from jaxbnn.gibbs.factors import inverse_factor
 from jaxbnn.gibbs.linear_maps import (
     affine,
@@ -98,6 +99,8 @@ def sample_weights_and_bias(
     >>> round(float(draw["w"][0, 0]), 3)
     3.0
     """
+    numbers = {"noise_variance": noise_variance, "weight_precision": weight_precision}
+    check_affine(layer, params, inputs, outputs, **numbers, bias_precision=bias_precision)
     residuals = residual_sums(layer, params, inputs, outputs)
     gram, total, count = feature_gram(layer, inputs)
     if "b" not in params:
@@ -126,6 +129,8 @@ def sample_weights(
     params
         {"w": any, "b": the biases that are given}.
     """
+    numbers = {"noise_variance": noise_variance, "weight_precision": weight_precision}
+    check_affine(layer, params, inputs, outputs, **numbers)
     residuals = residual_sums(layer, params, inputs, outputs)
     gram, _, _ = feature_gram(layer, inputs)
     return _weights(key, gram, residuals, params, noise_variance, weight_precision)
@@ -153,6 +158,8 @@ def sample_bias(
     params
         {"w": the weights that are given, "b": any}.
     """
+    numbers = {"noise_variance": noise_variance, "bias_precision": bias_precision}
+    check_affine(layer, params, inputs, outputs, **numbers)
     total = unit_sums(outputs - affine(layer, params, inputs))
     count = outputs.size // outputs.shape[-2]
     return _bias(key, total, count, params, noise_variance, bias_precision)

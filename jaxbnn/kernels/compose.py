@@ -16,7 +16,7 @@ from blackjax.mcmc.ghmc import GHMCState
 from blackjax.mcmc.integrators import IntegratorState
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree
 
-from jaxbnn.numerics import check_count, is_concrete
+from jaxbnn.numerics import check_count, check_real, is_concrete
 
 # Folded into a step's key for the key of a refresh; small counters give keys of a split.
 _REFRESH_COUNTER = 2**32 - 1
@@ -251,6 +251,7 @@ def mix(
 
 def _thresholds(weights: ArrayLike | Sequence[float | int], num_kernels: int) -> Any:
     """Where in [0, 1) one kernel ends and the next begins; in float64 unless traced."""
+    check_real("the weights of mix", weights)
     xp: Any = np if is_concrete(weights) else jnp
     array = xp.asarray(weights)
     is_wrong = array.shape != (num_kernels,)

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from jaxtyping import ArrayLike, PyTree
 
-from jaxbnn.numerics import is_concrete
+from jaxbnn.numerics import check_real, is_concrete
 
 
 def check_ladder(temperatures: ArrayLike | Sequence[float], tempered: str) -> int:
@@ -27,6 +27,7 @@ def check_ladder(temperatures: ArrayLike | Sequence[float], tempered: str) -> in
             "temperatures must be one row of at least two, the last of them 1, but have shape "
             f"{shape}; a single temperature is the kernel kernel_at(1.0, parameters) itself."
         )
+    check_real("temperatures", temperatures)
     if not is_concrete(temperatures):
         return shape[0]
     ladder = np.asarray(temperatures)

@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
+from jaxbnn.numerics import check_real
+
 
 class MetropolisInfo(NamedTuple):
     """What happened in one Metropolis step.
@@ -64,6 +66,7 @@ def metropolis(
     >>> new.tolist(), bool(info.is_accepted), float(info.acceptance_rate), bool(info.is_divergent)
     ([0.0, 0.0], False, 0.0, True)
     """
+    check_real("log_ratio", log_ratio)
     probability = acceptance_probability(log_ratio)
     # uniform is in [0, 1): a probability of 0 never accepts and a probability of 1 always does.
     uniform = jax.random.uniform(rng_key, dtype=probability.dtype)

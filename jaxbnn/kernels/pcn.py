@@ -19,7 +19,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, PyTree
 from jaxbnn.kernels.covariance_operator import CovarianceOperator, as_operator
 from jaxbnn.kernels.crank_nicolson import check_beta, crank_nicolson, delta_from_beta
 from jaxbnn.kernels.metropolis import metropolis
-from jaxbnn.kernels.trees import normal_like
+from jaxbnn.kernels.trees import check_position, normal_like
 from jaxbnn.numerics import check_finite, sum_of_differences
 
 
@@ -89,6 +89,7 @@ def pcn(
     operator = as_operator(covariance)
 
     def init(position: PyTree, rng_key: PRNGKeyArray | None = None) -> PCNState:
+        check_position(position)
         return PCNState(position, jnp.asarray(log_likelihood_fn(position)))
 
     def step(rng_key: PRNGKeyArray, state: PCNState) -> tuple[PCNState, PCNInfo]:

@@ -25,7 +25,7 @@ from jaxbnn.kernels.crank_nicolson import (
     from_mean,
 )
 from jaxbnn.kernels.metropolis import metropolis
-from jaxbnn.kernels.trees import inner_product, normal_like, terms_and_gradient
+from jaxbnn.kernels.trees import check_position, inner_product, normal_like, terms_and_gradient
 from jaxbnn.numerics import check_finite, sum_of_differences
 
 
@@ -102,6 +102,7 @@ def pcnl(
     operator = as_operator(covariance)
 
     def init(position: PyTree, rng_key: PRNGKeyArray | None = None) -> PCNLState:
+        check_position(position)
         return PCNLState(position, *terms_and_gradient(log_likelihood_fn, position))
 
     def step(rng_key: PRNGKeyArray, state: PCNLState) -> tuple[PCNLState, PCNLInfo]:

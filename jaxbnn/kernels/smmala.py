@@ -21,6 +21,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.kernels.metropolis import metropolis
+from jaxbnn.kernels.trees import check_position
 from jaxbnn.numerics import (
     SoftAbsMetric,
     check_positive,
@@ -144,6 +145,7 @@ def smmala(
         check_positive("softabs", softabs, "it is the alpha of SoftAbs, for instance 1000")
 
     def init(position: PyTree, rng_key: PRNGKeyArray | None = None) -> SMMALAState:
+        check_position(position)
         state, matrix = _evaluate(log_density_fn, metric, softabs, position)
         if is_concrete((state, matrix)):
             _check_start(matrix, state, named="metric" if metric else "Hessian of the log density")

@@ -36,6 +36,7 @@ from jaxbnn.kernels.symmetry_steps import (
     shift_move,
 )
 from jaxbnn.networks import Network, parameter_shapes
+from jaxbnn.networks.parameters import check_params
 from jaxbnn.networks.symmetries import WeightSymmetries, weight_symmetries
 from jaxbnn.numerics import check_positive
 from jaxbnn.targets import expand_prior
@@ -140,6 +141,7 @@ def symmetry_moves(
                 f"{jax.tree.map(lambda leaf: leaf.shape, shapes)}, but has the shapes "
                 f"{jax.tree.map(jnp.shape, position)}; chains go through jax.vmap."
             )
+        check_params(network, position)
         return SymmetryState(position)
 
     def step(rng_key, state):

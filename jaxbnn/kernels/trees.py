@@ -6,6 +6,24 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from jaxbnn.numerics import check_real
+
+
+def check_position(position: PyTree) -> None:
+    """Raise TypeError if the position holds anything but floating-point (or complex) numbers."""
+    if not jax.tree.leaves(position):
+        raise TypeError("the position holds no array; give a PyTree of floating-point arrays.")
+    for path, leaf in jax.tree_util.tree_leaves_with_path(position):
+        dtype = getattr(leaf, "dtype", None)
+        if dtype is not None and jnp.issubdtype(dtype, jnp.inexact):
+            continue
+        check_real(f"position{jax.tree_util.keystr(path)}", leaf)
+        if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+            raise TypeError(
+                "the position must hold floating-point numbers, but a leaf of it has dtype "
+                f"{jnp.result_type(leaf)}; start from x.astype(float)."
+            )
+
 
 def normal_like(rng_key: PRNGKeyArray, tree: PyTree) -> PyTree:
     """Return independent standard normals of the shapes and dtypes of `tree`."""

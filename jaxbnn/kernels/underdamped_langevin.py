@@ -21,7 +21,7 @@ from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.kernels.metropolis import metropolis
-from jaxbnn.kernels.trees import inner_product, normal_like, terms_and_gradient
+from jaxbnn.kernels.trees import check_position, inner_product, normal_like, terms_and_gradient
 from jaxbnn.numerics import check_positive, is_concrete, sum_of_differences
 
 
@@ -97,6 +97,7 @@ def underdamped_langevin(
     _check_refreshment(refreshment)
 
     def init(position: PyTree, rng_key: PRNGKeyArray | None = None) -> UnderdampedLangevinState:
+        check_position(position)
         if rng_key is None:
             momentum = jax.tree.map(jnp.zeros_like, position)
         else:

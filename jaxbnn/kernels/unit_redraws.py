@@ -18,7 +18,9 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from jaxbnn.kernels.metropolis import metropolis
 from jaxbnn.kernels.symmetry_priors import elements_are_independent
+from jaxbnn.kernels.trees import check_position
 from jaxbnn.networks import Network
+from jaxbnn.networks.parameters import check_params
 from jaxbnn.networks.symmetries import Units, hidden_units
 from jaxbnn.numerics import sum_of_differences
 from jaxbnn.targets import expand_prior
@@ -108,6 +110,8 @@ def redraw_units(
             )
 
     def init(position, rng_key=None):
+        check_position(position)
+        check_params(network, position)
         return UnitRedrawsState(position, jnp.asarray(log_likelihood_fn(position)))
 
     def step(rng_key, state):

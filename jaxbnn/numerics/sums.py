@@ -6,6 +6,7 @@ nats where the sum of differences was right to 1e-5.
 """
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from jaxbnn.numerics.checks import check_real
@@ -26,6 +27,11 @@ def sum_of_differences(
     The sum of the differences, a scalar: -inf where a proposed term is -inf and the current
     ones are finite, NaN where either side holds a NaN or both are infinite.
 
+    Raises
+    ------
+    ValueError
+        Different numbers of terms.
+
     Examples
     --------
     >>> import jax.numpy as jnp
@@ -34,4 +40,9 @@ def sum_of_differences(
     """
     check_real("proposed", proposed)
     check_real("current", current)
+    if np.size(proposed) != np.size(current):
+        raise ValueError(
+            "sum_of_differences needs as many proposed as current terms, one a datum, but their "
+            f"shapes are {np.shape(proposed)} and {np.shape(current)}."
+        )
     return jnp.sum(jnp.asarray(proposed) - jnp.asarray(current))

@@ -263,7 +263,7 @@ def normal_density(x: Float[Array, "..."]) -> Float[Array, "..."]:
     return _INV_SQRT_2PI * jnp.exp(-jnp.square(bounded(x)) / 2)
 
 
-def as_floats(*values: ArrayLike | None) -> tuple[Array, ...]:
+def as_floats(*values: ArrayLike) -> tuple[Array, ...]:
     """Make arrays of one floating dtype: that of the values, or JAX's default for integers.
 
     Halves are made float32: constants of these formulas are zero or infinite in them.

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import ArrayLike, Bool, Float, Int
 
-from jaxbnn.numerics import check_positive
+from jaxbnn.numerics import check_positive, check_real
 from jaxbnn.plots._canvas import MAX_PANELS, Axes, add_to_title, given_axes, new_axes
 
 
@@ -46,12 +46,18 @@ def returned(drawn: list[Panel], draws: ArrayLike) -> Any:
     return np.array([panel.axes for panel in drawn], dtype=object)
 
 
+def as_numbers(name: str, values: Any) -> Float[np.ndarray, "..."]:
+    """Return real numbers as float64; words and complex numbers are no points to draw."""
+    check_real(name, values)
+    return np.asarray(values, float)
+
+
 def as_draws(draws: ArrayLike, ndims: tuple[int, ...] = (2, 3)) -> Float[np.ndarray, "..."]:
     """Check the shape, and turn into float64 with NaN for everything that is not finite."""
     expected = " or ".join({2: "(chains, draws)", 3: "(chains, draws, dim)"}[n] for n in ndims)
     array = np.asarray(draws)
     try:
-        if np.iscomplexobj(array):
+        if np.iscomplexobj(array) or array.dtype.kind in "OSUV":
             raise TypeError
         array = array.astype(float)  # JAX's small floats too, which are no numbers to NumPy
     except (TypeError, ValueError):

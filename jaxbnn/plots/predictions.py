@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import ArrayLike
 
 from jaxbnn.plots._canvas import COLORS, REFERENCE, given_axes, new_axes
+from jaxbnn.plots._series import as_numbers
 
 Numbers = ArrayLike | Sequence
 _MOST_POINTS = 400
@@ -49,7 +50,7 @@ def observed_against_predicted(
     >>> axes.get_xlabel()
     'predicted target'
     """
-    arrays = [np.asarray(values, float) for values in (observed, mean, lower, upper)]
+    arrays = [as_numbers("what is drawn", values) for values in (observed, mean, lower, upper)]
     if len({values.shape for values in arrays}) > 1 or arrays[0].ndim != 1:
         raise ValueError(
             "observed, mean, lower and upper must have one shape (n,), but have "
@@ -94,13 +95,18 @@ def calibration(
     >>> axes.get_ylabel()
     'how often it happened'
     """
-    predicted, happened = np.asarray(predicted, float), np.asarray(happened, float)
+    predicted, happened = as_numbers("predicted", predicted), as_numbers("happened", happened)
+    if predicted.ndim != 1 or predicted.shape != happened.shape:
+        raise ValueError(
+            f"predicted and happened must have one shape (n,), but have {predicted.shape} and "
+            f"{happened.shape}."
+        )
     axes = new_axes(panel_size=(4.2, 4.2))[0] if axes is None else given_axes(axes, 1)[0]
     axes.plot([0, 1], [0, 1], color=REFERENCE, linewidth=1.0, label="calibrated")
     if counts is None:
         axes.plot(predicted, happened, ".-", color=COLORS[0], label="predictions")
     else:
-        number = np.maximum(np.asarray(counts, float), 1)
+        number = np.maximum(as_numbers("counts", counts), 1)
         error = 2 * np.sqrt(np.clip(happened * (1 - happened), 0.0, None) / number)
         axes.errorbar(
             predicted, happened, error, fmt=".-", color=COLORS[0], capsize=2, label="predictions"

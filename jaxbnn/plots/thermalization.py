@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import ArrayLike, Float
 
 from jaxbnn.plots._canvas import COLORS, REFERENCE, Axes, given_axes, legend, new_axes
+from jaxbnn.plots._series import as_numbers
 
 Numbers = ArrayLike | Sequence[float | int]
 
@@ -144,7 +145,7 @@ def rhat_percentiles(
     >>> [line.get_label() for line in axes.get_lines()][:2]
     ['75', '25']
     """
-    array = np.asarray(values, float)
+    array = as_numbers("values", values)
     if array.ndim != 2 or len(array) != len(percentiles):
         raise ValueError(
             f"values must have one row a percentile, ({len(percentiles)}, blocks), but have shape "
@@ -162,7 +163,7 @@ def rhat_percentiles(
 
 
 def _curve(name: str, steps: Numbers, series: Numbers) -> tuple[np.ndarray, np.ndarray]:
-    x, y = np.asarray(steps, float), np.asarray(series, float)
+    x, y = as_numbers("steps", steps), as_numbers(f"the series of {name!r}", series)
     if x.ndim != 1 or x.shape != y.shape:
         raise ValueError(
             f"the series of {name!r} has shape {y.shape}, but its steps have {x.shape}; give one "

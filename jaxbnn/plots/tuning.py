@@ -15,6 +15,7 @@ from jaxbnn.plots._canvas import (
     new_axes,
     next_color,
 )
+from jaxbnn.plots._series import as_numbers
 
 Numbers = ArrayLike | Sequence[float | int]
 
@@ -224,7 +225,7 @@ def _finish(
 
 
 def _check_parameter(parameter: Numbers, log_x: bool) -> tuple[Float[np.ndarray, " settings"], Any]:
-    x = np.asarray(parameter, dtype=float)
+    x = as_numbers("parameter", parameter)
     if x.ndim != 1 or x.size == 0:
         raise ValueError(
             f"parameter must have shape (settings,), but has shape {x.shape}; "
@@ -240,7 +241,7 @@ def _check_parameter(parameter: Numbers, log_x: bool) -> tuple[Float[np.ndarray,
 def _check_values(
     name: str, values: Numbers, num_settings: int, ndims: tuple[int, ...]
 ) -> Float[np.ndarray, "settings ..."]:
-    array = np.asarray(values, dtype=float)
+    array = as_numbers(name, values)
     if array.ndim not in ndims or array.size == 0 or len(array) != num_settings:
         raise ValueError(
             f"{name} must have {num_settings} settings along the first of {ndims[0]} to "

@@ -6,6 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import ArrayLike, Float, Int
 
+from jaxbnn.numerics import check_count, check_real
+
 Numbers = ArrayLike | Sequence
 
 
@@ -48,6 +50,8 @@ def coverage(pit: Numbers, levels: Numbers) -> Float[np.ndarray, " levels"]:
     >>> coverage([0.02, 0.3, 0.5, 0.9], [0.5, 0.9]).tolist()
     [0.5, 0.75]
     """
+    check_real("pit", pit)
+    check_real("levels", levels)
     pit, levels = np.asarray(pit, float).ravel(), np.atleast_1d(np.asarray(levels, float))
     for name, values in (("pit", pit), ("levels", levels)):
         if len(values) == 0 or not ((values >= 0) & (values <= 1)).all():
@@ -82,6 +86,9 @@ def reliability(probabilities: Numbers, labels: Numbers, bins: int = 15) -> Reli
     >>> found.num_data.tolist(), found.accuracy.tolist()[1]
     ([0, 2], 0.5)
     """
+    check_real("probabilities", probabilities)
+    check_real("labels", labels)
+    check_count("bins", bins)
     p, labels = np.asarray(probabilities, float), np.asarray(labels)
     if p.ndim != 2 or labels.shape != p.shape[:1] or len(p) == 0:
         raise ValueError(
@@ -92,8 +99,6 @@ def reliability(probabilities: Numbers, labels: Numbers, bins: int = 15) -> Reli
         raise ValueError("the rows of probabilities must be non-negative and sum to 1.")
     if not ((labels >= 0) & (labels < p.shape[1])).all():
         raise ValueError(f"labels must lie in 0..{p.shape[1] - 1}, one class a column.")
-    if bins < 1:
-        raise ValueError(f"bins must be at least 1, but is {bins}.")
     edges = np.linspace(0, 1, bins + 1)
     confidence = p.max(axis=1)
     which = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, bins - 1)

@@ -25,6 +25,7 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxbnn.networks import Activation, Dense, Network
 from jaxbnn.networks.activations import activation_function
+from jaxbnn.networks.parameters import check_params
 from jaxbnn.targets.padding import pad_rows
 from jaxbnn.targets.posterior import Posterior
 from jaxbnn.targets.prior_trees import is_distribution
@@ -135,6 +136,7 @@ def _of_network(posterior: Posterior, params: PyTree, *, exact: bool) -> Matrix:
     """Return the Hessian of minus the log likelihood; if not `exact`, its Gauss-Newton part."""
     network = posterior.network
     assert isinstance(network, Network)
+    check_params(network, params)
     x, y, is_datum = pad_rows(posterior.x, posterior.y)
     signal = x.T
     layers: list[_Layer] = []

@@ -14,6 +14,7 @@ from jaxbnn.diagnostics import (
     score_time,
     stationarity_time,
 )
+from jaxbnn.numerics import check_real
 
 Pair = tuple[str, str]
 
@@ -141,6 +142,10 @@ def compare(
         raise ValueError(f"mse has no chain {informed!r}, only {', '.join(mse)}; name one of them.")
     for name in {name for pair in pairs for name in pair} - set(outputs or {}):
         raise ValueError(f"outputs has no chain {name!r}, which pairs names; record its outputs.")
+    for name, series in mse.items():
+        check_real(f"mse[{name!r}]", series)
+        if (np.asarray(series, float) < 0).any():
+            raise ValueError(f"mse[{name!r}] holds negative numbers, which no square is.")
     with np.errstate(divide="ignore"):
         logs = {name: np.log(np.asarray(series, float)) for name, series in mse.items()}
     rate = {"false_alarm_rate": false_alarm_rate}

@@ -6,6 +6,7 @@ from jaxtyping import Array, Float, PyTree, Shaped
 
 from jaxbnn.gibbs import GibbsPosition, IntermediateNoise
 from jaxbnn.networks import Network
+from jaxbnn.numerics import check_real
 
 
 def mean_squared_error(
@@ -18,6 +19,11 @@ def mean_squared_error(
 
     Piccioli et al., section V.1.
 
+    Raises
+    ------
+    ValueError
+        f_test of another shape than the outputs.
+
     Examples
     --------
     >>> from jaxbnn.networks import mlp
@@ -25,7 +31,14 @@ def mean_squared_error(
     >>> float(mean_squared_error(mlp((1, 1)), params, jnp.ones((2, 1)), jnp.zeros((2, 1))))
     1.0
     """
-    return jnp.mean(jnp.square(network.apply(params, x_test) - f_test))
+    check_real("f_test", f_test)
+    outputs = network.apply(params, x_test)
+    if jnp.shape(f_test) != outputs.shape:
+        raise ValueError(
+            f"f_test must have the shape of the outputs, {outputs.shape}, but has "
+            f"{jnp.shape(f_test)}; otherwise each row would meet every other."
+        )
+    return jnp.mean(jnp.square(outputs - jnp.asarray(f_test)))
 
 
 def score_statistic(

@@ -216,6 +216,11 @@ def _whiten(name: str, x: Any, first: Dense, num_inputs: int) -> Float[Array, "n
     """Return [weight_scale / sqrt(d) x, bias_scale 1], or say what is wrong with x."""
     check_finite(name, x)
     x = jnp.asarray(x)
+    if jnp.issubdtype(x.dtype, jnp.floating) and jnp.finfo(x.dtype).bits < 32:
+        raise TypeError(
+            f"{name} has dtype {x.dtype}, in which no matrix can be factored; use "
+            f"{name}.astype(jnp.float32)."
+        )
     if x.ndim != 2 or x.shape[1] != num_inputs or x.shape[0] == 0:
         raise ValueError(f"{name} must have shape (n, {num_inputs}), n > 0, but has {x.shape}.")
     scaled = x * (first.weight_scale / math.sqrt(num_inputs))

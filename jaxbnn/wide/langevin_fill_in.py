@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from jaxbnn.numerics import is_concrete
+from jaxbnn.numerics import check_count, check_real, is_concrete
 from jaxbnn.wide.complement_pair import Pair, gram_schmidt
 from jaxbnn.wide.input_reduction import InputReduction
 from jaxbnn.wide.reduced_langevin import coordinates
@@ -103,6 +103,8 @@ def fill_in_langevin(
 
 
 def _check_steps(steps: Int[Array | np.ndarray, " draw"], thinning: int) -> None:
+    check_count("thinning", thinning)
+    check_real("steps", steps)
     if not is_concrete(steps):
         return
     steps = np.asarray(steps)

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.networks import Dense, Network, num_parameters, parameter_shapes
+from jaxbnn.numerics import check_count
 from jaxbnn.wide.input_reduction import InputReduction
 
 # Units whose directions are in memory at once.
@@ -102,6 +103,7 @@ def weight_projections(
     >>> projections.of(posterior.to_weights(state.position), state.carried).shape
     (10,)
     """
+    check_count("num", num)
     return _weight_projections(reduction, key, num)
 
 
@@ -162,6 +164,7 @@ def weight_directions(
     >>> directions[0]["w"].shape
     (10, 5, 8)
     """
+    check_count("num", num)
     key_first, key_others = jax.random.split(key)
     dtype = jnp.zeros((), dtype).dtype
     first = network.layers[0]

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+from jaxbnn.cli import folder as folders
 from jaxbnn.cli import main
 
 # NUTS and its adaptation, and Optax's optimisers, are run by the command.
@@ -184,6 +185,42 @@ def test_refusals_are_one_sentence(columns, arguments, sentence, tmp_path, capsy
     said = capsys.readouterr().err
     assert sentence in said
     assert said.count("\n") == 1
+
+
+def test_folders_that_cannot_take_the_results(tmp_path, capsys, monkeypatch):
+    data = write(tmp_path / "data.csv", GOOD)
+    (tmp_path / "file").write_text("mine")
+    out = tmp_path / "out"
+    for folder, sentence in (
+        (tmp_path / "file", "cannot be written to"),
+        (tmp_path / "file" / "deep", "cannot be written to"),
+    ):
+        assert main(["fit", data, "--target", "y", "--out", str(folder)]) == 2
+        assert sentence in capsys.readouterr().err
+    with folders.held(out):
+        assert main(["fit", data, "--target", "y", "--out", str(out)]) == 2
+        assert "another fit is writing to" in capsys.readouterr().err
+    assert (tmp_path / "file").read_text() == "mine"
+    assert not list(out.iterdir())
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), RuntimeError("HDF5 says:\n errno = 28")]
+)
+def test_a_fit_that_fails_leaves_the_one_before(tmp_path, error):
+    (tmp_path / "model.json").write_text("old")
+
+    def fail():
+        with folders.written(tmp_path) as part:
+            (part / "model.json").write_text("half of the n")
+            raise error
+
+    with pytest.raises(
+        OSError, match=r"cannot be written to .* \((No space left|HDF5 says: errno)"
+    ):
+        fail()
+    assert [path.name for path in tmp_path.iterdir()] == ["model.json"]
+    assert (tmp_path / "model.json").read_text() == "old"
 
 
 def test_files_that_are_no_tables(tmp_path, capsys):

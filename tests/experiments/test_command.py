@@ -10,6 +10,7 @@ import pytest
 import experiments.benchmarks
 import experiments.studies
 from experiments.__main__ import main
+from experiments.results import held
 
 ROOT = Path(__file__).parents[2]
 
@@ -242,6 +243,59 @@ def test_the_command_starts_without_the_extras_as_a_program():
     )
     assert done.returncode == 2
     assert_one_sentence(done.stderr, ["pydantic, matplotlib", "pip install"])
+
+
+@pytest.mark.parametrize("reason", ["No space left on device", "Permission denied"])
+def test_results_that_cannot_be_written_are_one_sentence(
+    study, tmp_path, capsys, monkeypatch, reason
+):
+    out = tmp_path / "out"
+    assert run(study, "--scale", "smoke", "--out", out) == 0
+    before = {path: path.read_bytes() for path in out.rglob("*.*") if path.is_file()}
+
+    def refuse(old, new):
+        raise OSError(0, reason)
+
+    monkeypatch.setattr("experiments.results.os.replace", refuse)
+    capsys.readouterr()
+    assert run(study, "--scale", "smoke", "--out", out, "--seed", "8") == 2
+    assert_one_sentence(capsys.readouterr().err, [f"cannot be written ({reason})", "--out"])
+    assert {path: path.read_bytes() for path in out.rglob("*.*") if path.is_file()} == before
+
+
+def test_two_runs_do_not_share_a_folder(study, tmp_path, capsys):
+    folder = tmp_path / "out" / "counting" / "first" / "smoke"
+    folder.mkdir(parents=True)
+    with held(folder):
+        assert run(study, "--scale", "smoke", "--out", tmp_path / "out") == 2
+    assert_one_sentence(capsys.readouterr().err, ["Another run is writing to"])
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("module", "content", "more"),
+    [
+        ("experiments", b"study = ", []),
+        ("experiments", b"<!DOCTYPE html>", ["--scale", "smoke"]),
+        ("jaxbnn", b"<!DOCTYPE html>", ["--target", "y"]),
+        ("jaxbnn", bytes(100), ["--target", "y"]),
+    ],
+)
+def test_from_a_shell_bad_files_are_one_sentence(tmp_path, module, content, more):
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    arguments = ["fit", str(path)] if module == "jaxbnn" else [str(path)]
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments, *more],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
 def assert_one_sentence(text, words):

@@ -1,5 +1,7 @@
+import errno
 import json
 import math
+import os
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 from experiments.errors import InputError
 from experiments.results import (
     Row,
+    held,
     load_paper_values,
     markdown_table,
     write_json,
@@ -52,12 +55,21 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
         with written_whole(path) as temporary:
             temporary.write_text("half of the n")
             assert path.read_text() == "old"
-            raise OSError("disk full")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(InputError, match=r"cannot be written \(No space left on device\)"):
         break_off()
     assert path.read_text() == "old"
     assert [entry.name for entry in path.parent.iterdir()] == ["a.txt"]
+
+
+def test_a_folder_belongs_to_one_run(tmp_path):
+    with held(tmp_path):
+        with pytest.raises(InputError, match="Another run is writing to"), held(tmp_path):
+            pass
+        assert not list(tmp_path.iterdir())
+    with held(tmp_path):
+        pass
 
 
 def test_rows_meet_the_paper_s_values_on_source_quantity_and_setting(tmp_path):

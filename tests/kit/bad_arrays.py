@@ -28,7 +28,7 @@ def bad_array(kind: str, shape: tuple[int, ...], rng: np.random.Generator):
     """Return an array of `shape`, (rows, ...), or what its kind makes of it."""
     values = rng.normal(size=shape).astype(np.float32)
     if kind in ("one row", "no rows"):
-        return values[: 1 if kind == "one row" else 0]
+        return np.atleast_1d(values)[: 1 if kind == "one row" else 0]
     if kind == "zeros":
         return np.zeros_like(values)
     if kind == "booleans":
@@ -36,7 +36,7 @@ def bad_array(kind: str, shape: tuple[int, ...], rng: np.random.Generator):
     if kind == "duplicated columns":
         return np.repeat(values[..., :1], shape[-1], axis=-1)
     if kind == "constant column":
-        values[..., 0] = 3.0
+        values[..., :1] = 3.0
         return values
     if kind in _SCALES:
         return (values.astype(np.float64) * _SCALES[kind]).astype(np.float32)

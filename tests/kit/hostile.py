@@ -172,7 +172,18 @@ def try_family(report: Report, family: str, strategy: st.SearchStrategy, example
     go()
 
 
-_MODULES = ("calls", "diagnostics", "files", "networks", "numerics")
+_MODULES = (
+    "calls",
+    "command",
+    "diagnostics",
+    "files",
+    "kernels",
+    "networks",
+    "numerics",
+    "plots",
+    "readings",
+    "results",
+)
 
 
 def families() -> dict[str, st.SearchStrategy]:

@@ -8,8 +8,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbnn import diagnostics, networks, numerics
-from jaxbnn.networks import mlp
+import jaxbnn
+from jaxbnn import (
+    diagnostics,
+    dvi,
+    gibbs,
+    kernels,
+    networks,
+    numerics,
+    plots,
+    prediction,
+    thermalization,
+    wide,
+)
+from jaxbnn.networks import Dense, mlp
 from tests.kit.hostile import Call
 
 KEY = jax.random.key(0)
@@ -37,7 +49,60 @@ FOUND = [
     ("where squares overflow", lambda: diagnostics.kernel_stein_discrepancy(DRAWS, 1e20 * DRAWS)),
     ("must hold real numbers", lambda: diagnostics.evaluate(jnp.sum, np.array([["1"]]))),
     ("log_density must hold real", lambda: diagnostics.summary(DRAWS, log_density=_words())),
+    ("position must hold real", lambda: jaxbnn.pcn(jnp.sum, 0.1).init(_words())),
+    ("temperatures must hold real", lambda: _ladder(["0", "1"])),
+    ("the weights of mix must hold", lambda: kernels.mix([WALK, WALK], [0.5j, 0.5])),
+    ("as many proposed as current", lambda: numerics.sum_of_differences(STEPS[:2], STEPS[:3])),
+    ("params do not fit", lambda: _metric_at(())),
+    ("must fit Dense", lambda: _weights(np.ones((3, 4), np.float32))),
+    ("must be positive and finite", lambda: _weights(EYE, noise_variance=-1.0)),
+    ("labels must be whole numbers", lambda: gibbs.satisfying_logits(EYE, EYE[0])),
+    ("mean and post must have one", lambda: _pre_activations(EYE, EYE[0])),
+    ("no matrix can be factored", lambda: wide.reduce_inputs(WIDE, EYE.astype(np.float16))),
+    ("num must be a whole number", lambda: wide.weight_directions(WIDE, KEY, 1.5)),
+    ("q must be a FactorisedNormal", lambda: _propagated(())),
+    ("is negative", lambda: dvi.predictive(NOISE, dvi.Moments(EYE[:, :1], -EYE[:, :1]))),
+    ("f_test must have the shape", lambda: _mean_squared_error(EYE[0])),
+    ("holds negative numbers", lambda: thermalization.compare(STEPS, {"informed": -1 - STEPS})),
+    ("pit must hold real numbers", lambda: prediction.coverage([0.5j], [0.5])),
+    ("must hold real numbers", lambda: plots.ess_against({}, [1.0])),
+    ("must have one shape", lambda: plots.calibration([0.5, 0.9], [0.5])),
 ]
+WALK = jaxbnn.pcn(jnp.sum, 0.1)
+WIDE = mlp((2, 3, 1), "tanh", parametrisation="ntk")
+NOISE = jaxbnn.gaussian(1.0)
+
+
+def _ladder(temperatures):
+    return kernels.power_posterior(lambda t, p: WALK, jnp.sum, jnp.sum, temperatures)
+
+
+def _metric_at(params):
+    network = mlp((2, 1))
+    prior = jaxbnn.normal_prior(network)
+    return jaxbnn.gauss_newton_metric(jaxbnn.Posterior(network, prior, NOISE, EYE, EYE[:, :1]))(
+        params
+    )
+
+
+def _weights(inputs, noise_variance=1.0):
+    params = {"w": EYE, "b": EYE[0]}
+    return gibbs.sample_weights(KEY, Dense(2), params, inputs, EYE, noise_variance, 1.0)
+
+
+def _pre_activations(mean, post):
+    relu = gibbs.activation_pieces("relu")
+    return gibbs.sample_pre_activations(KEY, relu, mean, post, 1.0, 1.0)
+
+
+def _propagated(q):
+    return dvi.propagate(mlp((2, 1)), q, EYE)
+
+
+def _mean_squared_error(f_test):
+    network = mlp((2, 1))
+    params = networks.init(KEY, network)
+    return thermalization.mean_squared_error(network, params, EYE, f_test)
 
 
 def _metric():

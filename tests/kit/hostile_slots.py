@@ -164,15 +164,16 @@ def plain(answer: Any) -> Any:
     return answer
 
 
-def tree(good: Callable[[], Any]) -> Slot:
+def tree(good: Callable[[], Any], but: tuple[str, ...] = ()) -> Slot:
     """A PyTree of arrays, such as parameters, of which one leaf goes bad."""
 
     def bad(kind, rng):
         leaves, structure = jax.tree.flatten(good())
         if kind == "another structure":
-            return jax.tree.unflatten(structure, leaves)[:-1] if rng.integers(2) else None
+            return list(leaves) if rng.integers(2) else None
         at = rng.integers(len(leaves))
         leaves[at] = bad_array(kind, np.shape(leaves[at]), rng)
         return jax.tree.unflatten(structure, leaves)
 
-    return Slot((*KINDS, "another structure"), bad, lambda rng: good())
+    kinds = tuple(kind for kind in (*KINDS, "another structure") if kind not in but)
+    return Slot(kinds, bad, lambda rng: good())

@@ -5,6 +5,7 @@ machine with accelerators their own number is taken): the number is fixed when J
 """
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -12,10 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
-from matplotlib.ticker import ScalarFormatter
+from matplotlib.ticker import NullFormatter, ScalarFormatter
 
 from experiments.errors import InputError
-from experiments.results import Row
+from experiments.results import Row, markdown_table
 
 MIB = 2**20
 
@@ -62,9 +63,45 @@ def run(
             Row("chain_steps_per_second", f"{platform}, {count} devices, {number} chains", rate)
             for number, rate in zip(sizes, rates, strict=True)
         ]
+        knee = _flat_until(sizes, rates)
+        table.append(Row("chains_until_a_step_costs_twice", f"{platform}, {count} devices", knee))
     if curves:
+        print("\n" + _ratios(curves), flush=True)
         _draw(curves, out_dir / "throughput.png")
     return table
+
+
+def _costs(sizes: Sequence[int], rates: Sequence[float]) -> list[float]:
+    """Microseconds a step of all chains."""
+    return [1e6 * size / rate for size, rate in zip(sizes, rates, strict=True)]
+
+
+def _flat_until(sizes: Sequence[int], rates: Sequence[float]) -> float:
+    """Return the most chains whose step costs less than twice that of the fewest.
+
+    Between two sizes the cost is taken as a power of the number of chains.
+    """
+    costs = _costs(sizes, rates)
+    limit = 2 * costs[0]
+    for i in range(1, len(costs)):
+        if costs[i] >= limit:
+            share = math.log(limit / costs[i - 1]) / math.log(costs[i] / costs[i - 1])
+            return sizes[i - 1] * (sizes[i] / sizes[i - 1]) ** share
+    return float(sizes[-1])
+
+
+def _ratios(curves: dict[int, tuple[list[int], list[float]]]) -> str:
+    """Return the costs as a table, each with its ratio to that of the fewest chains."""
+    lines: dict[int, dict[int, str]] = {}
+    for count, (sizes, rates) in curves.items():
+        costs = _costs(sizes, rates)
+        for size, cost in zip(sizes, costs, strict=True):
+            lines.setdefault(size, {})[count] = f"{cost:.3g} ({cost / costs[0]:.2f})"
+    header = ["chains", *(f"{count} device{'s' if count > 1 else ''}" for count in curves)]
+    rows = [[str(n), *(cells.get(c, "") for c in curves)] for n, cells in sorted(lines.items())]
+    flat = [f"{_flat_until(*curve):.0f}" for curve in curves.values()]
+    table = markdown_table(header, [*rows, ["less than twice until", *flat]])
+    return f"µs a step of all chains (ratio to the fewest chains):\n{table}"
 
 
 def _gibbs(found: dict, rows: int) -> list[Row]:
@@ -102,11 +139,18 @@ def _child(platform: str, devices: int, *arguments: object) -> dict:
 def _draw(curves: dict[int, tuple[list[int], list[float]]], path: Path) -> None:
     figure, axes = plt.subplots(figsize=(5, 3.5), layout="constrained")
     for count, (sizes, rates) in curves.items():
-        seconds = [1e6 * size / rate for size, rate in zip(sizes, rates, strict=True)]
-        axes.plot(sizes, seconds, "o-", label=f"{count} device{'s' if count > 1 else ''}")
+        costs, knee = _costs(sizes, rates), _flat_until(sizes, rates)
+        (line,) = axes.plot(
+            sizes, costs, "o-", markersize=4, label=f"{count} device{'s' if count > 1 else ''}"
+        )
+        if knee < sizes[-1]:
+            axes.plot(knee, 2 * costs[0], "s", markerfacecolor="none", color=line.get_color())
     axes.set(xscale="log", yscale="log", xlabel="chains", ylabel="µs a step of all chains")
-    axes.xaxis.set_major_formatter(ScalarFormatter())
-    axes.set_title("What a step of all chains costs")
+    axes.set_xticks(sorted({size for sizes, _ in curves.values() for size in sizes}))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(ScalarFormatter())
+        axis.set_minor_formatter(NullFormatter())
+    axes.set_title("What a step of all chains costs\n(square: twice the fewest chains' cost)")
     axes.legend()
     figure.savefig(path, dpi=150)
     plt.close(figure)

@@ -1,0 +1,82 @@
+"""Whether the arguments of a conditional belong together; shapes only, free once traced."""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, PyTree
+
+from jaxbnn.networks import AvgPool, Conv, Dense
+from jaxbnn.numerics import check_positive, check_real
+
+
+def check_affine(
+    layer: Dense | Conv, params: PyTree, inputs: Array, outputs: Array, **numbers: ArrayLike
+) -> None:
+    """Refuse arrays that do not fit the layer, and variances or precisions that are not positive.
+
+    inputs are (*input_shape, n) and outputs (*output_shape, n).
+    """
+    if not isinstance(params, dict) or set(params) not in ({"w"}, {"w", "b"}):
+        raise ValueError('params must be {"w": ..., "b": ...}, or {"w": ...} without a bias.')
+    check_floating(inputs=inputs, outputs=outputs, **params)
+    w, b = np.shape(params["w"]), np.shape(params.get("b", np.zeros(layer.features)))
+    shape, found = np.shape(inputs), np.shape(outputs)
+    if isinstance(layer, Conv):
+        fits = len(shape) == 4 and w == (*layer.window, shape[-2], layer.features)
+        expected = (*_places(layer, shape), layer.features, shape[-1]) if fits else ()
+    else:
+        fits = len(shape) >= 2 and w == (shape[-2], layer.features)
+        expected = (*shape[:-2], layer.features, shape[-1]) if fits else ()
+    if not fits or found != expected or b != (layer.features,):
+        raise ValueError(
+            f"inputs (*input_shape, n), outputs (*output_shape, n), w and b must fit {layer}, but "
+            f"their shapes are {shape}, {found}, {w} and {b}."
+        )
+    for name, value in numbers.items():
+        check_positive(name, value)
+
+
+def check_pooled(layer: AvgPool, mean: Array, outputs: Array, **numbers: ArrayLike) -> None:
+    """Refuse images that the pooling does not take to those given."""
+    check_floating(mean=mean, outputs=outputs)
+    shape, found = np.shape(mean), np.shape(outputs)
+    if len(shape) != 4 or found != (*_places(layer, shape), *shape[2:]) or 0 in found:
+        raise ValueError(
+            f"mean (height, width, channels, n) and outputs must fit {layer}, but their shapes "
+            f"are {shape} and {found}."
+        )
+    for name, value in numbers.items():
+        check_positive(name, value)
+
+
+def check_labels(mean: Array, labels: Array, variance: ArrayLike, **others: Array) -> None:
+    """Refuse labels that are no whole numbers (n,), and logits not (classes, n)."""
+    check_floating(mean=mean, **others)
+    check_real("labels", labels)
+    if np.ndim(labels) != 1 or not jnp.issubdtype(jnp.result_type(labels), jnp.integer):
+        raise ValueError(
+            f"labels must be whole numbers (n,), but are {jnp.result_type(labels)} of shape "
+            f"{np.shape(labels)}."
+        )
+    shapes = {np.shape(values) for values in (mean, *others.values())}
+    if len(shapes) > 1 or len(np.shape(mean)) != 2 or np.shape(mean)[1:] != np.shape(labels):
+        raise ValueError(
+            f"logits must be (classes, n) for labels (n,), but the shapes are {sorted(shapes)} "
+            f"and {np.shape(labels)}."
+        )
+    check_positive("variance", variance)
+
+
+def check_floating(**arrays: Array) -> None:
+    """Refuse what is not floating point."""
+    for name, values in arrays.items():
+        check_real(name, values)
+        if not jnp.issubdtype(jnp.result_type(values), jnp.floating):
+            raise TypeError(
+                f"{name} must be floating point, but has dtype {jnp.result_type(values)}."
+            )
+
+
+def _places(layer: Conv | AvgPool, shape: tuple[int, ...]) -> tuple[int, ...]:
+    assert layer.stride is not None  # resolved at construction
+    sizes = zip(shape[:2], layer.window, layer.stride, strict=True)
+    return tuple(max(0, (size - window) // stride + 1) for size, window, stride in sizes)
