@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from blackjax.base import SamplingAlgorithm
-from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.kernels.covariance_operator import CovarianceOperator, as_operator
 from jaxbnn.kernels.crank_nicolson import (
@@ -24,7 +24,7 @@ from jaxbnn.kernels.crank_nicolson import (
     delta_from_beta,
     from_mean,
 )
-from jaxbnn.kernels.metropolis import metropolis
+from jaxbnn.kernels.metropolis import MetropolisInfo, metropolis
 from jaxbnn.kernels.trees import inner_product, normal_like, terms_and_gradient
 from jaxbnn.numerics import check_finite, sum_of_differences
 
@@ -37,12 +37,8 @@ class PCNLState(NamedTuple):
     gradient: PyTree
 
 
-class PCNLInfo(NamedTuple):
-    """See `MetropolisInfo`: acceptance probability, whether accepted, whether it was NaN."""
-
-    acceptance_rate: Float[Array, ""]
-    is_accepted: Bool[Array, ""]
-    is_divergent: Bool[Array, ""]
+# A plain Metropolis step: nothing more to tell.
+PCNLInfo = MetropolisInfo
 
 
 def pcnl(
@@ -111,7 +107,7 @@ def pcnl(
         drift = operator.multiply(state.gradient)
         proposal = init(crank_nicolson(state.position, noise, size, drift=drift, mean=mean))
         log_ratio = pcnl_log_ratio(state, proposal, size, operator, mean)
-        return metropolis(key_accept, log_ratio, state, proposal, PCNLInfo)
+        return metropolis(key_accept, log_ratio, state, proposal)
 
     return SamplingAlgorithm(init, step)
 

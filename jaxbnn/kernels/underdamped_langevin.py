@@ -18,9 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from blackjax.base import SamplingAlgorithm
-from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
-from jaxbnn.kernels.metropolis import metropolis
+from jaxbnn.kernels.metropolis import MetropolisInfo, metropolis
 from jaxbnn.kernels.trees import inner_product, normal_like, terms_and_gradient
 from jaxbnn.numerics import check_positive, is_concrete, sum_of_differences
 
@@ -39,12 +39,8 @@ class UnderdampedLangevinState(NamedTuple):
 UnderdampedLangevinState.auxiliary = ("momentum",)  # type: ignore[attr-defined]
 
 
-class UnderdampedLangevinInfo(NamedTuple):
-    """See `MetropolisInfo`: acceptance probability, whether accepted, whether it was NaN."""
-
-    acceptance_rate: Float[Array, ""]
-    is_accepted: Bool[Array, ""]
-    is_divergent: Bool[Array, ""]
+# A plain Metropolis step: nothing more to tell.
+UnderdampedLangevinInfo = MetropolisInfo
 
 
 def underdamped_langevin(
@@ -114,7 +110,7 @@ def underdamped_langevin(
         proposal = leapfrog_step(log_density_fn, state, step_size)
         log_ratio = underdamped_langevin_log_ratio(state, proposal)
         turned = state._replace(momentum=jax.tree.map(jnp.negative, state.momentum))
-        return metropolis(key_accept, log_ratio, turned, proposal, UnderdampedLangevinInfo)
+        return metropolis(key_accept, log_ratio, turned, proposal)
 
     return SamplingAlgorithm(init, step)
 
