@@ -1,4 +1,4 @@
-"""`fit` and `predict`: arguments in, files and an exit code out."""
+"""`fit`, `predict` and `hosts`: arguments in, files and an exit code out."""
 
 import argparse
 import csv
@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxbnn.cli import folder as folders
 from jaxbnn.cli.encoding import learn_encoding, take, usable_rows
+from jaxbnn.cli.hosts import run_hosts
 from jaxbnn.cli.pictures import draw_chains, draw_classes, draw_numbers
 from jaxbnn.cli.samplers import SAMPLERS, Settings, choose_sampler, make_posterior, run
 from jaxbnn.cli.table import read_table
@@ -30,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     try:
+        if options.command == "hosts":
+            return run_hosts(options.processes, options.script, options.arguments)
         _fit(options) if options.command == "fit" else _predict(options)
     except (ValueError, OSError, ImportError, csv.Error) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -40,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Say what was wrong in one line; argparse would print the usage before it."""
-        self.exit(2, f"error: {message} (python -m jaxbnn {{fit,predict}} --help)\n")
+        self.exit(2, f"error: {message} (python -m jaxbnn {{fit,predict,hosts}} --help)\n")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -68,6 +71,10 @@ def _parser() -> argparse.ArgumentParser:
     new.add_argument("data", type=Path, help="CSV file with the columns of the fit")
     new.add_argument("--level", type=float, default=0.9, help="probability of the intervals")
     new.add_argument("--out", type=Path, help="file for the predictions [DATA-predictions.csv]")
+    hosts = commands.add_parser("hosts", help="run a script in several processes as one")
+    hosts.add_argument("--processes", type=int, required=True)
+    hosts.add_argument("script", type=Path, help="Python file that gives sample a mesh")
+    hosts.add_argument("arguments", nargs=argparse.REMAINDER, help="what the script is called with")
     return parser
 
 

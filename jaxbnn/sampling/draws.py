@@ -40,7 +40,7 @@ class Draws(NamedTuple):
         One `Reduced` a reducer, under the reducer's name.
     final_state
         The kernel's states after the last step, leaves (chain, ...); positions to go on
-        from are `final_state.position`.
+        from are `final_state.position`. After a run on several processes NumPy arrays, whole.
     parameters
         The kernel's parameters as used for the kept draws, after adaptation.
     steps
