@@ -24,14 +24,32 @@ from jaxbnn.numerics import check_finite, sum_of_differences
 
 
 class PCNState(NamedTuple):
-    """A position u and l(u), one term per datum or a scalar."""
+    """State of `pcn`.
+
+    Attributes
+    ----------
+    position
+        u, a PyTree.
+    log_likelihood
+        l(u), one term per datum or a scalar.
+    """
 
     position: PyTree
     log_likelihood: Float[Array, "..."]
 
 
 class PCNInfo(NamedTuple):
-    """See `MetropolisInfo`: acceptance probability, whether accepted, whether it was NaN."""
+    """What happened in one step of `pcn`; see `MetropolisInfo`.
+
+    Attributes
+    ----------
+    acceptance_rate
+        Acceptance probability, 0 where the log ratio is NaN.
+    is_accepted
+        Whether the proposal became the new state.
+    is_divergent
+        Whether the log ratio was NaN.
+    """
 
     acceptance_rate: Float[Array, ""]
     is_accepted: Bool[Array, ""]

@@ -30,7 +30,17 @@ from jaxbnn.numerics import check_finite, sum_of_differences
 
 
 class PCNLState(NamedTuple):
-    """A position u, l(u) (one term per datum or a scalar) and the gradient of the sum."""
+    """State of `pcnl`.
+
+    Attributes
+    ----------
+    position
+        u, a PyTree.
+    log_likelihood
+        l(u), one term per datum or a scalar.
+    gradient
+        Of their sum, a PyTree like the position.
+    """
 
     position: PyTree
     log_likelihood: Float[Array, "..."]
@@ -38,7 +48,17 @@ class PCNLState(NamedTuple):
 
 
 class PCNLInfo(NamedTuple):
-    """See `MetropolisInfo`: acceptance probability, whether accepted, whether it was NaN."""
+    """What happened in one step of `pcnl`; see `MetropolisInfo`.
+
+    Attributes
+    ----------
+    acceptance_rate
+        Acceptance probability, 0 where the log ratio is NaN.
+    is_accepted
+        Whether the proposal became the new state.
+    is_divergent
+        Whether the log ratio was NaN.
+    """
 
     acceptance_rate: Float[Array, ""]
     is_accepted: Bool[Array, ""]

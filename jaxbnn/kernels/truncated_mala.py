@@ -31,7 +31,17 @@ from jaxbnn.numerics import (
 
 
 class TruncatedMALAState(NamedTuple):
-    """Position, its log density, and the ravelled gradient there."""
+    """State of `truncated_mala`.
+
+    Attributes
+    ----------
+    position
+        A PyTree.
+    log_density
+        There.
+    gradient
+        Of the log density, ravelled.
+    """
 
     position: PyTree
     log_density: Float[Array, ""]
@@ -39,7 +49,17 @@ class TruncatedMALAState(NamedTuple):
 
 
 class TruncatedMALAInfo(NamedTuple):
-    """See `MetropolisInfo`: acceptance probability, whether accepted, whether it was NaN."""
+    """What happened in one step of `truncated_mala`; see `MetropolisInfo`.
+
+    Attributes
+    ----------
+    acceptance_rate
+        Acceptance probability, 0 where the log ratio is NaN.
+    is_accepted
+        Whether the proposal became the new state.
+    is_divergent
+        Whether the log ratio was NaN.
+    """
 
     acceptance_rate: Float[Array, ""]
     is_accepted: Bool[Array, ""]

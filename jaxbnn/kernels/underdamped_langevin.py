@@ -26,7 +26,17 @@ from jaxbnn.numerics import check_positive, is_concrete, sum_of_differences
 
 
 class UnderdampedLangevinState(NamedTuple):
-    """A position u, its momentum, log pi(u) (terms or a scalar) and the gradient of the sum."""
+    """State of `underdamped_langevin`.
+
+    Attributes
+    ----------
+    position, momentum
+        PyTrees of the same structure.
+    log_density
+        log pi(u), terms or a scalar.
+    gradient
+        Of their sum, a PyTree like the position.
+    """
 
     position: PyTree
     momentum: PyTree
@@ -40,7 +50,17 @@ UnderdampedLangevinState.auxiliary = ("momentum",)  # type: ignore[attr-defined]
 
 
 class UnderdampedLangevinInfo(NamedTuple):
-    """See `MetropolisInfo`: acceptance probability, whether accepted, whether it was NaN."""
+    """What happened in one step of `underdamped_langevin`; see `MetropolisInfo`.
+
+    Attributes
+    ----------
+    acceptance_rate
+        Acceptance probability, 0 where the log ratio is NaN.
+    is_accepted
+        Whether the proposal became the new state.
+    is_divergent
+        Whether the log ratio was NaN.
+    """
 
     acceptance_rate: Float[Array, ""]
     is_accepted: Bool[Array, ""]

@@ -49,7 +49,19 @@ _LONGEST_GAP = 10_000
 
 
 def collect_position(state: Any, info: Any) -> PyTree:
-    """Keep the position; the default of `sample`."""
+    """Keep the position; the default of `sample`.
+
+    Parameters
+    ----------
+    state, info
+        What the kernel's step returns.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> collect_position(SimpleNamespace(position=1.5), None)
+    1.5
+    """
     return state.position
 
 
