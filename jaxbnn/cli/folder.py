@@ -14,8 +14,24 @@ from jaxbnn.interop.arviz import from_arviz, to_arviz
 from jaxbnn.targets import Posterior
 
 _MODEL, _DRAWS = "model.json", "posterior.nc"
+_WRITTEN = (
+    *(_MODEL, _DRAWS, "summary.md", "scores.json"),
+    *("predictions.png", "calibration.png", "chains.png"),
+)
 # Log likelihoods of more terms than this are left out of the file.
 _MOST_TERMS = 20_000_000
+
+
+def prepare(folder: Path) -> None:
+    """Make the folder, before the work begins."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise ValueError(f"{folder} is a file; name a folder for the results by --out.") from None
+    except OSError as error:
+        raise ValueError(
+            f"the folder {folder} cannot be made ({error.strerror}); name another by --out."
+        ) from None
 
 
 def save(
@@ -26,7 +42,12 @@ def save(
     fitted: Fitted,
     posterior: Posterior,
 ) -> list[str]:
-    """Write the draws, as ArviZ reads them, and what predicts with them; return remarks."""
+    """Write the draws, as ArviZ reads them, and what predicts with them; return remarks.
+
+    What an earlier fit left in the folder goes, so that no picture of it stays beside this one's.
+    """
+    for name in _WRITTEN:
+        (folder / name).unlink(missing_ok=True)
     chains, draws = np.shape(jax.tree.leaves(fitted.positions)[0])[:2]
     is_small = chains * draws * len(posterior.x) <= _MOST_TERMS
     data = to_arviz(

@@ -24,7 +24,15 @@ _HALVINGS = {2: 24, 4: 48, 8: 80}
 
 
 class Evidence(NamedTuple):
-    """An estimate of the log evidence, in nats, and its Monte Carlo standard error."""
+    """An estimate of the log evidence.
+
+    Attributes
+    ----------
+    log_evidence
+        log p(y | x), in nats.
+    standard_error
+        Monte Carlo standard error of it.
+    """
 
     log_evidence: Float[Array, ""]
     standard_error: Float[Array, ""]

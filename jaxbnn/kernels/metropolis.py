@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 
 class MetropolisInfo(NamedTuple):
-    """What happened in one Metropolis step.
+    """What happened in one step of a kernel that accepts by `metropolis`.
 
     Attributes
     ----------

@@ -24,7 +24,15 @@ from jaxbnn.numerics import check_finite, sum_of_differences
 
 
 class PCNState(NamedTuple):
-    """A position u and l(u), one term per datum or a scalar."""
+    """State of `pcn`.
+
+    Attributes
+    ----------
+    position
+        u, a PyTree.
+    log_likelihood
+        l(u), one term per datum or a scalar.
+    """
 
     position: PyTree
     log_likelihood: Float[Array, "..."]

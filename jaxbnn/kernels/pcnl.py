@@ -30,7 +30,17 @@ from jaxbnn.numerics import check_finite, sum_of_differences
 
 
 class PCNLState(NamedTuple):
-    """A position u, l(u) (one term per datum or a scalar) and the gradient of the sum."""
+    """State of `pcnl`.
+
+    Attributes
+    ----------
+    position
+        u, a PyTree.
+    log_likelihood
+        l(u), one term per datum or a scalar.
+    gradient
+        Of their sum, a PyTree like the position.
+    """
 
     position: PyTree
     log_likelihood: Float[Array, "..."]

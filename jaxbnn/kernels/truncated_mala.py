@@ -31,7 +31,17 @@ from jaxbnn.numerics import (
 
 
 class TruncatedMALAState(NamedTuple):
-    """Position, its log density, and the ravelled gradient there."""
+    """State of `truncated_mala`.
+
+    Attributes
+    ----------
+    position
+        A PyTree.
+    log_density
+        There.
+    gradient
+        Of the log density, ravelled.
+    """
 
     position: PyTree
     log_density: Float[Array, ""]

@@ -26,7 +26,17 @@ from jaxbnn.numerics import check_positive, is_concrete, sum_of_differences
 
 
 class UnderdampedLangevinState(NamedTuple):
-    """A position u, its momentum, log pi(u) (terms or a scalar) and the gradient of the sum."""
+    """State of `underdamped_langevin`.
+
+    Attributes
+    ----------
+    position, momentum
+        PyTrees of the same structure.
+    log_density
+        log pi(u), terms or a scalar.
+    gradient
+        Of their sum, a PyTree like the position.
+    """
 
     position: PyTree
     momentum: PyTree

@@ -26,6 +26,11 @@ def sum_of_differences(
     The sum of the differences, a scalar: -inf where a proposed term is -inf and the current
     ones are finite, NaN where either side holds a NaN or both are infinite.
 
+    Raises
+    ------
+    TypeError
+        Terms that are no real numbers.
+
     Examples
     --------
     >>> import jax.numpy as jnp

@@ -54,6 +54,11 @@ def log_ndtr(x: ArrayLike) -> Float[Array, "..."]:
     x
         Any shape; infinities allowed.
 
+    Raises
+    ------
+    TypeError
+        Arguments that are no real numbers.
+
     Examples
     --------
     >>> float(jax.grad(log_ndtr)(-1e4))
@@ -80,6 +85,11 @@ def hazard(x: ArrayLike) -> Float[Array, "..."]:
     ----------
     x
         Any shape; infinities allowed.
+
+    Raises
+    ------
+    TypeError
+        Arguments that are no real numbers.
 
     Examples
     --------
@@ -112,6 +122,11 @@ def log_mills(x: ArrayLike) -> Float[Array, "..."]:
     ----------
     x
         Any shape; infinities allowed.
+
+    Raises
+    ------
+    TypeError
+        Arguments that are no real numbers.
 
     Examples
     --------
@@ -147,6 +162,11 @@ def log_mass_from_mode(edge: ArrayLike, width: ArrayLike | None = None) -> Float
     Returns
     -------
     The shape of `edge` and `width`. Differentiable in both.
+
+    Raises
+    ------
+    TypeError
+        Arguments that are no real numbers.
 
     Examples
     --------
@@ -185,6 +205,11 @@ def log_normal_interval(low: ArrayLike, high: ArrayLike) -> Float[Array, "..."]:
     low, high
         Ends of the interval, broadcast against each other. Equal ends give -inf,
         low > high gives NaN.
+
+    Raises
+    ------
+    TypeError
+        Arguments that are no real numbers.
 
     Examples
     --------

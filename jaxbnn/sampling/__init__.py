@@ -1,3 +1,5 @@
+"""The runner: chains, chunks, thinning, reducers, adaptation, checkpoints, devices."""
+
 from jaxbnn.sampling.adaptation import Adaptation, dual_averaging, schedule
 from jaxbnn.sampling.draws import Draws, Reduced, complete
 from jaxbnn.sampling.files import BadCheckpoint, CheckpointNotWritten

@@ -13,7 +13,7 @@ from jaxbnn.sampling.keys import chain_keys, step_key
 
 
 class Reduced(NamedTuple):
-    """The results of one streaming reducer.
+    """The results of one streaming reducer of `sample`.
 
     Attributes
     ----------

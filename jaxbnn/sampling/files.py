@@ -28,11 +28,11 @@ _DIGEST_BYTES = 32
 
 
 class BadCheckpoint(ValueError):
-    """A checkpoint that cannot be taken up: torn, or another run's."""
+    """A checkpoint that `open_draws` or `sample` cannot take up: torn, or another run's."""
 
 
 class CheckpointNotWritten(OSError):
-    """A checkpoint folder without room or permission, or held by another run."""
+    """A checkpoint folder of `sample` without room or permission, or held by another run."""
 
 
 @contextlib.contextmanager

@@ -29,7 +29,13 @@ _SIGNS_OF_LOSS = ("Gloo ", "NCCL", "oordination service", "DEADLINE_EXCEEDED", "
 
 
 class LostProcess(RuntimeError):
-    """Another process of the run ended or was killed."""
+    """Another process of the run ended or was killed.
+
+    Examples
+    --------
+    >>> issubclass(LostProcess, RuntimeError)
+    True
+    """
 
 
 class Hosts(NamedTuple):

@@ -52,7 +52,19 @@ _CHUNK_BYTES = 64 * 2**20
 
 
 def collect_position(state: Any, info: Any) -> PyTree:
-    """Keep the position; the default of `sample`."""
+    """Keep the position; the default of `sample`.
+
+    Parameters
+    ----------
+    state, info
+        What the kernel's step returns.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> collect_position(SimpleNamespace(position=1.5), None)
+    1.5
+    """
     return state.position
 
 

@@ -76,10 +76,15 @@ def open_draws(folder: str | os.PathLike) -> Draws:
 
 
 class StoredArray:
-    """An array with axes (chain, draw, ...) that is read from files where it is indexed.
+    """An array (chain, draw, ...) in files, as of `open_draws`, read where it is indexed.
 
     It has `shape`, `dtype`, `ndim`, `size` and `len`, takes NumPy's indices, and becomes an array
     by `np.asarray`. Indexing the draws reads those alone: `x[:, 1000:2000]`.
+
+    Attributes
+    ----------
+    shape, dtype, ndim, size
+        As of a NumPy array.
     """
 
     def __init__(self, chunks: list[Chunk], name: str, shape: tuple, dtype: Any):
