@@ -1,10 +1,11 @@
-"""The command: run a config, list the configs, report on results, run a benchmark.
+"""The command: run a config, list the configs, report on results, run a benchmark, document.
 
     python -m experiments CONFIG.toml [--scale smoke|desk|paper] [--seed N]
                           [--set key=value ...] [--out DIR] [--resume]
     python -m experiments list
     python -m experiments report [DIR]
     python -m experiments benchmark NAME [--set key=value ...] [--out DIR]
+    python -m experiments reference [--out DIR]
 
 Whatever the user gets wrong is one sentence on stderr and exit code 2.
 """
@@ -21,7 +22,7 @@ from experiments.errors import InputError
 from experiments.threads import settle_threads
 
 EXTRAS = ("pydantic", "matplotlib", "arviz", "tqdm", "h5netcdf")
-WORDS = ("list", "report", "benchmark")
+WORDS = ("list", "report", "benchmark", "reference")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,7 +55,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         description="Run the papers' experiments and compare with the numbers they print.",
         allow_abbrev=False,
     )
-    parser.add_argument("what", help="a config file, or one of: list, report, benchmark")
+    parser.add_argument("what", help="a config file, or one of: list, report, benchmark, reference")
     parser.add_argument("argument", nargs="?", help="report: a directory; benchmark: its name")
     parser.add_argument("--scale", default="desk", help="smoke, desk (default) or paper")
     parser.add_argument("--seed", type=int, help="instead of the config's seed")
@@ -100,6 +101,8 @@ def _run(options: argparse.Namespace) -> int:
         return commands.report(Path(options.argument) if options.argument else options.out)
     if options.what == "benchmark":
         return commands.benchmark(options.argument, options.assignments, options.out)
+    if options.what == "reference":
+        return commands.reference(options.out)
     if path.suffix != ".toml" and not path.exists():
         raise InputError(
             f"There is no config file {path}, and the other commands are {', '.join(WORDS)}."

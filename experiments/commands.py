@@ -11,6 +11,7 @@ from typing import Any
 import experiments.benchmarks
 from experiments.config import SCALES, check_seed, parse_assignment, read_config, settings_for
 from experiments.errors import InputError, did_you_mean
+from experiments.reference import write_reference
 from experiments.report import full_report
 from experiments.results import (
     held,
@@ -141,6 +142,12 @@ def benchmark(name: str, assignments: Sequence[str], out: Path) -> int:
         paper_values={},
     )
     print(f"{table}\n{directory / 'table.md'}")
+    return 0
+
+
+def reference(out: Path) -> int:
+    """Write the API reference, made from the docstrings, to `reference.md` in a folder."""
+    print(write_reference(_directory(out)))
     return 0
 
 

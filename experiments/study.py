@@ -42,6 +42,7 @@ from pydantic import BaseModel, ConfigDict
 import experiments.studies
 from experiments.errors import InputError, did_you_mean
 from experiments.results import Row, markdown_table, versions, written_whole
+from jaxbnn import Draws, sample
 
 __all__ = ["Context", "Experiment", "Row", "Settings", "load_experiment", "study_names"]
 
@@ -105,8 +106,8 @@ class Context:
         """Return `compute()`'s arrays, kept in `stages/<name>.npz`, computed once under --resume.
 
         The unit of resuming: give each setting of a table its own stage. A file of another
-        seed, other settings or other versions is not reused. A long stage that samples goes on
-        inside if it passes `checkpoint(name)` to `sample`.
+        seed, other settings or other versions is not reused. A long stage that samples by
+        `context.sample(name, ...)` goes on inside.
         """
         path = self._path(Path("stages"), name, ".npz")
         fingerprint = self._fingerprint()
@@ -120,11 +121,21 @@ class Context:
         self._remove_checkpoints(name)
         return arrays
 
+    def sample(self, stage: str, *arguments: Any, **options: Any) -> Draws:
+        """Return `jaxbnn.sample(*arguments, **options)`, so that `stage` can go on inside.
+
+        The draws are kept until the stage is finished: under --resume a stage that was stopped
+        goes on where it was. A run interrupted by Ctrl-C stops the study.
+        """
+        draws = sample(*arguments, checkpoint=self.checkpoint(stage), **options)
+        if draws.interrupted:
+            raise KeyboardInterrupt
+        return draws
+
     def checkpoint(self, name: str) -> Path | None:
         """Return the folder where stage `name` keeps its draws until it is finished.
 
-        For `jaxbnn.sample(..., checkpoint=...)`: under --resume a stage that was stopped goes on
-        inside. None at scale smoke, whose runs take less time than their files.
+        None at scale smoke, whose runs take less time than their files.
         """
         if self.scale == "smoke":
             return None

@@ -1,4 +1,4 @@
-"""`fit` and `predict`: arguments in, files and an exit code out."""
+"""`fit`, `predict` and `hosts`: arguments in, files and an exit code out."""
 
 import argparse
 import csv
@@ -12,10 +12,11 @@ from typing import NoReturn
 import numpy as np
 
 from jaxbnn.cli import folder as folders
-from jaxbnn.cli.encoding import learn_encoding, take, usable_rows
+from jaxbnn.cli.encoding import learn_encoding, usable_rows
+from jaxbnn.cli.hosts import run_hosts
 from jaxbnn.cli.pictures import draw_chains, draw_classes, draw_numbers
 from jaxbnn.cli.samplers import SAMPLERS, Settings, choose_sampler, make_posterior, run
-from jaxbnn.cli.table import read_table
+from jaxbnn.cli.table import Table, read_table, take
 from jaxbnn.cli.verdict import judge_chains, judge_classes, judge_numbers
 from jaxbnn.prediction import ClassPrediction, NumberScores, predict, scores
 
@@ -30,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     try:
+        if options.command == "hosts":
+            return run_hosts(options.processes, options.script, options.arguments)
         _fit(options) if options.command == "fit" else _predict(options)
     except (ValueError, OSError, ImportError, csv.Error) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -40,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Say what was wrong in one line; argparse would print the usage before it."""
-        self.exit(2, f"error: {message} (python -m jaxbnn {{fit,predict}} --help)\n")
+        self.exit(2, f"error: {message} (python -m jaxbnn {{fit,predict,hosts}} --help)\n")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -63,18 +66,30 @@ def _parser() -> argparse.ArgumentParser:
     )
     fit.add_argument("--seed", type=int, default=0)
     fit.add_argument("--out", type=Path, help="folder for the results [DATA-fit]")
+    _add_format(fit)
     new = commands.add_parser("predict", help="predict the rows of another CSV file")
     new.add_argument("folder", type=Path, help="what fit wrote")
     new.add_argument("data", type=Path, help="CSV file with the columns of the fit")
     new.add_argument("--level", type=float, default=0.9, help="probability of the intervals")
     new.add_argument("--out", type=Path, help="file for the predictions [DATA-predictions.csv]")
+    _add_format(new)
+    hosts = commands.add_parser("hosts", help="run a script in several processes as one")
+    hosts.add_argument("--processes", type=int, required=True)
+    hosts.add_argument("script", type=Path, help="Python file that gives sample a mesh")
+    hosts.add_argument("arguments", nargs=argparse.REMAINDER, help="what the script is called with")
     return parser
+
+
+def _add_format(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--separator", help="between the fields: a character, or tab [found out]")
+    parser.add_argument("--decimal", choices=(".", ","), help="decimal mark [found out]")
 
 
 def _fit(options: argparse.Namespace) -> None:
     _check_installed()
     settings = _settings(options)
-    table, notes = usable_rows(read_table(options.data), options.target, options.drop)
+    out = options.out or options.data.with_name(f"{options.data.stem}-fit")
+    table, notes = usable_rows(_read(options), options.target, options.drop)
     training, held_out = _split(table.num_rows, options.test, settings.seed)
     encoding, more = learn_encoding(table, take(table, training), options.target, options.task)
     x, y = encoding.inputs(table), encoding.targets(table)
@@ -84,13 +99,12 @@ def _fit(options: argparse.Namespace) -> None:
         more.append("auto took dvi: so many rows and weights are too many for nuts.")
     classes = None if encoding.classes is None else len(encoding.classes)
     posterior = make_posterior(sampler, settings, x[training], y[training], classes)
-    out = options.out or options.data.with_name(f"{options.data.stem}-fit")
     with folders.held(out):
         fitted = run(sampler, posterior, settings)
         prediction = predict(fitted.positions, x_new, posterior, level=options.level)
         found = scores(fitted.positions, x_new, y_new, posterior)
         chains = judge_chains(sampler, fitted, posterior, x_new)
-        with folders.written(out) as part:
+        with folders.written(out, folders.WRITTEN) as part:
             more += folders.save(part, encoding, settings, sampler, fitted, posterior)
             if isinstance(prediction, ClassPrediction):
                 assert not isinstance(found, NumberScores)
@@ -126,7 +140,9 @@ def _fit(options: argparse.Namespace) -> None:
 def _predict(options: argparse.Namespace) -> None:
     _check_level(options.level)
     positions, encoding, posterior = folders.load(options.folder)
-    table = read_table(options.data)
+    table = _read(options)
+    out = options.out or options.data.with_name(f"{options.data.stem}-predictions.csv")
+    _check_out(out, options.data)
     x = encoding.inputs(table)
     found = predict(positions, x, posterior, level=options.level)
     if isinstance(found, ClassPrediction):
@@ -145,18 +161,38 @@ def _predict(options: argparse.Namespace) -> None:
             "sd of the noise": np.sqrt(found.aleatoric) * sd,
             "sd unknown": np.sqrt(found.epistemic) * sd,
         }
-    out = options.out or options.data.with_name(f"{options.data.stem}-predictions.csv")
     with (
         folders.written(out.parent) as part,
         (part / out.name).open("w", newline="", encoding="utf-8") as file,
     ):
-        writer = csv.writer(file)
+        # As the new rows were written, so that the same program opens both.
+        writer = csv.writer(file, delimiter=table.separator)
         writer.writerow(columns)
         for row in zip(*columns.values(), strict=True):
-            writer.writerow([v if isinstance(v, str) else f"{v:.6g}" for v in row])
+            writer.writerow(
+                [v if isinstance(v, str) else f"{v:.6g}".replace(".", table.decimal) for v in row]
+            )
     for note in encoding.remarks(table):
         print(f"- {note}")
     print(f"{len(x)} predictions written to {out}")
+
+
+def _read(options: argparse.Namespace) -> Table:
+    separator = {"tab": "\t", "\\t": "\t"}.get(options.separator, options.separator)
+    if separator is not None and (len(separator) != 1 or separator in '"\r\n'):
+        raise ValueError(f"--separator must be one character or tab, but is {separator!r}.")
+    if separator is not None and separator == options.decimal:
+        raise ValueError(f"--separator and --decimal cannot both be {separator!r}.")
+    return read_table(options.data, separator, options.decimal)
+
+
+def _check_out(out: Path, data: Path) -> None:
+    if out.is_dir():
+        raise ValueError(f"--out {out} is a folder; name a file for the predictions.")
+    if not out.parent.is_dir():
+        raise ValueError(f"there is no folder {out.parent} for --out; make it first.")
+    if out.resolve() == data.resolve():
+        raise ValueError(f"--out {out} would overwrite the new rows; name another file.")
 
 
 def _check_level(level: float) -> None:

@@ -9,7 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from jaxbnn.cli.table import Table, as_numbers, is_missing
+from jaxbnn.cli.fields import (
+    as_numbers,
+    how_to_mend,
+    is_missing,
+    looks_like_number,
+    no_numbers,
+)
+from jaxbnn.cli.table import Table, take
 
 _MOST_CATEGORIES = 20
 _MOST_CLASSES = 50
@@ -65,7 +72,7 @@ class Encoding:
         for column in self.columns:
             if column.name not in table.columns:
                 raise ValueError(
-                    f"{table.source} has no column {column.name!r}, which the fit used; add it."
+                    f"the fit used {column.name!r}: {table.missing_column(column.name)}"
                 )
             values = table.columns[column.name]
             if column.categories is not None:
@@ -74,9 +81,10 @@ class Encoding:
                 continue
             numbers = as_numbers(values)
             if numbers is None:
+                strange = no_numbers(values)[0]
                 raise ValueError(
-                    f"column {column.name!r} of {table.source} holds {_not_a_number(values)!r}, "
-                    "but was all numbers in the fit; mend it."
+                    f"column {column.name!r} of {table.source} holds {strange!r}, but was all "
+                    f"numbers in the fit; {how_to_mend(strange)}."
                 )
             missing = np.isnan(numbers)
             parts.append(np.where(missing, 0.0, (numbers - column.mean) / column.sd))
@@ -118,14 +126,11 @@ def usable_rows(table: Table, target: str, drop: list[str]) -> tuple[Table, list
     """Return the table without dropped columns and rows of unknown target, and what was done."""
     for name in [target, *drop]:
         if name not in table.columns:
-            raise ValueError(
-                f"{table.source} has no column {name!r}; its columns are "
-                f"{', '.join(table.columns)}."
-            )
+            raise ValueError(table.missing_column(name))
     if target in drop:
         raise ValueError(f"column {target!r} cannot be both the target and dropped.")
     known = np.flatnonzero(~is_missing(table.columns[target]))
-    notes = []
+    notes = list(table.notes)
     if len(known) < table.num_rows:
         notes.append(f"{table.num_rows - len(known)} rows have no {target}: left out.")
     if len(known) < 10:
@@ -134,12 +139,7 @@ def usable_rows(table: Table, target: str, drop: list[str]) -> tuple[Table, list
             "and be tested on; 10 is the least."
         )
     kept = {name: values for name, values in table.columns.items() if name not in drop}
-    return take(Table(kept, table.source), known), notes
-
-
-def take(table: Table, rows: np.ndarray) -> Table:
-    """Return some rows of a table."""
-    return Table({n: [v[i] for i in rows] for n, v in table.columns.items()}, table.source)
+    return take(table._replace(columns=kept), known), notes
 
 
 def learn_encoding(
@@ -154,11 +154,18 @@ def learn_encoding(
     looks_like_classes = numbers is None or len(distinct) == 2
     is_class = looks_like_classes if task == "auto" else task == "classification"
     if not is_class and numbers is None:
+        strange = no_numbers(table.columns[target])
         raise ValueError(
-            f"the target {target!r} holds {_not_a_number(table.columns[target])!r}, which is no "
-            "number; leave out --task regression to predict classes."
+            f"the target {target!r} holds {strange[0]!r}, which is no number; leave out --task "
+            "regression to predict classes."
         )
     if is_class and len(distinct) > _MOST_CLASSES:
+        strange = no_numbers(table.columns[target])
+        if strange and (len(strange) < table.num_rows / 2 or looks_like_number(strange[0])):
+            raise ValueError(
+                f"the target {target!r} holds {strange[0]!r} among its numbers; "
+                f"{how_to_mend(strange[0])}."
+            )
         raise ValueError(
             f"the target {target!r} has {len(distinct)} classes, more than {_MOST_CLASSES}; choose "
             "another target, or --task regression if it holds numbers."
@@ -195,11 +202,12 @@ def _learn_column(
     if as_numbers(everywhere) is None:
         found = _with_missing(values)
         categories = sorted(set(found))
-        strange = [value for value in everywhere if as_numbers([value]) is None]
-        if len(categories) > _MOST_CATEGORIES and len(strange) < len(everywhere) / 2:
+        strange = no_numbers(everywhere)
+        meant_numbers = len(strange) < len(everywhere) / 2 or looks_like_number(strange[0])
+        if len(categories) > _MOST_CATEGORIES and meant_numbers:
             raise ValueError(
-                f"column {name!r} holds {strange[0]!r} among its numbers; mend it, or leave the "
-                f"column out by --drop {name!r}."
+                f"column {name!r} holds {strange[0]!r} among its numbers; "
+                f"{how_to_mend(strange[0])}, or leave the column out by --drop {name!r}."
             )
         if len(categories) > _MOST_CATEGORIES:
             raise ValueError(
@@ -217,13 +225,15 @@ def _learn_column(
     if sd <= 1e-12 * max(1.0, abs(mean)):
         return None, f"{name}: always {mean:g}; left out."
     note = f"{name}: {missing.sum()} missing, taken as the mean." if missing.any() else None
+    every = as_numbers(everywhere)
+    if every is not None and every[0] in (0, 1) and (np.diff(every) == 1).all():
+        note = (
+            f"{name}: counts the rows from {every[0]:.0f} on; if it tells no more than that, leave "
+            f"it out by --drop {name}."
+        )
     return Column(name, mean, sd, bool(missing.any())), note
 
 
 def _with_missing(values: list[str]) -> list[str]:
     missing = is_missing(values)
     return [_MISSING_CATEGORY if m else v for v, m in zip(values, missing, strict=True)]
-
-
-def _not_a_number(values: list[str]) -> str:
-    return next(value for value in values if as_numbers([value]) is None)

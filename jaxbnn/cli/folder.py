@@ -5,7 +5,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,24 @@ from jaxbnn.interop.arviz import from_arviz, to_arviz
 from jaxbnn.targets import Posterior
 
 _MODEL, _DRAWS = "model.json", "posterior.nc"
+WRITTEN = (
+    *(_MODEL, _DRAWS, "summary.md", "scores.json"),
+    *("predictions.png", "calibration.png", "chains.png"),
+)
 # Log likelihoods of more terms than this are left out of the file.
 _MOST_TERMS = 20_000_000
+
+
+def prepare(folder: Path) -> None:
+    """Make the folder, before the work begins."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise ValueError(f"{folder} is a file; name a folder for the results by --out.") from None
+    except OSError as error:
+        raise ValueError(
+            f"the folder {folder} cannot be made ({error.strerror}); name another by --out."
+        ) from None
 
 
 @contextmanager
@@ -29,8 +45,8 @@ def held(folder: Path) -> Iterator[None]:
     """Hold the folder of a fit, which is made if need be; refuse one that cannot be written to."""
     import fcntl
 
+    prepare(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         # Before the hours of sampling, not after them.
         shutil.rmtree(tempfile.mkdtemp(prefix=".jaxbnn-", dir=folder))
         handle = os.open(folder, os.O_RDONLY)
@@ -51,15 +67,18 @@ def held(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def written(folder: Path) -> Iterator[Path]:
+def written(folder: Path, old: Sequence[str] = ()) -> Iterator[Path]:
     """Give a folder to write to; what is in it is moved to `folder` when the block ends well.
 
-    A fit that fails leaves the files of the one before as they were.
+    A fit that fails leaves the files of the one before as they were; after one that ends well
+    those named `old` are gone, so that no picture of it stays beside the new ones.
     """
     try:
         part = Path(tempfile.mkdtemp(prefix=".jaxbnn-", dir=folder))
         try:
             yield part
+            for name in old:
+                (folder / name).unlink(missing_ok=True)
             for path in sorted(part.iterdir()):
                 os.replace(path, folder / path.name)
         finally:

@@ -1,72 +1,164 @@
-"""CSV files: names and columns of text, nothing guessed."""
+"""CSV files: names and columns of text."""
 
 import csv
-import math
+import difflib
+import io
+import re
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-_MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
+from jaxbnn.cli.fields import as_numbers, is_missing, no_numbers, with_decimal_points
+
+_SEPARATORS = ",;\t|"
+_UNNAMED = re.compile(r"(Unnamed: \d+)?")  # pandas gives such names to columns without one
+_AS_UTF8 = "save it in the spreadsheet program as 'CSV UTF-8'"
+_MOST_NAMES = 20
 
 
 class Table(NamedTuple):
-    """A CSV file's columns by name, as text, and where they are from."""
+    """A CSV file's columns by name, as text, where they are from, and how it was written."""
 
     columns: dict[str, list[str]]
     source: str
+    separator: str = ","
+    decimal: str = "."
+    notes: tuple[str, ...] = ()
 
     @property
     def num_rows(self) -> int:
         """The number of rows below the header."""
         return len(next(iter(self.columns.values())))
 
+    def missing_column(self, name: str) -> str:
+        """Return a sentence that says that a column is not here, and why that may be."""
+        said = f"{self.source} has no column {name!r}"
+        names = list(self.columns)
+        if len(names) == 1:
+            return (
+                f"{said}, but only one, {names[0]!r}; if that is more than one, say by --separator "
+                "what stands between them."
+            )
+        if not no_numbers(names):
+            return f"{said}: its first line holds numbers; put the names of the columns above it."
+        lower = {known.lower(): known for known in names}
+        like = difflib.get_close_matches(name.lower(), lower, 1)
+        if like:
+            return f"{said}; is it {lower[like[0]]!r}?"
+        more = ", ..." if len(names) > _MOST_NAMES else ""
+        return f"{said}; its columns are {', '.join(names[:_MOST_NAMES])}{more}."
 
-def read_table(path: Path) -> Table:
-    """Read a CSV file with a header; fields are separated by commas, semicolons or tabs."""
+
+def read_table(path: Path, separator: str | None = None, decimal: str | None = None) -> Table:
+    """Read a CSV file with a header.
+
+    Fields are separated by commas, semicolons, tabs or bars, whichever makes most of the header;
+    decimals have points or commas. Columns without a name are left out where they are empty or
+    number the rows.
+
+    Raises
+    ------
+    ValueError
+        No such file, another encoding than UTF-8, no rows, lines with more or fewer fields than
+        the header, columns of the same name or none, decimals that could mean two things.
+    """
+    text = _read_text(path)
+    if separator is None:
+        header = next((line for line in text.splitlines() if line.strip()), "")
+        separator = max(
+            _SEPARATORS, key=lambda mark: len(next(csv.reader([header], delimiter=mark), []))
+        )
+    records = _records(text, separator, path)
+    if len(records) < 2:
+        raise ValueError(f"{path} needs a header and at least one row below it.")
+    names = [name.strip() for name in records[0][1]]
+    for line, fields in records[1:]:
+        if len(fields) != len(names):
+            commas = separator == "," and len(fields) > len(names)
+            number = "one field" if len(fields) == 1 else f"{len(fields)} fields"
+            raise ValueError(
+                f"line {line} of {path} has {number}, but the header has {len(names)}; "
+                f"mend that line{' (a decimal comma needs quotes)' if commas else ''}."
+            )
+    columns = [[f.strip() for f in c] for c in zip(*(r for _, r in records[1:]), strict=True)]
+    named, notes = _named(names, columns, path)
+    named, decimal = with_decimal_points(named, decimal, str(path))
+    if decimal == ",":
+        notes.append("Decimal commas were read as such.")
+    return Table(named, str(path), separator, decimal, tuple(notes))
+
+
+def take(table: Table, rows: np.ndarray) -> Table:
+    """Return some rows of a table."""
+    return table._replace(columns={n: [v[i] for i in rows] for n, v in table.columns.items()})
+
+
+def _read_text(path: Path) -> str:
     if not path.is_file():
         raise ValueError(f"there is no file {path}; check the name.")
+    raw = path.read_bytes()
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise ValueError(
+            f"{path} is in UTF-16, not UTF-8; {_AS_UTF8}, or run "
+            f"`iconv -f UTF-16 -t UTF-8 {path.name} > new.csv`."
+        )
+    if raw.startswith(b"PK") or b"\0" in raw:
+        raise ValueError(f"{path} is not a text file, as a CSV file is; {_AS_UTF8}.")
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not a text file in UTF-8; save it as a CSV file.") from None
-    lines = [line for line in text.splitlines() if line.strip()]
-    if len(lines) < 2:
-        raise ValueError(f"{path} needs a header and at least one row below it.")
-    separator = max(",;\t", key=lines[0].count)
-    rows = list(csv.reader(lines, delimiter=separator))
-    names = [name.strip() for name in rows[0]]
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise ValueError(f"{path} has more than one column {repeated[0]!r}; rename one of them.")
-    for number, row in enumerate(rows[1:], start=2):
-        if len(row) != len(names):
-            raise ValueError(
-                f"row {number} of {path} has {len(row)} fields, but the header has {len(names)}; "
-                "mend that row."
-            )
-    columns = zip(*rows[1:], strict=True)
-    return Table(
-        {n: [v.strip() for v in column] for n, column in zip(names, columns, strict=True)},
-        str(path),
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise ValueError(
+            f"line {line} of {path} is not in UTF-8, but probably in Latin-1 or Windows-1252; "
+            f"{_AS_UTF8}, or run `iconv -f WINDOWS-1252 -t UTF-8 {path.name} > new.csv`."
+        ) from None
+
+
+def _records(text: str, separator: str, path: Path) -> list[tuple[int, list[str]]]:
+    """Return the lines that are not blank, as fields, each with the number of its first line."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    records, before = [], 0
+    try:
+        for fields in reader:
+            if len(fields) > 1 or (fields and fields[0].strip()):
+                records.append((before + 1, fields))
+            before = reader.line_num
+    except csv.Error as error:
+        raise ValueError(
+            f"{path} cannot be read from line {before + 1} on ({error}); look for an open quote."
+        ) from None
+    return records
+
+
+def _named(
+    names: list[str], columns: list[list[str]], path: Path
+) -> tuple[dict[str, list[str]], list[str]]:
+    """Return the columns by name, and which ones without a name were left out, and why."""
+    named: dict[str, list[str]] = {}
+    notes = []
+    for number, (name, values) in enumerate(zip(names, columns, strict=True), start=1):
+        if _UNNAMED.fullmatch(name):
+            if is_missing(values).all():
+                notes.append(f"Column {number} has neither a name nor values: left out.")
+                continue
+            if _numbers_rows(values):
+                notes.append(f"Column {number} has no name and numbers the rows: left out.")
+                continue
+            if not name:
+                raise ValueError(f"column {number} of {path} has no name; give it one.")
+        if name in named:
+            raise ValueError(f"{path} has more than one column {name!r}; rename one of them.")
+        named[name] = values
+    if not named:
+        raise ValueError(f"{path} has no column with a name; give them names in the first line.")
+    return named, notes
+
+
+def _numbers_rows(values: list[str]) -> bool:
+    numbers = as_numbers(values)
+    return (
+        numbers is not None
+        and bool((numbers == np.round(numbers)).all())  # false where one is missing
+        and len(set(numbers.tolist())) == len(numbers)
     )
-
-
-def is_missing(values: list[str]) -> np.ndarray:
-    """Return which fields are empty or say that they are missing: NA, null, ?, ..."""
-    return np.array([value.lower() in _MISSING for value in values])
-
-
-def as_numbers(values: list[str]) -> np.ndarray | None:
-    """Return the fields as numbers, missing ones as NaN; None if one of them is no number."""
-    numbers = np.full(len(values), np.nan)
-    missing = is_missing(values)
-    for i, value in enumerate(values):
-        if not missing[i]:
-            try:
-                numbers[i] = float(value)
-            except ValueError:
-                return None
-            if not math.isfinite(numbers[i]):
-                return None
-    return numbers

@@ -1,3 +1,5 @@
+"""R-hat, effective sample size, thermalization and discrepancies: arrays in, numbers out."""
+
 from jaxbnn.diagnostics.autocovariance import autocorrelation
 from jaxbnn.diagnostics.blockwise import BlockwiseRhat, blockwise_rhat
 from jaxbnn.diagnostics.covariances import (

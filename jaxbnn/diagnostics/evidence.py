@@ -24,10 +24,15 @@ _HALVINGS = {2: 24, 4: 48, 8: 80}
 
 
 class Evidence(NamedTuple):
-    """An estimate of the log evidence, in nats, and its Monte Carlo standard error.
+    """An estimate of the log evidence.
 
-    The error is NaN where the log likelihoods do not vary, and infinite where Bennett's
-    neighbours do not overlap.
+    Attributes
+    ----------
+    log_evidence
+        log p(y | x), in nats.
+    standard_error
+        Monte Carlo standard error of it: NaN where the log likelihoods do not vary, infinite
+        where Bennett's neighbours do not overlap.
     """
 
     log_evidence: Float[Array, ""]

@@ -60,7 +60,7 @@ def check_positions(name: str, positions: PyTree) -> tuple[int, int]:
     """Return (chains, draws) of a PyTree of draws, or raise one clear sentence."""
     leaves = jax.tree_util.tree_leaves_with_path(positions)
     if not leaves:
-        raise ValueError(f"{name} got positions without any array.")
+        raise ValueError(f"{name} got positions without any array; collect something in sample.")
     axes: tuple[int, int] | None = None
     for path, leaf in leaves:
         where = f"positions{jax.tree_util.keystr(path)}"

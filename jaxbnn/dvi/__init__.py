@@ -1,3 +1,5 @@
+"""Deterministic variational inference: Gaussian moments propagated through a network."""
+
 from jaxbnn.dvi.algorithm import DeterministicVI, VIState, deterministic_vi
 from jaxbnn.dvi.divergence import EmpiricalBayes, empirical_bayes, fitted_prior, kl_divergence
 from jaxbnn.dvi.expected import expected_log_likelihood

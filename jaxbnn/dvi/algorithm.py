@@ -28,7 +28,17 @@ Scalar = Float[Array, ""]
 
 
 class VIState(NamedTuple):
-    """q's parameters, the optimiser's state, and the number of updates made."""
+    """State of `deterministic_vi`.
+
+    Attributes
+    ----------
+    position
+        q's parameters.
+    optimizer_state
+        Optax's.
+    num_updates
+        How many were made.
+    """
 
     position: PyTree
     optimizer_state: PyTree

@@ -147,6 +147,18 @@ def kl_divergence(q: Family, prior: PyTree | EmpiricalBayes) -> Scalar:
 def fitted_prior(prior: EmpiricalBayes, q: Family) -> PyTree:
     """Return the prior at its optimal variances, a PyTree of NumPyro normals: for MCMC, say.
 
+    Parameters
+    ----------
+    prior
+        From `empirical_bayes`.
+    q
+        Of the parameters.
+
+    Raises
+    ------
+    ValueError
+        A partition of the prior that is not shaped like the parameters.
+
     Examples
     --------
     >>> from jaxbnn.dvi import FactorisedNormal

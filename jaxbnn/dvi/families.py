@@ -172,6 +172,15 @@ def per_fan_in(network: Network, value: ArrayLike, dtype: DTypeLike = float) -> 
 
     fan_in counts as 1 in the ntk parametrisation, which divides in the forward pass.
 
+    Parameters
+    ----------
+    network
+        The network.
+    value
+        A number.
+    dtype
+        Of the leaves.
+
     Examples
     --------
     >>> from jaxbnn.networks import mlp

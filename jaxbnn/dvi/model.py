@@ -24,9 +24,18 @@ Method = Literal["dvi", "ddvi", "mcvi", "rmcvi"]
 
 
 class VIInfo(NamedTuple):
-    """The ELBO, in nats, and its two parts: elbo = expected_log_likelihood - kl.
+    """The ELBO of `deterministic_vi` and its two parts: elbo = expected_log_likelihood - kl.
 
-    `kl` is not weighted by a warm-up; with minibatches the expectation is scaled up to all data.
+    With minibatches the expectation is scaled up to all data.
+
+    Attributes
+    ----------
+    elbo
+        In nats.
+    expected_log_likelihood
+        E_q log p(y | x, w).
+    kl
+        KL(q || prior), not weighted by a warm-up.
     """
 
     elbo: Scalar

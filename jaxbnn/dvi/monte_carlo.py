@@ -27,6 +27,24 @@ def weight_draws(
 
     Any layers; each draw is one function.
 
+    Parameters
+    ----------
+    rng_key
+        One key.
+    network
+        Any layers.
+    q
+        Of the network's parameters.
+    x
+        Inputs, rows first.
+    num_samples
+        Draws, s.
+
+    Raises
+    ------
+    ValueError
+        x that does not have the network's input shape.
+
     Examples
     --------
     >>> from jaxbnn.dvi import initial_position
@@ -48,6 +66,19 @@ def activation_draws(
 
     a = E W h + sqrt(Var W h^2) xi for every Dense, with noise of its own for every datum: the law
     of each datum's outputs is that of `weight_draws`, their dependence over data is not.
+
+    Parameters
+    ----------
+    rng_key
+        One key.
+    network
+        Dense, Activation, Flatten and Residual layers.
+    q
+        Independent normals.
+    x
+        Inputs, rows first.
+    num_samples
+        Draws, s.
 
     Raises
     ------

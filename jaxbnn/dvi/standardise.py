@@ -37,7 +37,14 @@ class Standardisation(NamedTuple):
 
 
 def standardisation(x: np.ndarray, y: np.ndarray) -> Standardisation:
-    """Return what standardises training data x (n, d) and y (n,) or (n, k).
+    """Return what standardises training data.
+
+    Parameters
+    ----------
+    x
+        Training inputs, (n, d).
+    y
+        Training targets, (n,) or (n, k).
 
     Raises
     ------

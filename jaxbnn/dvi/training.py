@@ -50,7 +50,19 @@ class Fit(NamedTuple):
 
 
 class FitProgress(NamedTuple):
-    """How far a fit has come: updates done and asked for, seconds, the last chunk's ELBO, q."""
+    """How far `fit` has come.
+
+    Attributes
+    ----------
+    done, total
+        Updates made, and asked for.
+    seconds
+        Since the start.
+    elbo
+        (run,) of the last chunk, in nats.
+    positions
+        q, leaves (run, ...).
+    """
 
     done: int
     total: int

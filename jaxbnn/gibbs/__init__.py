@@ -1,3 +1,5 @@
+"""The intermediate-noise model, its exact conditionals, and the Gibbs sampler made of them."""
+
 from jaxbnn.gibbs.latents import sample_inputs, sample_pooled
 from jaxbnn.gibbs.model import GibbsPosition, IntermediateNoise
 from jaxbnn.gibbs.pieces import Piece, PiecewiseLinear, activation_pieces

@@ -15,7 +15,15 @@ from jaxtyping import Array, Float
 
 
 class Piece(NamedTuple):
-    """slope * z + intercept for low <= z <= high."""
+    """slope * z + intercept for low <= z <= high, as `activation_pieces` returns it.
+
+    Attributes
+    ----------
+    slope, intercept
+        Of the line.
+    low, high
+        Ends of the piece; may be infinite.
+    """
 
     slope: float
     intercept: float

@@ -94,6 +94,13 @@ def satisfying_logits(
 
     One row of logits is binary: those on the wrong side of zero are moved to zero.
 
+    Parameters
+    ----------
+    logits
+        One row a class; a single row is binary.
+    labels
+        Classes 0..C-1; of binary ones 1 is above zero.
+
     Examples
     --------
     >>> satisfying_logits(jnp.array([[1.0], [3.0]]), jnp.array([0])).tolist()

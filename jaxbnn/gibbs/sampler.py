@@ -22,7 +22,7 @@ from jaxbnn.gibbs.weights import Residuals, Spectrum
 
 
 class GibbsState(NamedTuple):
-    """State of the Gibbs sampler.
+    """State of `gibbs_sampler`.
 
     Attributes
     ----------
@@ -41,7 +41,15 @@ class GibbsState(NamedTuple):
 
 
 class GibbsInfo(NamedTuple):
-    """What summaries of kernels ask for: every draw is accepted."""
+    """What summaries of kernels ask for: every draw of `gibbs_sampler` is accepted.
+
+    Attributes
+    ----------
+    acceptance_rate
+        1.
+    is_accepted
+        True.
+    """
 
     acceptance_rate: Float[Array, ""]
     is_accepted: Bool[Array, ""]

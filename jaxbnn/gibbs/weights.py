@@ -128,6 +128,14 @@ def sample_weights(
         As in `sample_weights_and_bias`.
     params
         {"w": any, "b": the biases that are given}.
+
+    Examples
+    --------
+    >>> x, params = jnp.array([[1.0, 2.0]]), {"w": jnp.zeros((1, 1)), "b": jnp.ones(1)}
+    >>> layer, key = Dense(1), jax.random.key(0)
+    >>> draw = sample_weights(key, layer, params, x, 3 * x + 1, 1e-8, 1.0)
+    >>> round(float(draw["w"][0, 0]), 2), float(draw["b"][0])
+    (3.0, 1.0)
     """
     numbers = {"noise_variance": noise_variance, "weight_precision": weight_precision}
     check_affine(layer, params, inputs, outputs, **numbers)
@@ -157,6 +165,13 @@ def sample_bias(
         As in `sample_weights_and_bias`.
     params
         {"w": the weights that are given, "b": any}.
+
+    Examples
+    --------
+    >>> x, params = jnp.array([[1.0, 2.0]]), {"w": jnp.full((1, 1), 3.0), "b": jnp.zeros(1)}
+    >>> draw = sample_bias(jax.random.key(0), Dense(1), params, x, 3 * x + 1, 1e-8, 1.0)
+    >>> round(float(draw["b"][0]), 2)
+    1.0
     """
     numbers = {"noise_variance": noise_variance, "bias_precision": bias_precision}
     check_affine(layer, params, inputs, outputs, **numbers)

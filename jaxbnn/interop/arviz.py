@@ -10,10 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import DictKey, SequenceKey, keystr, tree_leaves_with_path
 from jaxtyping import PRNGKeyArray, PyTree
+
+from jaxbnn.diagnostics import evaluate
+from jaxbnn.diagnostics.functions import check_positions
+from jaxbnn.sampling.trees import describe, rebuild
 
 _STRUCTURE = "jaxbnn_structure"
 # ArviZ's conventional names for what kernels call otherwise.
@@ -70,14 +73,14 @@ def to_arviz(
     ('chain', 'draw', 'layer0_in', 'layer0_out')
     """
     positions = getattr(draws, "positions", draws)
-    chains, length = _chains_and_draws(positions)
+    chains_and_draws = check_positions("to_arviz", positions)
     if posterior is None and key is not None:
         raise ValueError("a key asks for posterior_predictive, which needs the posterior; give it.")
     values, dims = {}, {}
     for path, leaf in tree_leaves_with_path(positions):
         name = _name(path)
         values[name], dims[name] = np.asarray(leaf), _dims(path, np.ndim(leaf) - 2)
-    stats = _sample_stats(draws, (chains, length))
+    stats = _sample_stats(draws, chains_and_draws)
     groups = {"posterior": (values, dims)}
     if posterior is not None:
         terms, log_density = _log_likelihood(posterior, positions, batch_size)
@@ -94,7 +97,7 @@ def to_arviz(
         groups["constant_data"] = ({"x": x}, {"x": inputs})
     if stats:
         groups["sample_stats"] = (stats, {name: _stat_dims(name, v) for name, v in stats.items()})
-    return _assemble(_datasets(groups, coords or {}, _skeleton(positions)), format)
+    return _assemble(_datasets(groups, coords or {}, _structure(positions)), format)
 
 
 def from_arviz(data: Any, like: PyTree = None) -> PyTree:
@@ -141,20 +144,7 @@ def from_arviz(data: Any, like: PyTree = None) -> PyTree:
         )
     if _STRUCTURE not in group.attrs:
         return {str(name): np.asarray(group[name].values) for name in group.data_vars}
-    return _rebuild(json.loads(group.attrs[_STRUCTURE]), group)
-
-
-def _chains_and_draws(positions: PyTree) -> tuple[int, int]:
-    leaves = jax.tree.leaves(positions)
-    if not leaves:
-        raise ValueError("there are no draws to export; collect something in sample.")
-    shapes = {np.shape(leaf)[:2] for leaf in leaves}
-    if len(shapes) > 1 or len(min(shapes)) < 2 or 0 in min(shapes):
-        raise ValueError(
-            "positions need a chain axis and a draw axis, the same in every leaf, but begin with "
-            f"{sorted(shapes)}; write leaf[None] for a single chain."
-        )
-    return min(shapes)
+    return _restored(group.attrs[_STRUCTURE], group)
 
 
 def _name(path: tuple) -> str:
@@ -186,39 +176,31 @@ def _stat_dims(name: str, values: np.ndarray) -> tuple[str, ...]:
     return tuple(f"{name}_dim_{i}" for i in range(values.ndim - 2))
 
 
-def _over_draws(function: Any, batch_size: int, *trees: PyTree) -> PyTree:
-    """Map a function over the draws of all chains; leaves (chain, draw, ...) in and out."""
-    chains, length = jax.tree.leaves(trees[0])[0].shape[:2]
-
-    @jax.jit
-    def run(arguments):
-        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), arguments)
-        out = jax.lax.map(lambda one: function(*one), flat, batch_size=batch_size)
-        return jax.tree.map(lambda leaf: leaf.reshape(chains, length, *leaf.shape[1:]), out)
-
-    return run(jax.tree.map(jnp.asarray, trees))
-
-
 def _log_likelihood(posterior: Any, positions: PyTree, batch_size: int) -> tuple:
     def one(position):
         return posterior.log_likelihood(position), posterior.log_prior(position)
 
     # In float64 from here on: ArviZ adds them up, over data and over draws.
-    terms, log_prior = (np.asarray(a, float) for a in _over_draws(one, batch_size, positions))
+    terms, log_prior = (
+        np.asarray(a, float) for a in evaluate(one, positions, batch_size=batch_size)
+    )
     return terms, terms.sum(axis=-1) + log_prior
 
 
 def _posterior_predictive(
     key: PRNGKeyArray, posterior: Any, positions: PyTree, batch_size: int
 ) -> np.ndarray:
-    def one(draw_key, position):
+    def one(key_and_position):
+        draw_key, position = key_and_position
         return posterior.predictive(position, posterior.x).sample(draw_key)
 
-    shape = jax.tree.leaves(positions)[0].shape[:2]
-    return np.asarray(_over_draws(one, batch_size, jax.random.split(key, shape), positions))
+    keys = jax.random.split(key, jax.tree.leaves(positions)[0].shape[:2])
+    return np.asarray(evaluate(one, (keys, positions), batch_size=batch_size))
 
 
-def _datasets(groups: dict, coords: Mapping[str, Sequence], skeleton: Any) -> dict[str, Any]:
+def _datasets(
+    groups: dict, coords: Mapping[str, Sequence], structure: str | None
+) -> dict[str, Any]:
     try:
         import xarray
     except ImportError as error:
@@ -247,8 +229,8 @@ def _datasets(groups: dict, coords: Mapping[str, Sequence], skeleton: Any) -> di
         datasets[group] = xarray.Dataset(
             variables, coords=labels, attrs={"inference_library": "jaxbnn"}
         )
-    if skeleton is not None:
-        datasets["posterior"].attrs[_STRUCTURE] = json.dumps(skeleton)
+    if structure is not None:
+        datasets["posterior"].attrs[_STRUCTURE] = structure
     return datasets
 
 
@@ -272,27 +254,19 @@ def _assemble(datasets: dict[str, Any], format: str) -> Any:
     return xarray.DataTree.from_dict(datasets)
 
 
-def _skeleton(tree: PyTree, path: str = "") -> Any:
-    """Describe tuples, lists and dicts in JSON, with variable names for leaves; else None."""
-
-    def below(items):
-        parts = {k: _skeleton(v, f"{path}.{k}" if path else str(k)) for k, v in items}
-        return None if None in parts.values() else parts
-
-    if isinstance(tree, dict):
-        # JSON has no keys but strings.
-        inside = below(tree.items()) if all(isinstance(k, str) for k in tree) else None
-        return None if inside is None else {"dict": inside}
-    if type(tree) in (tuple, list):
-        inside = below(enumerate(tree))
-        return None if inside is None else {type(tree).__name__: list(inside.values())}
-    return (path or "x") if hasattr(tree, "shape") else None
+def _structure(positions: PyTree) -> str | None:
+    """Describe the containers and name the leaves, in JSON; None if they can't be rebuilt."""
+    description = describe(positions)
+    names = [_name(path) for path, _ in tree_leaves_with_path(positions)]
+    structures: list[Any] = [
+        jax.tree.structure(t) for t in (positions, rebuild(description, names))
+    ]
+    if structures[0] != structures[1]:
+        return None
+    return json.dumps({"containers": description, "names": names})
 
 
-def _rebuild(skeleton: Any, group: Any) -> PyTree:
-    if isinstance(skeleton, str):
-        return np.asarray(group[skeleton].values)
-    ((kind, inside),) = skeleton.items()
-    if kind == "dict":
-        return {name: _rebuild(part, group) for name, part in inside.items()}
-    return (tuple if kind == "tuple" else list)(_rebuild(part, group) for part in inside)
+def _restored(structure: str, group: Any) -> PyTree:
+    described = json.loads(structure)
+    leaves = [np.asarray(group[name].values) for name in described["names"]]
+    return rebuild(described["containers"], leaves)

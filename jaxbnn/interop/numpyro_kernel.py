@@ -23,7 +23,7 @@ _REFRESH_COUNTER = 2**32 - 2
 
 
 class NumPyroState(NamedTuple):
-    """What `numpyro.infer.MCMC` carries along.
+    """What `numpyro.infer.MCMC` carries along for a kernel of `kernel`.
 
     Attributes
     ----------
@@ -101,6 +101,11 @@ def kernel(
 
 class NumPyroKernel(MCMCKernel):
     """What `kernel` returns.
+
+    Parameters
+    ----------
+    kernel_of, model, potential_fn, layout, init_strategy
+        As in `kernel`.
 
     Examples
     --------

@@ -1,3 +1,5 @@
+"""Kernels, `init` and `step`, and how to make kernels out of kernels."""
+
 from jaxbnn.kernels.compose import (
     BlockState,
     ComposedInfo,

@@ -23,7 +23,15 @@ _REFRESH_COUNTER = 2**32 - 1
 
 
 class CycleState(NamedTuple):
-    """Position and the components' own states; `states[i]` is current for component i only."""
+    """Position and the components' own states; `states[i]` is current for component i only.
+
+    Attributes
+    ----------
+    position
+        Where all components are now.
+    states
+        One a component.
+    """
 
     position: PyTree
     states: tuple
@@ -45,14 +53,30 @@ class ComposedInfo(NamedTuple):
 
 
 class MixInfo(NamedTuple):
-    """Which component was run and its acceptance rate (NaN where it reports none)."""
+    """Which component was run, and its acceptance rate.
+
+    Attributes
+    ----------
+    acceptance_rate
+        Of that component; NaN where it reports none.
+    component
+        Its number.
+    """
 
     acceptance_rate: Float[Array, ""]
     component: Int[Array, ""]
 
 
 class BlockState(NamedTuple):
-    """The whole position and the state of the kernel on the block."""
+    """State of `on_block`.
+
+    Attributes
+    ----------
+    position
+        All of it.
+    block
+        State of the kernel on the block.
+    """
 
     position: PyTree
     block: Any
@@ -139,8 +163,16 @@ def _move(kernel, state, position, rng_key):
 def cycle(*kernels: SamplingAlgorithm) -> SamplingAlgorithm:
     """Apply kernels one after the other, in the order given; each step applies all.
 
-    Every component must leave the same target invariant. The step's key is split into one
-    a component. Info: `ComposedInfo`.
+    The step's key is split into one a component.
+
+    Parameters
+    ----------
+    kernels
+        Each must leave the same target invariant.
+
+    Returns
+    -------
+    The kernel, with `CycleState` and `ComposedInfo`.
 
     Raises
     ------
@@ -174,9 +206,18 @@ def cycle(*kernels: SamplingAlgorithm) -> SamplingAlgorithm:
 
 
 def repeat(kernel: SamplingAlgorithm, num_steps: int) -> SamplingAlgorithm:
-    """Apply a kernel `num_steps` times as one step; state as the kernel's own.
+    """Apply a kernel `num_steps` times as one step.
 
-    Info: `ComposedInfo` with the kernel's Info stacked and its mean acceptance rate.
+    Parameters
+    ----------
+    kernel
+        Any.
+    num_steps
+        At least 1.
+
+    Returns
+    -------
+    The kernel, with the state of the one given, and `ComposedInfo` with its Info stacked.
 
     Raises
     ------
@@ -184,6 +225,14 @@ def repeat(kernel: SamplingAlgorithm, num_steps: int) -> SamplingAlgorithm:
         num_steps < 1.
     TypeError
         num_steps is not a whole number.
+
+    Examples
+    --------
+    >>> from jaxbnn import pcn
+    >>> kernel = repeat(pcn(lambda u: -u[0], 0.5), 10)
+    >>> state, info = kernel.step(jax.random.key(0), kernel.init(jnp.zeros(2)))
+    >>> info.infos.is_accepted.shape
+    (10,)
     """
     check_count("num_steps", num_steps)
 
@@ -211,10 +260,22 @@ def mix(
     weights
         (kernels,) probabilities up to a factor; equal if None. Must not depend on the state.
 
+    Returns
+    -------
+    The kernel, with `CycleState` and `MixInfo`.
+
     Raises
     ------
     ValueError
         No kernel; weights of another length, negative, not finite, or all zero.
+
+    Examples
+    --------
+    >>> from jaxbnn import pcn
+    >>> kernel = mix([pcn(lambda u: -u[0], 0.5), pcn(lambda u: -u[0], 1.0)], weights=[0.9, 0.1])
+    >>> state, info = kernel.step(jax.random.key(0), kernel.init(jnp.zeros(2)))
+    >>> int(info.component)
+    0
     """
     kernels = tuple(kernels)
     _check_some(kernels, "mix")
@@ -278,6 +339,10 @@ def on_block(
         position with the block put in and the rest as it is now. Called while tracing.
     block
         A key of a dict position, a field of a NamedTuple, or an index of a tuple or list.
+
+    Returns
+    -------
+    The kernel, with `BlockState` and the Info of the kernel on the block.
 
     Raises
     ------

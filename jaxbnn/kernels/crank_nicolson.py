@@ -114,12 +114,7 @@ def from_mean(position: PyTree, mean: PyTree | None) -> PyTree:
 
 def check_beta(name: str, beta: ArrayLike) -> None:
     """Raise ValueError unless every concrete beta is in (0, 1]."""
-    check_real(name, beta)
-    if np.size(beta) == 0:
-        raise ValueError(f"{name} is empty; give a number.")
-    if not is_concrete(beta):
-        return
-    for value in np.ravel(np.asarray(beta, np.float64)):
+    for value in _entries(name, beta):
         if 0 < value <= 1:
             continue
         advice = "1 proposes from the reference measure and small values move little"
@@ -130,12 +125,7 @@ def check_beta(name: str, beta: ArrayLike) -> None:
 
 def check_delta(delta: ArrayLike) -> None:
     """Raise ValueError unless every concrete delta is in (0, 2)."""
-    check_real("delta", delta)
-    if np.size(delta) == 0:
-        raise ValueError("delta is empty; give a number.")
-    if not is_concrete(delta):
-        return
-    for value in np.ravel(np.asarray(delta, np.float64)):
+    for value in _entries("delta", delta):
         if 0 < value < 2:
             continue
         advice = "it means no beta at all; give step_size=beta with beta in (0, 1]"
@@ -143,6 +133,14 @@ def check_delta(delta: ArrayLike) -> None:
             same = "" if value == 2 else f", as delta = {4 / value:g} does"
             advice = f"it means {_meaning(value)}{same}; give that"
         raise ValueError(f"delta must lie in (0, 2), but is {value:g}; {advice}.")
+
+
+def _entries(name: str, value: ArrayLike) -> np.ndarray:
+    """Return what can be looked at of a number or an array of numbers: nothing of a traced one."""
+    check_real(name, value)
+    if np.size(value) == 0:
+        raise ValueError(f"{name} is empty; give a number.")
+    return np.ravel(np.asarray(value, np.float64)) if is_concrete(value) else np.empty(0)
 
 
 def _meaning(delta: float) -> str:

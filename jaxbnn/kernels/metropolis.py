@@ -15,7 +15,7 @@ from jaxbnn.numerics import check_real
 
 
 class MetropolisInfo(NamedTuple):
-    """What happened in one Metropolis step.
+    """What happened in one step of a kernel that accepts by `metropolis`.
 
     Attributes
     ----------

@@ -14,28 +14,32 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from blackjax.base import SamplingAlgorithm
-from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.kernels.covariance_operator import CovarianceOperator, as_operator
 from jaxbnn.kernels.crank_nicolson import check_beta, crank_nicolson, delta_from_beta
-from jaxbnn.kernels.metropolis import metropolis
+from jaxbnn.kernels.metropolis import MetropolisInfo, metropolis
 from jaxbnn.kernels.trees import check_position, normal_like
 from jaxbnn.numerics import check_finite, sum_of_differences
 
 
 class PCNState(NamedTuple):
-    """A position u and l(u), one term per datum or a scalar."""
+    """State of `pcn`.
+
+    Attributes
+    ----------
+    position
+        u, a PyTree.
+    log_likelihood
+        l(u), one term per datum or a scalar.
+    """
 
     position: PyTree
     log_likelihood: Float[Array, "..."]
 
 
-class PCNInfo(NamedTuple):
-    """See `MetropolisInfo`: acceptance probability, whether accepted, whether it was NaN."""
-
-    acceptance_rate: Float[Array, ""]
-    is_accepted: Bool[Array, ""]
-    is_divergent: Bool[Array, ""]
+# A plain Metropolis step: nothing more to tell.
+PCNInfo = MetropolisInfo
 
 
 def pcn(
@@ -98,7 +102,7 @@ def pcn(
         delta = delta_from_beta(step_size)
         proposal = init(crank_nicolson(state.position, noise, delta, mean=mean))
         log_ratio = pcn_log_ratio(state, proposal)
-        return metropolis(key_accept, log_ratio, state, proposal, PCNInfo)
+        return metropolis(key_accept, log_ratio, state, proposal)
 
     return SamplingAlgorithm(init, step)
 

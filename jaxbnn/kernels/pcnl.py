@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from blackjax.base import SamplingAlgorithm
-from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.kernels.covariance_operator import CovarianceOperator, as_operator
 from jaxbnn.kernels.crank_nicolson import (
@@ -24,25 +24,31 @@ from jaxbnn.kernels.crank_nicolson import (
     delta_from_beta,
     from_mean,
 )
-from jaxbnn.kernels.metropolis import metropolis
+from jaxbnn.kernels.metropolis import MetropolisInfo, metropolis
 from jaxbnn.kernels.trees import check_position, inner_product, normal_like, terms_and_gradient
 from jaxbnn.numerics import check_finite, sum_of_differences
 
 
 class PCNLState(NamedTuple):
-    """A position u, l(u) (one term per datum or a scalar) and the gradient of the sum."""
+    """State of `pcnl`.
+
+    Attributes
+    ----------
+    position
+        u, a PyTree.
+    log_likelihood
+        l(u), one term per datum or a scalar.
+    gradient
+        Of their sum, a PyTree like the position.
+    """
 
     position: PyTree
     log_likelihood: Float[Array, "..."]
     gradient: PyTree
 
 
-class PCNLInfo(NamedTuple):
-    """See `MetropolisInfo`: acceptance probability, whether accepted, whether it was NaN."""
-
-    acceptance_rate: Float[Array, ""]
-    is_accepted: Bool[Array, ""]
-    is_divergent: Bool[Array, ""]
+# A plain Metropolis step: nothing more to tell.
+PCNLInfo = MetropolisInfo
 
 
 def pcnl(
@@ -112,7 +118,7 @@ def pcnl(
         drift = operator.multiply(state.gradient)
         proposal = init(crank_nicolson(state.position, noise, size, drift=drift, mean=mean))
         log_ratio = pcnl_log_ratio(state, proposal, size, operator, mean)
-        return metropolis(key_accept, log_ratio, state, proposal, PCNLInfo)
+        return metropolis(key_accept, log_ratio, state, proposal)
 
     return SamplingAlgorithm(init, step)
 

@@ -34,13 +34,19 @@ from jaxbnn.numerics import check_positive, is_concrete
 
 
 class Replicas(NamedTuple):
-    """A start with a position of its own for each rung: leaves (rungs, ...)."""
+    """A start of `power_posterior` with a position of its own for each rung.
+
+    Attributes
+    ----------
+    positions
+        Leaves (rungs, ...).
+    """
 
     positions: PyTree
 
 
 class PowerPosteriorState(NamedTuple):
-    """The replicas, hottest rung first.
+    """State of `power_posterior`: the replicas, hottest rung first.
 
     Attributes
     ----------
@@ -83,7 +89,7 @@ PowerPosteriorState.auxiliary = ("hot", "step", "trips")  # type: ignore[attr-de
 
 
 class PowerPosteriorInfo(NamedTuple):
-    """What happened in one step.
+    """What happened in one step of `power_posterior`.
 
     Attributes
     ----------

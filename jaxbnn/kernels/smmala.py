@@ -43,7 +43,7 @@ class CholeskyMetric(NamedTuple):
 
 
 class SMMALAState(NamedTuple):
-    """Position and what is computed once for it.
+    """State of `smmala`: the position and what is computed once for it.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class SMMALAState(NamedTuple):
 
 
 class SMMALAInfo(NamedTuple):
-    """What happened in one step.
+    """What happened in one step of `smmala`.
 
     Attributes
     ----------

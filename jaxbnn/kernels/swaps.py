@@ -23,7 +23,7 @@ from jaxbnn.numerics import sum_of_differences
 
 
 class Swaps(NamedTuple):
-    """What came of the proposals of one step.
+    """What came of the swaps that `power_posterior` proposed in one step.
 
     Attributes
     ----------
@@ -41,7 +41,9 @@ class Swaps(NamedTuple):
 
 
 class RoundTrips(NamedTuple):
-    """Who is where, and how often a replica went from temperature 1 to the hottest rung and back.
+    """Which replica of `power_posterior` is where, and how often one went round.
+
+    A round trip goes from temperature 1 to the hottest rung and back.
 
     Attributes
     ----------
@@ -76,6 +78,11 @@ def swap_log_ratio(
         t_i and t_j.
     terms_i, terms_j
         The logarithm of what is tempered, one term per datum, of the replicas now at i and j.
+
+    Raises
+    ------
+    TypeError
+        Terms that are no real numbers.
 
     Examples
     --------

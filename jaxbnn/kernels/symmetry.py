@@ -44,7 +44,13 @@ from jaxbnn.targets.prior_trees import is_distribution
 
 
 class SymmetryState(NamedTuple):
-    """The parameters; there is nothing to cache."""
+    """The parameters; there is nothing to cache.
+
+    Attributes
+    ----------
+    position
+        The parameters.
+    """
 
     position: PyTree
 
@@ -163,6 +169,11 @@ def explain_symmetries(network: Network, prior: PyTree, *, softmax: bool = False
     ----------
     network, prior, softmax
         As in `symmetry_moves`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `symmetry_moves`.
 
     Examples
     --------

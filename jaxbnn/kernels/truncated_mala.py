@@ -18,9 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from blackjax.base import SamplingAlgorithm
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
-from jaxbnn.kernels.metropolis import metropolis
+from jaxbnn.kernels.metropolis import MetropolisInfo, metropolis
 from jaxbnn.numerics import (
     check_positive,
     check_real,
@@ -31,19 +31,25 @@ from jaxbnn.numerics import (
 
 
 class TruncatedMALAState(NamedTuple):
-    """Position, its log density, and the ravelled gradient there."""
+    """State of `truncated_mala`.
+
+    Attributes
+    ----------
+    position
+        A PyTree.
+    log_density
+        There.
+    gradient
+        Of the log density, ravelled.
+    """
 
     position: PyTree
     log_density: Float[Array, ""]
     gradient: Float[Array, " d"]
 
 
-class TruncatedMALAInfo(NamedTuple):
-    """See `MetropolisInfo`: acceptance probability, whether accepted, whether it was NaN."""
-
-    acceptance_rate: Float[Array, ""]
-    is_accepted: Bool[Array, ""]
-    is_divergent: Bool[Array, ""]
+# A plain Metropolis step: nothing more to tell.
+TruncatedMALAInfo = MetropolisInfo
 
 
 def truncated_mala(
@@ -106,7 +112,7 @@ def truncated_mala(
         mean = vector + jnp.square(eps) / 2 * state.gradient
         proposal = evaluate(unravel(truncated_normal(key_proposal, low, high, mean, eps)))
         log_ratio = truncated_mala_log_ratio(state, proposal, step_size, lower, upper)
-        return metropolis(key_accept, log_ratio, state, proposal, TruncatedMALAInfo)
+        return metropolis(key_accept, log_ratio, state, proposal)
 
     return SamplingAlgorithm(init, step)
 

@@ -18,15 +18,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from blackjax.base import SamplingAlgorithm
-from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
-from jaxbnn.kernels.metropolis import metropolis
+from jaxbnn.kernels.metropolis import MetropolisInfo, metropolis
 from jaxbnn.kernels.trees import check_position, inner_product, normal_like, terms_and_gradient
 from jaxbnn.numerics import check_positive, is_concrete, sum_of_differences
 
 
 class UnderdampedLangevinState(NamedTuple):
-    """A position u, its momentum, log pi(u) (terms or a scalar) and the gradient of the sum."""
+    """State of `underdamped_langevin`.
+
+    Attributes
+    ----------
+    position, momentum
+        PyTrees of the same structure.
+    log_density
+        log pi(u), terms or a scalar.
+    gradient
+        Of their sum, a PyTree like the position.
+    """
 
     position: PyTree
     momentum: PyTree
@@ -39,12 +49,8 @@ class UnderdampedLangevinState(NamedTuple):
 UnderdampedLangevinState.auxiliary = ("momentum",)  # type: ignore[attr-defined]
 
 
-class UnderdampedLangevinInfo(NamedTuple):
-    """See `MetropolisInfo`: acceptance probability, whether accepted, whether it was NaN."""
-
-    acceptance_rate: Float[Array, ""]
-    is_accepted: Bool[Array, ""]
-    is_divergent: Bool[Array, ""]
+# A plain Metropolis step: nothing more to tell.
+UnderdampedLangevinInfo = MetropolisInfo
 
 
 def underdamped_langevin(
@@ -115,7 +121,7 @@ def underdamped_langevin(
         proposal = leapfrog_step(log_density_fn, state, step_size)
         log_ratio = underdamped_langevin_log_ratio(state, proposal)
         turned = state._replace(momentum=jax.tree.map(jnp.negative, state.momentum))
-        return metropolis(key_accept, log_ratio, turned, proposal, UnderdampedLangevinInfo)
+        return metropolis(key_accept, log_ratio, turned, proposal)
 
     return SamplingAlgorithm(init, step)
 

@@ -28,7 +28,15 @@ from jaxbnn.targets.prior_trees import is_distribution, sample_prior
 
 
 class UnitRedrawsState(NamedTuple):
-    """The parameters, and the log likelihood there: one term per datum, or a scalar."""
+    """State of `redraw_units`.
+
+    Attributes
+    ----------
+    position
+        The parameters.
+    log_likelihood
+        There: one term per datum, or a scalar.
+    """
 
     position: PyTree
     log_likelihood: Float[Array, "..."]

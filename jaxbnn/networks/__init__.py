@@ -1,3 +1,5 @@
+"""Networks as plain data, their parameters, the forward pass, and their symmetries."""
+
 from jaxbnn.networks.activations import activation_function
 from jaxbnn.networks.forward import apply, features, init
 from jaxbnn.networks.layers import Activation, AvgPool, Conv, Dense, Flatten, Layer, Residual

@@ -123,6 +123,16 @@ def mlp(
 def layer_shapes(network: Network) -> tuple[Shape, ...]:
     """Return the output shape of each layer, without the data axis.
 
+    Parameters
+    ----------
+    network
+        The network.
+
+    Raises
+    ------
+    TypeError
+        An entry of the network that is no layer.
+
     Examples
     --------
     >>> layer_shapes(mlp((4, 3, 2)))
@@ -133,6 +143,11 @@ def layer_shapes(network: Network) -> tuple[Shape, ...]:
 
 def output_shape(network: Network) -> Shape:
     """Return the shape of the network's output for one datum.
+
+    Parameters
+    ----------
+    network
+        The network.
 
     Examples
     --------
@@ -164,6 +179,11 @@ def parameter_shapes(network: Network, dtype: DTypeLike = float) -> PyTree[jax.S
 
 def num_parameters(network: Network) -> int:
     """Return the number of weights and biases.
+
+    Parameters
+    ----------
+    network
+        The network.
 
     Examples
     --------

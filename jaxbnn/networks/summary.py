@@ -13,6 +13,11 @@ def network_summary(network: Network) -> str:
 
     Inner layers of a Residual are indented below it, and counted in its row too.
 
+    Parameters
+    ----------
+    network
+        The network.
+
     Examples
     --------
     >>> from jaxbnn.networks import mlp

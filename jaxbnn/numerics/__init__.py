@@ -1,3 +1,5 @@
+"""Normal tails, truncated normals, metrics and sums that hold in float32; checks of arguments."""
+
 from jaxbnn.numerics.checks import (
     check_count,
     check_finite,

@@ -14,7 +14,20 @@ from jaxtyping import ArrayLike, PyTree
 
 
 def is_concrete(value: PyTree) -> bool:
-    """Whether no leaf of `value` is a tracer, so that its numbers can be looked at."""
+    """Whether no leaf of `value` is a tracer, so that its numbers can be looked at.
+
+    Parameters
+    ----------
+    value
+        Any PyTree.
+
+    Examples
+    --------
+    >>> is_concrete({"w": jnp.ones(2)})
+    True
+    >>> jax.eval_shape(lambda w: print(is_concrete(w)), 1.0)
+    False
+    """
     return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value))
 
 
@@ -29,6 +42,13 @@ def check_positive(name: str, value: ArrayLike, advice: str = "give a positive n
         A number or an array of any shape. Traced values are not looked at.
     advice
         What to do instead; it ends the sentence.
+
+    Raises
+    ------
+    ValueError
+        An entry that is not positive or not finite, or none at all.
+    TypeError
+        Values that are no real numbers.
 
     Examples
     --------
@@ -99,6 +119,11 @@ def check_real(name: str, value: Any) -> None:
     value
         Anything; traced values have a dtype too.
 
+    Raises
+    ------
+    TypeError
+        Strings, complex numbers, objects, ragged rows.
+
     Examples
     --------
     >>> check_real("x", np.array(["1.5"]))
@@ -147,6 +172,22 @@ def check_float(name: str, value: Any, like: Any = None) -> None:
 
 def check_count(name: str, value: Any, least: int = 1) -> None:
     """Raise unless `value` is a whole number of at least `least`.
+
+    Parameters
+    ----------
+    name
+        What the number is called in the caller's signature.
+    value
+        Anything.
+    least
+        The smallest number allowed.
+
+    Raises
+    ------
+    TypeError
+        No whole number.
+    ValueError
+        One below `least`.
 
     Examples
     --------

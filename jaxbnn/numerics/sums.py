@@ -31,6 +31,8 @@ def sum_of_differences(
     ------
     ValueError
         Different numbers of terms.
+    TypeError
+        Terms that are no real numbers.
 
     Examples
     --------

@@ -53,6 +53,11 @@ def log_ndtr(x: ArrayLike) -> Float[Array, "..."]:
     x
         Any shape; infinities allowed.
 
+    Raises
+    ------
+    TypeError
+        Arguments that are no real numbers.
+
     Examples
     --------
     >>> float(jax.grad(log_ndtr)(-1e4))
@@ -83,6 +88,11 @@ def hazard(x: ArrayLike) -> Float[Array, "..."]:
     ----------
     x
         Any shape; infinities allowed.
+
+    Raises
+    ------
+    TypeError
+        Arguments that are no real numbers.
 
     Examples
     --------
@@ -121,6 +131,11 @@ def log_mills(x: ArrayLike) -> Float[Array, "..."]:
     x
         Any shape; infinities allowed.
 
+    Raises
+    ------
+    TypeError
+        Arguments that are no real numbers.
+
     Examples
     --------
     >>> round(float(log_mills(100.0)), 4)
@@ -155,6 +170,11 @@ def log_mass_from_mode(edge: ArrayLike, width: ArrayLike | None = None) -> Float
     Returns
     -------
     The shape of `edge` and `width`. Differentiable in both.
+
+    Raises
+    ------
+    TypeError
+        Arguments that are no real numbers.
 
     Examples
     --------
@@ -193,6 +213,11 @@ def log_normal_interval(low: ArrayLike, high: ArrayLike) -> Float[Array, "..."]:
     low, high
         Ends of the interval, broadcast against each other. Equal ends give -inf,
         low > high gives NaN.
+
+    Raises
+    ------
+    TypeError
+        Arguments that are no real numbers.
 
     Examples
     --------

@@ -150,6 +150,11 @@ def truncated_normal_from_mode(
     edge is offset - min(edge, 0). In units of the original variable, for N(m, s^2) above l:
     z = max(m, l) + s * offset with edge = (l - m)/s.
 
+    Raises
+    ------
+    TypeError
+        Arguments that are no real numbers.
+
     Notes
     -----
     Erratum A1 gives this form with `ndtri` near the mode and four Newton steps elsewhere; here
@@ -207,6 +212,13 @@ def uniform_open(
     `jax.random.uniform` in float32 has steps of 2^-23 and returns 0 once in 8 million
     draws. This one has steps of 2^-31 near 0 (float32; 2^-63 in float64), so that a draw by
     inversion reaches to 6.2 standard deviations rather than 5.2, at the same cost.
+
+    Parameters
+    ----------
+    key
+        One key.
+    shape, dtype
+        Of the draws; by default a scalar of JAX's default float.
 
     Examples
     --------

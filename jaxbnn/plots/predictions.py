@@ -89,6 +89,11 @@ def calibration(
     counts
         Data behind each point; bars of two standard errors are drawn.
 
+    Raises
+    ------
+    TypeError
+        `axes` that are no Matplotlib axes.
+
     Examples
     --------
     >>> axes = calibration([0.5, 0.9], [0.4, 0.95])

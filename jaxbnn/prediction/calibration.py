@@ -127,6 +127,11 @@ def expected_calibration_error(probabilities: Numbers, labels: Numbers, bins: in
     probabilities, labels, bins
         As in `reliability`.
 
+    Raises
+    ------
+    ValueError
+        As `reliability`.
+
     Notes
     -----
     Guo et al. (2017), equation (3).

@@ -20,6 +20,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Array, Float, Int, PyTree, Shaped
 
+from jaxbnn.diagnostics.functions import check_positions
 from jaxbnn.numerics import check_finite, check_fraction
 
 # Numbers held at once: draws times rows of one batch.
@@ -171,18 +172,9 @@ def _run(function, positions, posterior, x, *arguments):
 
 def flat_positions(draws: Any) -> PyTree:
     """Return the positions of all chains one after the other, leaves (draws, ...)."""
-    leaves, structure = jax.tree.flatten(getattr(draws, "positions", draws))
-    if not leaves:
-        raise ValueError("there are no draws to predict from; collect something in sample.")
-    shapes = {np.shape(leaf)[:2] for leaf in leaves}
-    if len(shapes) > 1 or len(min(shapes)) < 2 or 0 in min(shapes):
-        raise ValueError(
-            "draws need a chain axis and a draw axis, the same in every leaf, but begin with "
-            f"{sorted(shapes)}; write leaf[None] for a single chain."
-        )
-    return jax.tree.unflatten(
-        structure, [jnp.asarray(leaf).reshape(-1, *np.shape(leaf)[2:]) for leaf in leaves]
-    )
+    positions = getattr(draws, "positions", draws)
+    check_positions("predict", positions)
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf).reshape(-1, *leaf.shape[2:]), positions)
 
 
 def mixture(posterior: Any, positions: PyTree, x: Array) -> tuple[Array, Array] | Array:

@@ -1,6 +1,9 @@
+"""The runner: chains, chunks, thinning, reducers, adaptation, checkpoints, devices."""
+
 from jaxbnn.sampling.adaptation import Adaptation, dual_averaging, schedule
 from jaxbnn.sampling.draws import Draws, Reduced, complete
 from jaxbnn.sampling.files import BadCheckpoint, CheckpointNotWritten
+from jaxbnn.sampling.hosts import LostProcess
 from jaxbnn.sampling.progress import Progress, format_progress
 from jaxbnn.sampling.reducers import (
     Acceptance,
@@ -26,6 +29,7 @@ __all__ = [
     "CheckpointNotWritten",
     "Covariance",
     "Draws",
+    "LostProcess",
     "Moments",
     "Progress",
     "Reduced",

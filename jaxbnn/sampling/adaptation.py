@@ -17,7 +17,7 @@ from jaxbnn.numerics import check_fraction
 
 
 class Adaptation(NamedTuple):
-    """How parameters follow the chain during warm-up.
+    """How parameters follow the chain during warm-up; `dual_averaging` returns one.
 
     Attributes
     ----------
@@ -144,6 +144,15 @@ def dual_averaging(
     ValueError
         A target outside (0, 1); parameters without the entry `name`, or with whole numbers in
         it; a kernel without acceptance rate, or without that component.
+
+    Examples
+    --------
+    >>> adapt = dual_averaging(0.574)
+    >>> a = adapt.init({"step_size": jnp.array(0.1)})
+    >>> Info = NamedTuple("Info", [("acceptance_rate", Array)])
+    >>> a, parameters = adapt.update(a, jnp.array(0), None, Info(jnp.array(1.0)))
+    >>> bool(parameters["step_size"] > 0.1)  # all was accepted: take larger steps
+    True
     """
     check_target(target_acceptance_rate)
     da_init, da_update, da_final = dual_averaging_adaptation(
@@ -190,6 +199,19 @@ def schedule(
     refresh
         Pass `jaxbnn.refresh` where the parameters change the target density (an annealed
         noise variance), so that cached densities are recomputed.
+
+    Raises
+    ------
+    ValueError
+        In `sample`: a parameter that it does not have.
+
+    Examples
+    --------
+    >>> cooling = schedule(lambda step: {"temperature": 1 + 9 * jnp.exp(-0.1 * step)})
+    >>> a = cooling.init({"temperature": jnp.array(10.0)})
+    >>> a, parameters = cooling.update(a, jnp.array(100.0), None, None)
+    >>> round(float(parameters["temperature"]), 2)
+    1.0
     """
 
     def init(parameters):

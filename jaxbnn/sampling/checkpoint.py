@@ -1,7 +1,7 @@
 """A run's folder: draws a chunk a file, and the state from which the run goes on.
 
     lock                     held by the run that writes here
-    draws-000000000000.nc    the chunk that begins with that draw
+    draws-000000000000.nc    the chunk that begins with that draw; see `shards.py`
     state.nc                 all else: kernel, adaptation, reducers, counters, fingerprint
 
 Each file is written whole. A chunk's draws come first, the state that counts them after; draws
@@ -26,13 +26,16 @@ from jaxtyping import PyTree
 from jaxbnn.sampling import files
 from jaxbnn.sampling.devices import Placer
 from jaxbnn.sampling.fingerprint import Shapes, key_name, to_numpy
+from jaxbnn.sampling.hosts import Hosts
+from jaxbnn.sampling.shards import Shard, chunks_upto, every_file, rows_of, shard_of
 from jaxbnn.sampling.trees import describe, leaf_names
 
-FORMAT = "jaxbnn checkpoint 1"
 START = "start"
 WARM_UP = "warm-up"
 SAMPLING = "sampling"
 FINISHED = "finished"
+_ALONE = Hosts()
+Kept = slice | np.ndarray
 
 
 class Progressed(NamedTuple):
@@ -43,38 +46,61 @@ class Progressed(NamedTuple):
     num_kept: int
 
 
+def _stay(tree: PyTree) -> PyTree:
+    return tree
+
+
 class Checkpoint:
     """The folder of one run, which must hold the folder's lock.
 
-    `spread` puts arrays (chain, ...) on the devices of this run; it is kept for what is restored.
+    `spread` puts arrays (chain, ...) on the devices of this run, `by_chain` too, but every chain
+    whole on one. Of several processes each writes its chains, and the first one the state.
     """
 
-    def __init__(self, folder: Path, fingerprint: dict[str, str], shapes: Shapes, spread: Placer):
+    def __init__(
+        self,
+        folder: Path,
+        fingerprint: dict[str, str],
+        shapes: Shapes,
+        spread: Placer = _stay,
+        by_chain: Placer = _stay,
+        hosts: Hosts = _ALONE,
+    ):
         self.shapes, self.spread = shapes, spread
+        self._hosts, self._by_chain = hosts, by_chain if hosts.num_processes > 1 else _stay
         self._num_chains = jax.tree.leaves(shapes.sampling)[0].shape[0]
+        self._shard = shard_of(self._by_chain, self._num_chains)
         self._folder, self._fingerprint = folder, fingerprint
         self._run = hashlib.sha256(json.dumps(fingerprint).encode()).hexdigest()
         self._began, self._seconds = time.perf_counter(), 0.0
         self.progressed = Progressed(START, 0, 0)
         self._found: dict[str, Any] = {}
-        state = folder / "state.nc"
-        if state.exists():
-            header, self._found = read_state(folder)
-            _check_same(state, header["fingerprint"], fingerprint)
-            self.progressed = Progressed(*header["progressed"])
-            self._seconds = header["seconds"]
-        elif chunks(folder):
-            raise files.BadCheckpoint(
-                f"{state} is missing beside finished draws; restore it from a copy or start anew "
-                "in an empty folder."
-            )
-        known = chunks_upto(folder, self.progressed.num_kept, self._run)
-        for path in [*folder.glob("state.nc.part"), *folder.glob("draws-*.nc.part")]:
-            path.unlink()
-        for path in set(chunks(folder).values()) - set(known):
-            path.unlink()  # no state counts them
-        if not state.exists():
+        with hosts.together():
+            is_new = not (folder / "state.nc").exists()
+            if not is_new:
+                header, self._found = read_state(folder)
+                _check_same(folder / "state.nc", header["fingerprint"], fingerprint)
+                self.progressed = Progressed(*header["progressed"])
+                self._seconds = header["seconds"]
+            if hosts.is_first:
+                self._clean(is_new)
+        if is_new:
             self.publish(self.progressed, {})
+
+    def _clean(self, is_new: bool) -> None:
+        """Remove what no state counts."""
+        found = every_file(self._folder)
+        if is_new and found:
+            raise files.BadCheckpoint(
+                f"{self._folder / 'state.nc'} is missing beside finished draws; restore it from a "
+                "copy or start anew in an empty folder."
+            )
+        known = chunks_upto(self._folder, self.progressed.num_kept, self._run, self._num_chains)
+        counted = {path for chunk in known for path in chunk.paths}
+        for path in [*self._folder.glob("state.nc.part"), *self._folder.glob("draws-*.nc.part")]:
+            path.unlink()
+        for path in {path for paths in found.values() for path in paths} - counted:
+            path.unlink()
 
     @property
     def seconds(self) -> float:
@@ -134,39 +160,47 @@ class Checkpoint:
         stored = {name: np.concatenate(parts) for name, parts in packed.items()}
         # Not an attribute: HDF5 has room for 64 KiB in one.
         stored["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
-        content = files.encode(stored, {}, {"format": FORMAT})
-        files.write_whole(self._folder / "state.nc", content)
+        with self._hosts.together():
+            if self._hosts.is_first:
+                content = files.encode(stored, {}, {"format": files.FORMAT})
+                files.write_whole(self._folder / "state.nc", content)
         self.progressed = progressed
 
-    def add_draws(self, first: int, steps: np.ndarray, positions: PyTree, infos: PyTree) -> None:
-        """Write a chunk of kept draws, leaves (chain, draw, ...), the first of them `first`."""
-        kept = (positions, infos)
-        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(kept)]
-        arrays = dict(zip(draws_names(kept), leaves, strict=True))
+    def add_draws(self, first: int, steps: np.ndarray, draws: PyTree, keep: Kept) -> None:
+        """Write those of a chunk's draws (positions, infos) that are kept, from draw `first` on.
+
+        Their leaves are (chain, record, ...), and `keep` has the records.
+        """
+        draws = self._by_chain(draws)
+        with self._hosts.together():
+            if self._shard is not None:
+                self._write_draws(self._shard, first, steps, draws, keep)
+
+    def _write_draws(
+        self, shard: Shard, first: int, steps: np.ndarray, draws: PyTree, keep: Kept
+    ) -> None:
+        chains = shard.chains
+        leaves = [rows_of(chains, leaf)[:, keep] for leaf in jax.tree.leaves(draws)]
+        arrays = dict(zip(draws_names(draws), leaves, strict=True))
         arrays = {name: array for name, array in arrays.items() if array.size}
         dims: dict[str, tuple[str, ...]] = {name: ("chain", "draw") for name in arrays}
-        arrays |= {
-            "chain": np.arange(self._num_chains),
-            "draw": np.arange(first, first + len(steps)),
-            "step": steps,
-        }
+        arrays |= {"chain": chains, "draw": np.arange(first, first + len(steps)), "step": steps}
         dims |= {"chain": ("chain",), "draw": ("draw",), "step": ("draw",)}
-        content = files.encode(arrays, dims, {"format": FORMAT, "run": self._run})
-        files.write_whole(self._folder / f"draws-{first:012d}.nc", content)
+        content = files.encode(arrays, dims, {"format": files.FORMAT, "run": self._run})
+        files.write_whole(shard.path(self._folder, first), content)
 
     def read_draws(self, num_kept: int) -> tuple[PyTree, PyTree]:
         """Return the first draws as NumPy arrays: positions and infos."""
         shapes = self.shapes.draws
         names, leaves = draws_names(shapes), jax.tree.leaves(shapes)
         stores = [np.empty((s.shape[0], num_kept, *s.shape[2:]), s.dtype) for s in leaves]
-        begin = 0
-        for path in chunks_upto(self._folder, num_kept, self._run):
-            with files.opened(path) as file:
-                end = begin + len(file.variables["step"])
-                for name, store in zip(names, stores, strict=True):
-                    if store.size:
-                        store[:, begin:end] = files.read(file, name)
-            begin = end
+        for chunk in chunks_upto(self._folder, num_kept, self._run, self._num_chains):
+            for path, chains in zip(chunk.paths, chunk.chains, strict=True):
+                with files.opened(path) as file:
+                    end = chunk.begin + len(file.variables["step"])
+                    for name, store in zip(names, stores, strict=True):
+                        if store.size:
+                            store[chains, chunk.begin : end] = files.read(file, name)
         return jax.tree.unflatten(jax.tree.structure(shapes), stores)
 
 
@@ -179,7 +213,7 @@ def read_state(folder: Path) -> tuple[dict, dict[str, Any]]:
     """Return what `state.nc` says of its run, and the arrays and keys of its state by name."""
     path = folder / "state.nc"
     with files.opened(path) as file:
-        _check_format(path, file)
+        files.check_format(path, file)
         packed = {name: files.read(file, name) for name in file.variables}
     header = json.loads(packed["header"].tobytes())
     found = {}
@@ -188,34 +222,6 @@ def read_state(folder: Path) -> tuple[dict, dict[str, Any]]:
         array = whole[begin : begin + math.prod(shape)].reshape(shape)
         found[where] = jax.random.wrap_key_data(jnp.asarray(array), impl=impl) if impl else array
     return header, found
-
-
-def chunks(folder: Path) -> dict[int, Path]:
-    """Return the files of draws by the number of their first draw, in order."""
-    found = {path.stem.removeprefix("draws-"): path for path in folder.glob("draws-*.nc")}
-    return dict(sorted((int(begin), path) for begin, path in found.items() if begin.isdecimal()))
-
-
-def chunks_upto(folder: Path, num_kept: int, run: str) -> list[Path]:
-    """Return the files that hold the first `num_kept` draws, each looked at."""
-    begin, paths = 0, []
-    while begin < num_kept:
-        path = folder / f"draws-{begin:012d}.nc"
-        with files.opened(path) as file:
-            _check_format(path, file)
-            if file.attrs["run"] != run or files.read(file, "draw")[0] != begin:
-                raise files.BadCheckpoint(
-                    f"{path} holds other draws than its name says; restore it from a copy or start "
-                    "anew in an empty folder."
-                )
-            begin += len(file.variables["step"])
-        paths.append(path)
-    return paths
-
-
-def _check_format(path: Path, file: Any) -> None:
-    if file.attrs.get("format") != FORMAT:
-        raise files.BadCheckpoint(f"{path} is not of the form {FORMAT!r}; start anew elsewhere.")
 
 
 def _check_same(path: Path, stored: dict[str, str], ours: dict[str, str]) -> None:

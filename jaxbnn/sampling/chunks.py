@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from jaxbnn.sampling.checkpoint import FINISHED, SAMPLING, WARM_UP, Checkpoint, Progressed
+from jaxbnn.sampling.hosts import Interrupt, gather
 from jaxbnn.sampling.loops import as_arrays
 from jaxbnn.sampling.programs import Programs
 from jaxbnn.sampling.progress import Clock
@@ -30,6 +31,7 @@ def warm_up(
     data,
     num_warmup,
     report,
+    interrupt: Interrupt,
     store: Checkpoint | None = None,
 ):
     """Run the warm-up; returns states, parameters, the reducers' example, interrupted."""
@@ -49,7 +51,7 @@ def warm_up(
     begun = done
     try:
         while done < num_warmup or (needs_example and not example):
-            count = pace.next(num_warmup - done)
+            count = interrupt.next_chunk(pace.next(num_warmup - done))
             counters = (np.uint32(done), np.int32(count))
             if adaptation is None:
                 states, added, example = programs.burn_in(keys, states, parameters, data, *counters)
@@ -64,7 +66,7 @@ def warm_up(
                 store.publish(Progressed(WARM_UP, done, 0), trees)
             if num_warmup:
                 pace.tick(count)
-                rate_sum += 0.0 if added is None else float(np.mean(added))
+                rate_sum += 0.0 if added is None else float(np.mean(gather(added)))
                 clock.tick(done, None if added is None else rate_sum / max(done - begun, 1))
     except KeyboardInterrupt:
         return states, parameters, example, True
@@ -89,8 +91,10 @@ class Sampling:
         gaps,
         is_record,
         report,
+        interrupt: Interrupt,
         store: Checkpoint | None = None,
     ):
+        self._interrupt = interrupt
         self._programs, self._options, self._steps, self._store = programs, options, steps, store
         self._keys, self._data, self._offset = keys, data, offset
         self._gaps, self._is_record, self._report = gaps, is_record, report
@@ -107,7 +111,7 @@ class Sampling:
         try:
             while self.done < num_records:
                 left = min(capacity, num_records - self.done)
-                count = pace.next(left) if is_paced else left
+                count = self._interrupt.next_chunk(pace.next(left) if is_paced else left)
                 pace.tick(self._run_chunk(count))
                 done = int(self._gaps[: self.done].sum())
                 rate = None if self.rate_sum is None else float(np.mean(self.rate_sum)) / done
@@ -141,11 +145,11 @@ class Sampling:
             np.pad(self._is_record[begin:end], padding),
         )
         chunk = jax.block_until_ready(chunk)
-        made = int(chunk.num_records[0])
+        made = int(np.asarray(chunk.num_records.addressable_data(0)).flat[0])  # the same of all
         end = begin + made
         rate_sum = self.rate_sum
         if chunk.rate_sum is not None:
-            added = np.asarray(chunk.rate_sum, np.float64)
+            added = np.asarray(gather(chunk.rate_sum), np.float64)
             rate_sum = added if rate_sum is None else rate_sum + added
         self._keep(chunk, begin, end)
         self.states, self.reducers, self.rate_sum = chunk.states, chunk.reducers, rate_sum
@@ -159,26 +163,24 @@ class Sampling:
         kept = self._is_record[begin:end]
         first, number = int(self._is_record[:begin].sum()), int(kept.sum())
 
-        def cut(new):
-            new = np.asarray(new)[:, : end - begin]
-            return new if kept.all() else new[:, kept]
-
         if self._store is not None:
             if number:
-                draws = jax.tree.map(cut, (chunk.positions, chunk.infos))
-                self._store.add_draws(first, self._steps[first : first + number], *draws)
+                keep = slice(0, end - begin) if kept.all() else np.flatnonzero(kept)
+                steps = self._steps[first : first + number]
+                self._store.add_draws(first, steps, (chunk.positions, chunk.infos), keep)
             return
+        draws = gather((chunk.positions, chunk.infos))
         if self.done == 0:
             total = int(self._is_record.sum())
             self.positions, self.infos = jax.tree.map(
-                lambda x: np.empty((x.shape[0], total, *x.shape[2:]), x.dtype),
-                (chunk.positions, chunk.infos),
+                lambda x: np.empty((x.shape[0], total, *x.shape[2:]), x.dtype), draws
             )
 
         def copy(store, new):
-            store[:, first : first + number] = cut(new)
+            new = np.asarray(new)[:, : end - begin]
+            store[:, first : first + number] = new if kept.all() else new[:, kept]
 
-        jax.tree.map(copy, (self.positions, self.infos), (chunk.positions, chunk.infos))
+        jax.tree.map(copy, (self.positions, self.infos), draws)
 
     def kept(self) -> tuple[PyTree, PyTree]:
         """Return positions and infos of the draws that were made; None where there are none."""

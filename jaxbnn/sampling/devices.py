@@ -7,9 +7,10 @@ like them. Keys do not depend on the mesh, so that every chain draws the same nu
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
@@ -18,12 +19,29 @@ CHAIN, DATA = "chain", "data"
 Placer = Callable[[PyTree], PyTree]
 
 
-def placement(mesh: Mesh | None, num_chains: int, data: PyTree) -> tuple[Placer, Placer]:
-    """Return how arrays (chain, ...) and how data are put onto the mesh; None leaves them."""
+class Placement(NamedTuple):
+    """How arrays are put onto a mesh.
+
+    `spread` takes arrays (chain, ...), `by_chain` too, but keeps each chain whole; `data` takes
+    the data.
+    """
+
+    spread: Placer
+    by_chain: Placer
+    data: Placer
+
+
+def placement(mesh: Mesh | None, num_chains: int, data: PyTree) -> Placement:
+    """Return how arrays are put onto the mesh; None leaves them where they are."""
     if mesh is None:
-        return lambda tree: tree, lambda tree: tree
+        stay = lambda tree: tree  # noqa: E731
+        return Placement(stay, stay, stay)
     mesh, rows = check_mesh(mesh, num_chains, data)
-    return functools.partial(place_chains, mesh, rows), functools.partial(place_data, mesh, rows)
+    return Placement(
+        functools.partial(place_chains, mesh, rows),
+        functools.partial(place_chains, mesh, 0),
+        functools.partial(place_data, mesh, rows),
+    )
 
 
 def check_mesh(mesh: Mesh, num_chains: int, data: PyTree) -> tuple[Mesh, int]:
@@ -71,7 +89,7 @@ def place_chains(mesh: Mesh, rows: int, tree: PyTree) -> PyTree:
         chain = CHAIN if CHAIN in mesh.shape else None
         return PartitionSpec(chain, *middle, *((DATA,) if is_long else ()))
 
-    return jax.tree.map(lambda leaf: jax.device_put(leaf, NamedSharding(mesh, spec(leaf))), tree)
+    return jax.tree.map(lambda leaf: put(leaf, NamedSharding(mesh, spec(leaf))), tree)
 
 
 def place_data(mesh: Mesh, rows: int, tree: PyTree) -> PyTree:
@@ -81,4 +99,20 @@ def place_data(mesh: Mesh, rows: int, tree: PyTree) -> PyTree:
         is_long = DATA in mesh.shape and np.ndim(leaf) > 0 and np.shape(leaf)[0] == rows
         return PartitionSpec(DATA) if is_long else PartitionSpec()
 
-    return jax.tree.map(lambda leaf: jax.device_put(leaf, NamedSharding(mesh, spec(leaf))), tree)
+    return jax.tree.map(lambda leaf: put(leaf, NamedSharding(mesh, spec(leaf))), tree)
+
+
+def put(leaf: Any, sharding: NamedSharding) -> Any:
+    """Place an array; each of several processes, which all have it, places its own part."""
+    if sharding.is_fully_addressable:
+        return jax.device_put(leaf, sharding)
+    if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+        return jax.jit(lambda x: x, out_shardings=sharding)(leaf)
+    if not hasattr(leaf, "dtype"):
+        return leaf  # a plain number goes everywhere, and stays as weak as it is
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        words = put(np.asarray(jax.random.key_data(leaf)), sharding)
+        return jax.random.wrap_key_data(words, impl=jax.random.key_impl(leaf))
+    array = np.asarray(leaf)
+    array = array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
+    return jax.make_array_from_callback(array.shape, sharding, lambda part: array[part])

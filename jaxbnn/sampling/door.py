@@ -9,7 +9,11 @@ import numpy as np
 from jaxtyping import PyTree
 
 from jaxbnn.numerics import check_count, check_finite, check_positive, check_real
+from jaxbnn.sampling.adaptation import Adaptation
 from jaxbnn.sampling.loops import as_arrays
+
+# A gap of a thinning schedule longer than this is walked in several records, not all kept.
+_LONGEST_GAP = 10_000
 
 
 def check_counts(
@@ -27,6 +31,43 @@ def check_counts(
     ):
         raise ValueError(
             f"chunk_bytes must be at least 1, but is {chunk_bytes}; leave it out for 64 MiB."
+        )
+
+
+def check_modes(is_lazy: bool, is_stored: bool, is_debug: bool, num_processes: int) -> None:
+    """Refuse what cannot be asked for together."""
+    if is_lazy and not is_stored:
+        raise ValueError("lazy draws lie in the files of a checkpoint; give a folder for one.")
+    if is_debug and is_stored:
+        raise ValueError("a run in debug mode is not stored; leave out debug or checkpoint.")
+    if is_debug and num_processes > 1:
+        raise ValueError("debug mode runs in one process; leave out debug, or run one process.")
+
+
+def check_kernel(
+    kernel: Any, parameters: PyTree, data: PyTree, adapt: Adaptation | None, num_warmup: int
+) -> None:
+    """Refuse arguments that the kernel or the adaptation has no use for."""
+    if adapt is not None and num_warmup == 0:
+        raise ValueError("adapt changes parameters in warm-up only; give num_warmup steps to it.")
+    if hasattr(kernel, "step") and not (parameters is None and data is None and adapt is None):
+        raise ValueError(
+            "parameters, data and adapt need a function make_kernel(parameters, data), but kernel "
+            "is a SamplingAlgorithm already, which takes none; pass the function that makes it."
+        )
+    if adapt is not None and adapt.num_warmup not in (None, num_warmup):
+        raise ValueError(
+            f"adapt was laid out over {adapt.num_warmup} warm-up steps, but num_warmup is "
+            f"{num_warmup}; make them equal."
+        )
+
+
+def check_whole(*trees: PyTree) -> None:
+    """Refuse arrays of which this process holds a part only."""
+    if not all(getattr(leaf, "is_fully_addressable", True) for leaf in jax.tree.leaves(trees)):
+        raise ValueError(
+            "an array is spread over several processes already; give each process the whole of it "
+            "as a NumPy array, of which only its part goes to its devices."
         )
 
 
@@ -55,6 +96,18 @@ def record_steps(
             "a thinning schedule must increase strictly from 1 or more; np.unique removes repeats."
         )
     return steps
+
+
+def segments(steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Cut the way to each kept draw into gaps: (gaps, whether the gap's end is kept)."""
+    gaps = np.diff(steps, prepend=0)
+    num_pieces = -(-gaps // _LONGEST_GAP)
+    last = np.cumsum(num_pieces) - 1  # where the last piece of each gap ends up
+    pieces = np.full(num_pieces.sum(), _LONGEST_GAP, np.int32)
+    pieces[last] = gaps - (num_pieces - 1) * _LONGEST_GAP
+    is_record = np.zeros(len(pieces), bool)
+    is_record[last] = True
+    return pieces, is_record
 
 
 def check_positions(positions: PyTree) -> int:
@@ -122,13 +175,15 @@ def check_start(states: Any) -> None:
         names = [str(getattr(part, "name", getattr(part, "key", ""))) for part in path]
         is_density = any(name.startswith(("log_", "logdensity")) for name in names)
         is_gradient = any("grad" in name for name in names)
-        values = np.asarray(leaf)
-        bad = ~np.isfinite(values) if is_density and not is_gradient else np.isnan(values)
-        if not bad.any():
-            continue
-        index = tuple(int(i) for i in np.argwhere(bad)[0])
-        where = jax.tree_util.keystr(path).lstrip(".")
-        raise ValueError(
-            f"chain {index[0]} cannot start: {where} is {values[index]} at its initial position; "
-            "start it where the log density is finite."
-        )
+        for shard in leaf.addressable_shards:  # of several processes, each looks at its own
+            values = np.asarray(shard.data)
+            bad = ~np.isfinite(values) if is_density and not is_gradient else np.isnan(values)
+            if not bad.any():
+                continue
+            index = tuple(int(i) for i in np.argwhere(bad)[0])
+            chain = index[0] + (shard.index[0].start or 0)
+            where = jax.tree_util.keystr(path).lstrip(".")
+            raise ValueError(
+                f"chain {chain} cannot start: {where} is {values[index]} at its initial position; "
+                "start it where the log density is finite."
+            )

@@ -13,7 +13,7 @@ from jaxbnn.sampling.keys import chain_keys, step_key
 
 
 class Reduced(NamedTuple):
-    """The results of one streaming reducer.
+    """The results of one streaming reducer of `sample`.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class Draws(NamedTuple):
         One `Reduced` a reducer, under the reducer's name.
     final_state
         The kernel's states after the last step, leaves (chain, ...); positions to go on
-        from are `final_state.position`.
+        from are `final_state.position`. After a run on several processes NumPy arrays, whole.
     parameters
         The kernel's parameters as used for the kept draws, after adaptation.
     steps

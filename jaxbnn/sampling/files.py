@@ -9,6 +9,7 @@ import functools
 import hashlib
 import io
 import os
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from jaxbnn.sampling.hosts import Hosts
+
+FORMAT = "jaxbnn checkpoint 1"
+_ALONE = Hosts()
 # NetCDF has no such types: what each is written as, under an attribute that names it.
 _STANDS_FOR = {"bool": "int8", "float16": "uint16", "bfloat16": "uint16"}
 _MARK = b"SHA-256:"
@@ -23,18 +28,40 @@ _DIGEST_BYTES = 32
 
 
 class BadCheckpoint(ValueError):
-    """A checkpoint that cannot be taken up: torn, or another run's."""
+    """A checkpoint that `open_draws` or `sample` cannot take up: torn, or another run's."""
 
 
 class CheckpointNotWritten(OSError):
-    """A checkpoint folder without room or permission, or held by another run."""
+    """A checkpoint folder of `sample` without room or permission, or held by another run."""
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder for this run, which it makes if need be; a killed run lets go of it."""
-    import fcntl
+def locked(folder: Path, hosts: Hosts = _ALONE) -> Iterator[None]:
+    """Hold the folder for this run, which it makes if need be; a killed run lets go of it.
 
+    Of several processes the first takes the folder, and all hold it until the last one ends.
+    """
+    with contextlib.ExitStack() as stack:
+        token = uuid.uuid4().hex
+        with hosts.together():
+            if hosts.is_first:
+                lock = stack.enter_context(_held(folder, is_shared=False))
+                if hosts.num_processes > 1:
+                    os.pwrite(lock, token.encode(), 0)
+                    _lock(folder, lock, is_shared=True)
+        if hosts.num_processes > 1:
+            token = hosts.exchange(token)[0]
+            with hosts.together():
+                if not hosts.is_first:
+                    _check_token(folder, token, hosts)
+                    stack.enter_context(_held(folder, is_shared=True))
+            if hosts.is_first:
+                os.ftruncate(lock, 0)
+        yield
+
+
+@contextlib.contextmanager
+def _held(folder: Path, *, is_shared: bool) -> Iterator[int]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
@@ -44,16 +71,34 @@ def locked(folder: Path) -> Iterator[None]:
             "can be written to."
         ) from None
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise CheckpointNotWritten(
-                f"another run is writing to the checkpoint folder {folder}; wait for its end or "
-                "give this run a folder of its own."
-            ) from None
-        yield
+        _lock(folder, lock, is_shared=is_shared)
+        yield lock
     finally:
         os.close(lock)
+
+
+def _lock(folder: Path, lock: int, *, is_shared: bool) -> None:
+    import fcntl
+
+    try:
+        fcntl.flock(lock, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except OSError:
+        raise CheckpointNotWritten(
+            f"another run is writing to the checkpoint folder {folder}; wait for its end or "
+            "give this run a folder of its own."
+        ) from None
+
+
+def _check_token(folder: Path, token: str, hosts: Hosts) -> None:
+    try:
+        is_seen = (folder / "lock").read_text() == token
+    except OSError:
+        is_seen = False
+    if not is_seen:
+        raise CheckpointNotWritten(
+            f"process {hosts.process} does not see the checkpoint folder {folder} that process 0 "
+            "writes to; give one on a disk that all processes share, by its whole path."
+        )
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -154,6 +199,12 @@ def _check_whole(path: Path, size: int, changed: int, inode: int) -> None:
     if end != _MARK + digest.digest():
         reason = "torn or changed" if end.startswith(_MARK) else "torn, or no file of a checkpoint"
         raise BadCheckpoint(f"{path} is {reason}: its digest does not match; {_WAY_OUT}.")
+
+
+def check_format(path: Path, file: Any) -> None:
+    """Refuse a file of another form."""
+    if file.attrs.get("format") != FORMAT:
+        raise BadCheckpoint(f"{path} is not of the form {FORMAT!r}; start anew elsewhere.")
 
 
 def read(file: Any, name: str, index: Any = ...) -> np.ndarray:

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from jaxbnn.sampling.hosts import gather
+
 _PACKAGES = ("jaxbnn", "jax", "jaxlib", "blackjax", "numpy")
 
 
@@ -66,7 +68,7 @@ def settings(
         "chunk_size": f"{options.capacity} draws, {options.chunk_bytes} bytes",
         "set of reducers": ", ".join(reducers),
         "key": digest(key),
-        "set of positions": digest(positions),
+        "set of positions": digest(_canonical(positions)),
         "set of parameters": digest(parameters),
         "data set": digest(data),
     }
@@ -88,9 +90,21 @@ def digest(tree: PyTree) -> str:
     return seen.hexdigest()
 
 
+def _canonical(tree: PyTree) -> PyTree:
+    """Give arrays the dtypes that they have on a device, without taking them there."""
+
+    def cast(leaf):
+        if key_name(leaf):
+            return leaf
+        array = np.asarray(leaf)
+        return array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
+
+    return jax.tree.map(cast, tree)
+
+
 def to_numpy(leaf: Any) -> np.ndarray:
     """Return a leaf as NumPy holds it; a typed key as its words."""
-    return np.asarray(jax.random.key_data(leaf) if key_name(leaf) else leaf)
+    return np.asarray(gather(jax.random.key_data(leaf) if key_name(leaf) else leaf))
 
 
 def key_name(leaf: Any) -> str:

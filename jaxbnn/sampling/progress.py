@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Progress(NamedTuple):
-    """How far a run has come.
+    """How far a run has come, for `format_progress` or a function of one's own.
 
     Attributes
     ----------
@@ -35,7 +35,18 @@ Reporter = Callable[[Progress], None]
 
 
 def format_progress(progress: Progress) -> str:
-    """Return one line of text for `progress`."""
+    """Return one line of text for `progress`.
+
+    Parameters
+    ----------
+    progress
+        What `sample` tells its `progress` function.
+
+    Examples
+    --------
+    >>> print(format_progress(Progress("sampling", 50, 200, 120.0, 75.0, 0.81)))
+    sampling  25% | 50/200 steps | 120 steps/s | 1:15 left | acceptance 0.810
+    """
     share = 100 * progress.done / max(progress.total, 1)
     minutes, seconds = divmod(round(progress.seconds_left), 60)
     line = (

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 
 class Reducer(NamedTuple):
-    """A streaming reduction.
+    """A streaming reduction; `moments` returns one, for instance.
 
     Attributes
     ----------
@@ -43,7 +43,17 @@ class Reducer(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Number of draws, mean and variance (divisor number - 1), shaped like what was collected."""
+    """What `moments` finds; leaves are shaped like what was collected.
+
+    Attributes
+    ----------
+    num_draws
+        How many were seen.
+    mean
+        Theirs.
+    variance
+        With the divisor num_draws - 1.
+    """
 
     num_draws: Int[Array, "..."]
     mean: PyTree
@@ -141,12 +151,29 @@ def predictive_mean(predict_fn: Callable[[PyTree], PyTree]) -> Reducer:
     predict_fn
         Maps a collected position to a prediction, e.g. class probabilities at test inputs.
         Result: `Moments` of the prediction.
+
+    Examples
+    --------
+    >>> reducer = predictive_mean(lambda w: w @ jnp.array([1.0, 2.0]))
+    >>> r = reducer.update(reducer.init(jnp.zeros(2)), jnp.array([3.0, 1.0]))
+    >>> float(reducer.finalise(r).mean)
+    5.0
     """
     return moments(predict_fn)
 
 
 class Covariance(NamedTuple):
-    """Number of draws, mean vector (d,) and covariance matrix (d, d) of the ravelled values."""
+    """What `covariance` finds, of all entries in a row.
+
+    Attributes
+    ----------
+    num_draws
+        How many were seen.
+    mean
+        (d,).
+    covariance
+        (d, d), with the divisor num_draws - 1.
+    """
 
     num_draws: Int[Array, "..."]
     mean: Float[Array, "... d"]
@@ -158,6 +185,20 @@ def covariance(function: Callable[[PyTree], PyTree] | None = None) -> Reducer:
     """Covariance matrix of all entries of what is collected, ravelled in PyTree order.
 
     Needs d^2 numbers a chain. Result: `Covariance`.
+
+    Parameters
+    ----------
+    function
+        Applied to each collected value first; None: the value itself.
+
+    Examples
+    --------
+    >>> reducer = covariance()
+    >>> r = reducer.init(jnp.zeros(2))
+    >>> for x in ([1.0, 0.0], [3.0, 4.0]):
+    ...     r = reducer.update(r, jnp.array(x))
+    >>> reducer.finalise(r).covariance.tolist()
+    [[2.0, 4.0], [4.0, 8.0]]
     """
 
     def value(collected):
@@ -184,9 +225,16 @@ def covariance(function: Callable[[PyTree], PyTree] | None = None) -> Reducer:
 
 
 class BatchMeans(NamedTuple):
-    """Mean with its Monte Carlo standard error, shaped like what was collected.
+    """What `batch_means` finds; leaves are shaped like what was collected.
 
-    `num_batches` is the number of finished batches the error rests on.
+    Attributes
+    ----------
+    mean
+        Of all draws.
+    standard_error
+        The mean's Monte Carlo standard error.
+    num_batches
+        Finished batches that the error rests on.
     """
 
     mean: PyTree
@@ -215,6 +263,21 @@ def batch_means(batch_size: int, function: Callable[[PyTree], PyTree] | None = N
         Kept draws a batch, at least 1.
     function
         Applied to each collected value first.
+
+    Raises
+    ------
+    ValueError
+        batch_size < 1.
+
+    Examples
+    --------
+    >>> reducer = batch_means(2)
+    >>> r = reducer.init(jnp.zeros(()))
+    >>> for x in (1.0, 3.0, 5.0, 7.0):
+    ...     r = reducer.update(r, jnp.array(x))
+    >>> found = reducer.finalise(r)  # batch means 2 and 6
+    >>> float(found.mean), int(found.num_batches), float(found.standard_error)
+    (4.0, 2, 2.0)
     """
     if batch_size < 1:
         raise ValueError(
@@ -257,7 +320,17 @@ def batch_means(batch_size: int, function: Callable[[PyTree], PyTree] | None = N
 
 
 class Acceptance(NamedTuple):
-    """Mean acceptance rate, number of steps, and steps whose rate was not a number."""
+    """What `acceptance` finds.
+
+    Attributes
+    ----------
+    acceptance_rate
+        Mean over the steps.
+    num_steps
+        How many were seen.
+    num_nan
+        Steps whose rate was no number; they count as rejected.
+    """
 
     acceptance_rate: Float[Array, "..."]
     num_steps: Int[Array, "..."]
@@ -269,6 +342,21 @@ def acceptance() -> Reducer:
     """Mean acceptance rate over every step of the kernel, kept or not.
 
     Steps whose acceptance rate is NaN count as rejected and are counted apart.
+
+    Raises
+    ------
+    ValueError
+        A kernel whose Info has no acceptance rate.
+
+    Examples
+    --------
+    >>> reducer = acceptance()
+    >>> r = reducer.init(jnp.zeros(()))
+    >>> for rate in (1.0, 0.5, jnp.nan):
+    ...     r = reducer.update(r, jnp.array(rate))
+    >>> found = reducer.finalise(r)
+    >>> float(found.acceptance_rate), int(found.num_nan)
+    (0.5, 1)
     """
 
     def acceptance_rate(state, info):

@@ -26,14 +26,19 @@ from jaxbnn.sampling.debug import Watch
 from jaxbnn.sampling.devices import placement
 from jaxbnn.sampling.door import (
     check_counts,
+    check_kernel,
+    check_modes,
     check_positions,
     check_start,
+    check_whole,
     record_steps,
+    segments,
     stack_parameters,
 )
 from jaxbnn.sampling.draws import Draws, Reduced
 from jaxbnn.sampling.files import locked
 from jaxbnn.sampling.fingerprint import look_ahead, settings, versions
+from jaxbnn.sampling.hosts import Interrupt, gather, hosts_of, translated
 from jaxbnn.sampling.keys import MOST_STEPS, chain_keys
 from jaxbnn.sampling.loops import Options, as_arrays
 from jaxbnn.sampling.programs import Programs, programs_for
@@ -44,12 +49,22 @@ from jaxbnn.sampling.stored import open_draws
 # A chunk holds at most this many records, and about this many bytes of kept draws.
 _MOST_RECORDS = 16_384
 _CHUNK_BYTES = 64 * 2**20
-# A gap of a thinning schedule longer than this is walked in several records, not all kept.
-_LONGEST_GAP = 10_000
 
 
 def collect_position(state: Any, info: Any) -> PyTree:
-    """Keep the position; the default of `sample`."""
+    """Keep the position; the default of `sample`.
+
+    Parameters
+    ----------
+    state, info
+        What the kernel's step returns.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> collect_position(SimpleNamespace(position=1.5), None)
+    1.5
+    """
     return state.position
 
 
@@ -126,8 +141,10 @@ def sample(
         longest, with the leaves of positions and states whose last axis is as long. NumPy arrays
         go to their devices directly, so that no device need hold all rows. Keys are the same on
         any mesh; numbers agree to rounding, and exactly where nothing is summed over devices.
+        Devices of several processes may be in it, see Notes.
     progress
-        True writes to standard error; a function receives `Progress`; False is silent.
+        True writes to standard error; a function receives `Progress`; False is silent. Of several
+        processes the first one tells.
     debug
         Whether to look at every step, and to stop at the first NaN in a state or a proposal (or
         infinity in a position) with its chain, step and term. Takes a few times as long.
@@ -144,15 +161,26 @@ def sample(
         density is not; zero chains or samples; thinning < 1; step sizes that are not
         positive; data that are not finite; adaptation without warm-up; a checkpoint that is
         torn or another run's (`BadCheckpoint`); a mesh that chains or rows cannot be spread over
-        evenly.
+        evenly; several processes that were called with different arguments, or without a mesh.
     FloatingPointError
         In debug mode, at the first NaN.
     OSError
         `CheckpointNotWritten`: a checkpoint folder that cannot be written to, has no room left,
-        or which another run is writing to; what was written before is whole.
+        or which another run is writing to, or which other processes of the run do not see; what
+        was written before is whole.
+    RuntimeError
+        `LostProcess`: another process of the run ended or was killed.
 
     Notes
     -----
+    Several processes: `python -m jaxbnn hosts --processes 4 script.py` starts a script in four on
+    this machine; on a cluster each process calls `jax.distributed.initialize()` before it imports
+    jaxbnn. All call `sample` with the same arguments and a mesh of all `jax.devices()`. With a
+    checkpoint, which lies on a disk that all see, each writes its chains, and the first one the
+    state; any number of processes can go on from there. `Draws` is the same on each of them: it
+    has the draws of all chains in NumPy arrays, unless `lazy` leaves them in the files. Ctrl-C on
+    one ends the run on all after the chunk.
+
     Memory of the device: `data`, and twice (before and after) the states and reducers of all
     chains with one chunk of draws, besides what one step of the kernel needs; never more with
     more draws. Memory of the host: all kept draws; with a checkpoint and `lazy`, a few times
@@ -170,32 +198,22 @@ def sample(
     >>> draws.positions.shape
     (4, 500, 2)
     """
-    check_counts(num_samples, num_warmup, chunk_size, chunk_bytes)
-    if lazy and checkpoint is None:
-        raise ValueError("lazy draws lie in the files of a checkpoint; give a folder for one.")
-    if debug and checkpoint is not None:
-        raise ValueError("a run in debug mode is not stored; leave out debug or checkpoint.")
-    if adapt is not None and num_warmup == 0:
-        raise ValueError("adapt changes parameters in warm-up only; give num_warmup steps to it.")
-    if hasattr(kernel, "step") and not (parameters is None and data is None and adapt is None):
-        raise ValueError(
-            "parameters, data and adapt need a function make_kernel(parameters, data), but kernel "
-            "is a SamplingAlgorithm already, which takes none; pass the function that makes it."
-        )
-    if adapt is not None and adapt.num_warmup not in (None, num_warmup):
-        raise ValueError(
-            f"adapt was laid out over {adapt.num_warmup} warm-up steps, but num_warmup is "
-            f"{num_warmup}; make them equal."
-        )
-    num_chains = check_positions(positions)
-    check_finite("data", data)
-    parameters = stack_parameters(parameters, num_chains)
-    steps = record_steps(thinning, num_samples)
-    if num_warmup + int(steps[-1]) > MOST_STEPS:
-        raise ValueError(
-            f"a run has at most {MOST_STEPS:,} steps, the counter of its keys; split it in two."
-        )
-    gaps, is_record = _segments(steps)
+    hosts = hosts_of(mesh)
+    with hosts.together():
+        check_counts(num_samples, num_warmup, chunk_size, chunk_bytes)
+        check_modes(lazy, checkpoint is not None, debug, hosts.num_processes)
+        check_kernel(kernel, parameters, data, adapt, num_warmup)
+        check_whole(positions, parameters, data)
+        num_chains = check_positions(positions)
+        check_finite("data", data)
+        parameters = stack_parameters(parameters, num_chains)
+        steps = record_steps(thinning, num_samples)
+        if num_warmup + int(steps[-1]) > MOST_STEPS:
+            raise ValueError(
+                f"a run has at most {MOST_STEPS:,} steps, the counter of its keys; split it in two."
+            )
+        place = placement(mesh, num_chains, data)
+    gaps, is_record = segments(steps)
     reduce = dict(reduce or {})
     options = Options(
         collect,
@@ -210,35 +228,51 @@ def sample(
         watch = Watch(kernel, num_warmup)
         watched = watch.kernel() if hasattr(kernel, "step") else watch.kernel
         programs = watch.programs(programs_for(watched, watch.options(options)))
-    report = choose_reporter(progress)
 
     begin = time.perf_counter()
-    spread, spread_data = placement(mesh, num_chains, data)
-    keys, positions, parameters = spread((chain_keys(key, num_chains), positions, parameters))
-    positions, data = as_arrays(positions), spread_data(data)
-    with contextlib.nullcontext() if checkpoint is None else locked(Path(checkpoint)):
-        states = spread(programs.init(keys, positions, parameters, data))
-        check_start(states.inner if debug else states)
-        store, is_taken_up, interrupted = None, False, False
+    with contextlib.ExitStack() as stack:
+        interrupt = stack.enter_context(Interrupt(hosts))
+        report = interrupt.reporter(choose_reporter(progress))
+        stack.enter_context(translated())
         if checkpoint is not None:
-            shapes, of_programs = look_ahead(
-                programs, options, keys, positions, states, parameters, data
-            )
+            stack.enter_context(locked(Path(checkpoint), hosts))
+        called_with = {}
+        if checkpoint is not None or hosts.num_processes > 1:
             called_with = settings(
                 options, key, positions, parameters, data, steps, num_warmup, tuple(reduce)
             )
+            hosts.check_same(called_with)
+        keys, positions, parameters = place.spread(
+            (chain_keys(key, num_chains), positions, parameters)
+        )
+        positions, data = as_arrays(positions), place.data(data)
+        states = programs.init(keys, positions, parameters, data)
+        with hosts.together():
+            check_start(states.inner if debug else states)
+        states = place.spread(states)
+        store, is_taken_up, interrupted = None, False, False
+        if checkpoint is not None or hosts.num_processes > 1:
+            shapes, of_programs = look_ahead(
+                programs, options, keys, positions, states, parameters, data
+            )
             fingerprint = called_with | of_programs | versions()
-            store = Checkpoint(Path(checkpoint), fingerprint, shapes, spread)
+            hosts.check_same(fingerprint)
+        if checkpoint is not None:
+            store = Checkpoint(
+                Path(checkpoint), fingerprint, shapes, place.spread, place.by_chain, hosts
+            )
             is_taken_up = store.progressed.phase in (SAMPLING, FINISHED)
         run = Sampling(
-            programs, options, keys, data, num_warmup, steps, gaps, is_record, report, store
-        )
+            programs, options, keys, data, num_warmup, steps, gaps, is_record, report, interrupt,
+            store,
+        )  # fmt: skip
         if is_taken_up:
             states, reducers, parameters = run.take_up()
         else:
             states, parameters, example, interrupted = warm_up(
-                programs, options, keys, states, parameters, data, num_warmup, report, store
-            )
+                programs, options, keys, states, parameters, data, num_warmup, report, interrupt,
+                store,
+            )  # fmt: skip
             reducers = programs.init_reducers(example) if reduce and not interrupted else ()
         if not interrupted:
             interrupted = run.go(states, reducers, parameters, is_paced=chunk_size is None)
@@ -251,6 +285,7 @@ def sample(
             positions, infos, steps = opened.positions, opened.infos, opened.steps
         else:
             positions, infos = run.kept()
+        states, parameters = gather((states, parameters))
     return Draws(
         positions=positions,
         infos=infos,
@@ -270,20 +305,8 @@ def _bytes_a_chain(chunk_bytes: int | None, chunk_size: int | None, num_chains: 
     return max(1, (_CHUNK_BYTES if chunk_bytes is None else chunk_bytes) // num_chains)
 
 
-def _segments(steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Cut the way to each kept draw into gaps: (gaps, whether the gap's end is kept)."""
-    gaps = np.diff(steps, prepend=0)
-    num_pieces = -(-gaps // _LONGEST_GAP)
-    last = np.cumsum(num_pieces) - 1  # where the last piece of each gap ends up
-    pieces = np.full(num_pieces.sum(), _LONGEST_GAP, np.int32)
-    pieces[last] = gaps - (num_pieces - 1) * _LONGEST_GAP
-    is_record = np.zeros(len(pieces), bool)
-    is_record[last] = True
-    return pieces, is_record
-
-
 def _results(programs: Programs, reduce: dict, reducers: Any) -> dict[str, Reduced]:
     if not reduce or reducers is None:
         return {}
-    results = jax.tree.map(np.asarray, programs.finalise(reducers))
+    results = jax.tree.map(np.asarray, gather(programs.finalise(reducers)))
     return {name: Reduced(*pair) for name, pair in zip(reduce, results, strict=True)}

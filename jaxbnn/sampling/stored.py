@@ -10,8 +10,9 @@ import numpy as np
 from jaxtyping import PyTree
 
 from jaxbnn.sampling import files
-from jaxbnn.sampling.checkpoint import FINISHED, chunks_upto, read_state
+from jaxbnn.sampling.checkpoint import FINISHED, read_state
 from jaxbnn.sampling.draws import Draws, Reduced
+from jaxbnn.sampling.shards import Chunk, chunks_upto
 from jaxbnn.sampling.trees import rebuild
 
 
@@ -53,8 +54,8 @@ def open_draws(folder: str | os.PathLike) -> Draws:
         name: rebuild(description, [found[where] for where in _names(name, header)])
         for name, description in header["trees"].items()
     }
-    paths = chunks_upto(folder, num_kept, header["run"])
-    positions, infos = _open_leaves(header, paths, num_kept) if num_kept else (None, None)
+    chunks = chunks_upto(folder, num_kept, header["run"], header["num_chains"])
+    positions, infos = _open_leaves(header, chunks, num_kept) if num_kept else (None, None)
     states, parameters = None, None
     if "sampling" in trees:
         states, _, parameters = trees["sampling"]
@@ -67,7 +68,7 @@ def open_draws(folder: str | os.PathLike) -> Draws:
         reduced={name: Reduced(*pair) for name, pair in reduced.items()},
         final_state=states,
         parameters=parameters,
-        steps=np.concatenate([np.empty(0, np.int64), *map(_steps, paths)]),
+        steps=np.concatenate([np.empty(0, np.int64), *map(_steps, chunks)]),
         acceptance_rate=trees.get("acceptance_rate", np.full(header["num_chains"], math.nan)),
         interrupted=phase != FINISHED,
         seconds=header["seconds"],
@@ -75,14 +76,19 @@ def open_draws(folder: str | os.PathLike) -> Draws:
 
 
 class StoredArray:
-    """An array with axes (chain, draw, ...) that is read from files where it is indexed.
+    """An array (chain, draw, ...) in files, as of `open_draws`, read where it is indexed.
 
     It has `shape`, `dtype`, `ndim`, `size` and `len`, takes NumPy's indices, and becomes an array
     by `np.asarray`. Indexing the draws reads those alone: `x[:, 1000:2000]`.
+
+    Attributes
+    ----------
+    shape, dtype, ndim, size
+        As of a NumPy array.
     """
 
-    def __init__(self, paths: list[Path], begins: np.ndarray, name: str, shape: tuple, dtype: Any):
-        self._paths, self._begins, self._name = paths, begins, name
+    def __init__(self, chunks: list[Chunk], name: str, shape: tuple, dtype: Any):
+        self._chunks, self._name = chunks, name
         self.shape, self.dtype = tuple(shape), np.dtype(dtype)
 
     @property
@@ -131,14 +137,16 @@ class StoredArray:
         array = np.empty((self.shape[0], len(draws), *self.shape[2:]), self.dtype)
         if not array.size:
             return array
-        for path, begin, end in zip(self._paths, self._begins, self._begins[1:], strict=False):
-            first, last = np.searchsorted(draws, [begin, end])
+        ends = [chunk.begin for chunk in self._chunks[1:]] + [self.shape[1]]
+        for chunk, end in zip(self._chunks, ends, strict=True):
+            first, last = np.searchsorted(draws, [chunk.begin, end])
             if first < last:
-                inside = draws[first:last] - begin
+                inside = draws[first:last] - chunk.begin
                 span = slice(int(inside[0]), int(inside[-1]) + 1)
-                with files.opened(path) as file:
-                    part = files.read(file, self._name, (slice(None), span))
-                array[:, first:last] = part[:, inside - inside[0]]
+                for path, chains in zip(chunk.paths, chunk.chains, strict=True):
+                    with files.opened(path) as file:
+                        part = files.read(file, self._name, (slice(None), span))
+                    array[chains, first:last] = part[:, inside - inside[0]]
         return array
 
 
@@ -146,15 +154,14 @@ def _names(name: str, header: dict) -> list[str]:
     return [where for where in header["leaves"] if where == name or where.startswith(f"{name}.")]
 
 
-def _open_leaves(header: dict, paths: list[Path], num_kept: int) -> PyTree:
-    begins = np.array([int(path.stem.removeprefix("draws-")) for path in paths] + [num_kept])
+def _open_leaves(header: dict, chunks: list[Chunk], num_kept: int) -> PyTree:
     leaves = [
-        StoredArray(paths, begins, name, (shape[0], num_kept, *shape[1:]), jnp.dtype(dtype))
+        StoredArray(chunks, name, (shape[0], num_kept, *shape[1:]), jnp.dtype(dtype))
         for name, (dtype, shape) in header["draws_leaves"].items()
     ]
     return rebuild(header["draws"], leaves)
 
 
-def _steps(path: Path) -> np.ndarray:
-    with files.opened(path) as file:
+def _steps(chunk: Chunk) -> np.ndarray:
+    with files.opened(chunk.paths[0]) as file:
         return files.read(file, "step")

@@ -1,3 +1,5 @@
+"""Priors, likelihoods with one term a datum, and the posterior made of them."""
+
 from jaxbnn.targets.curvature import gauss_newton_metric, posterior_hessian
 from jaxbnn.targets.likelihoods import (
     Likelihood,

@@ -1,3 +1,5 @@
+"""The teacher-student experiment: data with an exact draw of their posterior."""
+
 from jaxbnn.thermalization.comparison import Comparison, Estimate, compare
 from jaxbnn.thermalization.observables import mean_squared_error, score_statistic
 from jaxbnn.thermalization.posteriors import classical_posterior

@@ -20,7 +20,7 @@ Pair = tuple[str, str]
 
 
 class Estimate(NamedTuple):
-    """One criterion's word on one chain or pair of chains.
+    """One criterion's word on one chain or pair of chains, as `compare` lists them.
 
     Attributes
     ----------

@@ -19,6 +19,17 @@ def mean_squared_error(
 
     Piccioli et al., section V.1.
 
+    Parameters
+    ----------
+    network
+        The student.
+    params
+        Its parameters in one state.
+    x_test
+        (m, ...) inputs.
+    f_test
+        (m, k) outputs of the teacher there, without noise.
+
     Raises
     ------
     ValueError

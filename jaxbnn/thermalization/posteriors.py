@@ -28,6 +28,11 @@ def classical_posterior(
     x, y
         Data, rows first.
 
+    Raises
+    ------
+    ValueError
+        Precisions that are not shaped like the parameters.
+
     Examples
     --------
     >>> from jaxbnn.networks import mlp

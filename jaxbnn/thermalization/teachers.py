@@ -120,6 +120,17 @@ def near_zero_position(
     Weights have `scale` times the prior's standard deviation, latents `scale` (Piccioli et
     al., appendix I, where gradients at zero itself vanish: hidden units would stay equal).
 
+    Parameters
+    ----------
+    key
+        One key.
+    model
+        Of the posterior.
+    x, y
+        Data, rows first; only their shapes matter.
+    scale
+        How small, relative to the prior's deviations.
+
     Examples
     --------
     >>> from jaxbnn.networks import mlp

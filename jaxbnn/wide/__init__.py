@@ -1,3 +1,5 @@
+"""Wide networks: the reparametrised posterior, the exact read-out, reduced inputs."""
+
 from jaxbnn.wide.accepted_moves import AcceptedState, count_accepted
 from jaxbnn.wide.complement import Carried, CarriedState, carry_complement
 from jaxbnn.wide.input_reduction import InputReduction, reduce_inputs

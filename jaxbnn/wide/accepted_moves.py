@@ -17,7 +17,15 @@ from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree
 
 
 class AcceptedState(NamedTuple):
-    """The kernel's own state, and how many of its moves were accepted so far."""
+    """State of `count_accepted`.
+
+    Attributes
+    ----------
+    inner
+        The kernel's own state.
+    accepted
+        How many of its moves were accepted so far.
+    """
 
     inner: Any
     accepted: Int[Array, ""]

@@ -22,7 +22,7 @@ from jaxbnn.wide.projections import WeightProjections
 
 
 class Carried(NamedTuple):
-    """Coordinates of the complement.
+    """Coordinates that `carry_complement` carries.
 
     Attributes
     ----------
@@ -37,7 +37,15 @@ class Carried(NamedTuple):
 
 
 class CarriedState(NamedTuple):
-    """The kernel's own state, and the carried coordinates of the complement."""
+    """State of `carry_complement`.
+
+    Attributes
+    ----------
+    inner
+        The kernel's own state.
+    carried
+        The carried coordinates of the complement.
+    """
 
     inner: Any
     carried: Carried

@@ -27,6 +27,11 @@ class MarginalConditional:
 
     Made by `marginal_conditional`. Inner weights are the network's parameters without the last
     entry, params[:-1]. A PyTree, like the reparametrisation it holds.
+
+    Attributes
+    ----------
+    joint
+        The reparametrised posterior of all weights, from `reparametrise`.
     """
 
     joint: Reparametrisation
@@ -93,7 +98,15 @@ def marginal_conditional(
 
 
 class ReadOutState(NamedTuple):
-    """All of the network's parameters, and the state of the kernel on the inner weights."""
+    """State of `with_read_out`.
+
+    Attributes
+    ----------
+    position
+        All of the network's parameters.
+    inner
+        State of the kernel on the inner weights.
+    """
 
     position: PyTree
     inner: Any

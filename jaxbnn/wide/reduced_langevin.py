@@ -170,7 +170,6 @@ def reduced_langevin(
             log_ratio + gain.astype(log_ratio.dtype),
             (turned, turn_back(pair)),
             (proposal, proposed_pair),
-            UnderdampedLangevinInfo,
         )
         return ReducedLangevinState(inner, pair, state.steps + 1), info
 

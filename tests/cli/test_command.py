@@ -156,7 +156,9 @@ TEXT = {"id": [f"row {i}" for i in range(60)], "y": [str(i * 0.5) for i in range
 @pytest.mark.parametrize(
     ("columns", "arguments", "sentence"),
     [
-        (GOOD, ["--target", "z"], "has no column 'z'; its columns are x, y"),
+        (GOOD, ["--target", "price"], "has no column 'price'; its columns are x, y"),
+        ({"1": N * ["3"], "2": N * ["4"]}, ["--target", "y"], "its first line holds numbers"),
+        ({"x y": N * ["3 4"]}, ["--target", "y"], "but only one, 'x y'"),
         (GOOD | {"y": ["7"] * N}, ["--target", "y"], "is 7 in every row"),
         (GOOD | {"x": ["7"] * N}, ["--target", "y"], "has no column but 'y' that varies"),
         (GOOD | {"y": ["", *["1", "2"] * 3, *[""] * 13]}, ["--target", "y"], "too few to learn"),
@@ -167,6 +169,19 @@ TEXT = {"id": [f"row {i}" for i in range(60)], "y": [str(i * 0.5) for i in range
             "holds '12O' among its numbers",
         ),
         (TEXT, ["--target", "id"], "more than 50; choose another target"),
+        (
+            TEXT | {"y": [*(f"{i * 0.5:.1f}" for i in range(59)), "12O"]},
+            ["--target", "y"],
+            "the target 'y' holds '12O' among its numbers",
+        ),
+        (
+            {"x": [f"${i},000" for i in range(60)], "y": TEXT["y"]},
+            ["--target", "y"],
+            "holds '$0,000' among its numbers; write numbers plainly",
+        ),
+        (GOOD, ["--target", "Y"], "has no column 'Y'; is it 'y'?"),
+        (GOOD, ["--target", "y", "--separator", "no"], "--separator must be one character or tab"),
+        (GOOD, ["--target", "y", "--out", __file__], "is a file; name a folder"),
         (GOOD | {"y": ["a", "b"] * 10}, ["--target", "y", "--task", "regression"], "is no number"),
         (
             GOOD | {"y": ["a", "b"] * 10},
@@ -192,8 +207,8 @@ def test_folders_that_cannot_take_the_results(tmp_path, capsys, monkeypatch):
     (tmp_path / "file").write_text("mine")
     out = tmp_path / "out"
     for folder, sentence in (
-        (tmp_path / "file", "cannot be written to"),
-        (tmp_path / "file" / "deep", "cannot be written to"),
+        (tmp_path / "file", "is a file; name a folder"),
+        (tmp_path / "file" / "deep", "cannot be made"),
     ):
         assert main(["fit", data, "--target", "y", "--out", str(folder)]) == 2
         assert sentence in capsys.readouterr().err
@@ -227,13 +242,13 @@ def test_files_that_are_no_tables(tmp_path, capsys):
     path = tmp_path / "data.csv"
     for content, sentence in (
         (b"x,y\n", "needs a header and at least one row"),
-        (b"x,y\n1,2\n1\n", "row 3 of"),
+        (b"x,y\n1,2\n\n1\n", "line 4 of"),
         (b"x,x\n1,2\n", "more than one column 'x'"),
-        (b"\xff\xfe\x00x", "no text file in UTF-8"),
+        (b"\xff\xfex\x00", "is in UTF-16, not UTF-8"),
     ):
         path.write_bytes(content)
         assert main(["fit", str(path), "--target", "y"]) == 2
-        assert sentence.replace("no text", "not a text") in capsys.readouterr().err
+        assert sentence in capsys.readouterr().err
     assert main(["predict", str(tmp_path), str(path)]) == 2
     assert "has no model.json" in capsys.readouterr().err
     with pytest.raises(SystemExit):

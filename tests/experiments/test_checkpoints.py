@@ -5,7 +5,6 @@ import pytest
 
 from experiments.errors import InputError
 from experiments.study import Context
-from jaxbnn import sample
 from tests.sampling.tiny import ar
 
 KERNEL = ar()
@@ -21,12 +20,10 @@ def stage(context, stop_at=None):
             raise KeyboardInterrupt
 
     def compute():
-        draws = sample(
-            context.key, KERNEL, np.zeros((2, 3), np.float32), 30, chunk_size=10,
-            checkpoint=context.checkpoint("chains"), progress=report,
-        )  # fmt: skip
-        if draws.interrupted:
-            raise KeyboardInterrupt
+        starts = np.zeros((2, 3), np.float32)
+        draws = context.sample(
+            "chains", context.key, KERNEL, starts, 30, chunk_size=10, progress=report
+        )
         return {"draws": draws.positions}
 
     return context.stage("chains", compute)["draws"], told

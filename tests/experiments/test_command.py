@@ -167,7 +167,7 @@ def test_a_bad_call_is_one_sentence_and_exit_code_2(study, capsys, monkeypatch, 
     ("arguments", "words"),
     [
         (["nothing.toml"], ["no config file", "nothing.toml"]),
-        (["lst"], ["lst", "list, report, benchmark"]),
+        (["lst"], ["lst", "list, report, benchmark, reference"]),
         ([], ["what"]),
         (["benchmark"], ["Benchmark needs a name"]),
         (["benchmark", "timng"], ["'timng'", "did you mean 'timing'"]),

@@ -167,9 +167,9 @@ def test_errors_are_sentences(numbers, classes):
         predict(DRAWS, np.full((1, 2), np.nan), posterior)
     with pytest.raises(ValueError, match="a row for each datum"):
         predict(DRAWS, np.zeros((0, 2)), posterior)
-    with pytest.raises(ValueError, match="no draws to predict from"):
+    with pytest.raises(ValueError, match="predict got positions without any array"):
         predict((), X_NEW, posterior)
-    with pytest.raises(ValueError, match="chain axis and a draw axis"):
+    with pytest.raises(ValueError, match=r"needs the same \(chain, draw\) axes"):
         predict(({"w": W, "b": B[0]},), X_NEW, posterior)
     with pytest.raises(ValueError, match="y must be laid out"):
         scores(DRAWS, X_NEW, np.zeros(3), posterior)

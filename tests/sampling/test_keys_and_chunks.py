@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import jaxbnn
+from jaxbnn.sampling.door import segments
 from jaxbnn.sampling.loops import Options
 from jaxbnn.sampling.programs import programs_for
-from jaxbnn.sampling.runner import _segments
 from tests.sampling.tiny import ar, ar_by_hand, normal_log_density, rates_by_hand
 
 KEY = jax.random.key(3)
@@ -201,11 +201,11 @@ def test_a_schedule_keeps_the_steps_it_names(chunk_size):
 
 def test_long_gaps_are_walked_in_pieces(rng):
     steps = np.cumsum(rng.integers(1, 45_000, 200))
-    gaps, is_record = _segments(steps)
+    gaps, is_record = segments(steps)
     assert gaps.max() <= 10_000
     assert gaps.min() >= 1
     np.testing.assert_array_equal(np.cumsum(gaps)[is_record], steps)
-    assert len(_segments(np.array([10_000, 20_001]))[0]) == 3
+    assert len(segments(np.array([10_000, 20_001]))[0]) == 3
 
 
 def test_completions_belong_to_the_draw_and_not_to_the_run():

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from experiments.studies.function_space.problem import Problem, wide_network
 from experiments.studies.function_space.samplers import Data, Sampler, kernel_maker, starts
 from experiments.study import Context, Settings
-from jaxbnn import sample, schedule
+from jaxbnn import schedule
 from jaxbnn.sampling import Progress
 from jaxbnn.wide import reduce_inputs, weight_projections
 
@@ -131,7 +131,8 @@ def _run_cell(cell: Cell, settings: GridSettings, prepare: Callable, context, st
         if stop.is_set():
             raise KeyboardInterrupt
 
-    draws = sample(
+    draws = context.sample(
+        cell.name,
         jax.random.fold_in(context.key, _CHAINS),
         kernel_maker(cell.sampler, settings.thinning, settings.burn_in_step_size),
         positions,
@@ -142,10 +143,7 @@ def _run_cell(cell: Cell, settings: GridSettings, prepare: Callable, context, st
         adapt=adapt,
         collect=lambda state, info: state.observed,
         progress=report,
-        checkpoint=context.checkpoint(cell.name),
     )
-    if draws.interrupted:
-        raise KeyboardInterrupt
     seconds = draws.seconds
     steps = num_sizes * num_chains * (settings.num_steps + settings.num_burn_in)
     context.record_speed(cell.name, steps, seconds)

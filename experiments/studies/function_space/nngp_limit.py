@@ -26,7 +26,7 @@ from experiments.studies.function_space.problem import (
 from experiments.studies.function_space.samplers import observe
 from experiments.studies.function_space.summaries import Estimate
 from experiments.study import Context, Row, Settings
-from jaxbnn import moments, pcn, repeat, sample
+from jaxbnn import moments, pcn, repeat
 from jaxbnn.networks import Dense, features, init, parameter_shapes
 from jaxbnn.wide import marginal_conditional, reduce_inputs
 
@@ -128,7 +128,8 @@ def _sample(network, problem, settings: LimitSettings, context: Context, stage: 
     keys = jax.random.split(key_start, settings.num_chains)
     starts = jax.vmap(lambda key: init(key, reduction.network)[:-1])(keys)
     total = settings.num_chains * (settings.num_steps + settings.num_burn_in)
-    draws = sample(
+    draws = context.sample(
+        stage,
         key_run,
         _kernel_maker(reduction.network, n, settings.step_size, settings.thinning),
         starts,
@@ -138,10 +139,7 @@ def _sample(network, problem, settings: LimitSettings, context: Context, stage: 
         collect=None,
         reduce={"outputs": _moments_of_outputs()},
         progress=False,
-        checkpoint=context.checkpoint(stage),
     )
-    if draws.interrupted:
-        raise KeyboardInterrupt
     context.record_speed(f"{network.layers[1].function}_width_{width}", total, draws.seconds)
     return {
         **draws.reduced["outputs"].per_chain.mean,

@@ -15,7 +15,6 @@ from pydantic import Field, model_validator
 from experiments.studies.thermalization import pictures
 from experiments.studies.thermalization.common import geometric_steps, student
 from experiments.study import Context, Row, Settings
-from jaxbnn import sample
 from jaxbnn.gibbs import gibbs_sampler
 from jaxbnn.thermalization import (
     Comparison,
@@ -119,7 +118,8 @@ def _sample(settings: CriteriaSettings, activation: str, context: Context, stage
 
     spaced = np.arange(1, settings.num_sweeps // settings.output_every + 1) * settings.output_every
     steps = np.union1d(geometric_steps(settings.num_sweeps, settings.num_records), spaced)
-    draws = sample(
+    draws = context.sample(
+        stage,
         key_run,
         make_kernel,
         starts,
@@ -127,10 +127,7 @@ def _sample(settings: CriteriaSettings, activation: str, context: Context, stage
         data=(experiment.x, experiment.y),
         thinning=steps,
         collect=record,
-        checkpoint=context.checkpoint(stage),
     )
-    if draws.interrupted:
-        raise KeyboardInterrupt
     num_sweeps = len(names) * settings.num_sweeps
     context.record_speed(f"Gibbs, {activation}", num_sweeps, draws.seconds)
     return {

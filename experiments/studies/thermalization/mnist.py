@@ -24,7 +24,7 @@ from experiments.studies.thermalization.common import (
 )
 from experiments.studies.thermalization.kernels import kernel_on_labels
 from experiments.study import Context, Row, Settings
-from jaxbnn import mlp, sample
+from jaxbnn import mlp
 from jaxbnn.diagnostics import split_rhat, stationarity_time
 from jaxbnn.gibbs import IntermediateNoise
 
@@ -178,7 +178,8 @@ def _sample(
         geometric_steps(run.num_steps, settings.num_records),
         [step for step in settings.checkpoints if step <= run.num_steps],
     ).astype(np.int64)
-    draws = sample(
+    draws = context.sample(
+        stage,
         key_run,
         kernel,
         jax.tree.map(lambda leaf: leaf[None], start),
@@ -187,10 +188,7 @@ def _sample(
         data=(x, labels),
         thinning=steps,
         collect=_weights,
-        checkpoint=context.checkpoint(stage),
     )
-    if draws.interrupted:
-        raise KeyboardInterrupt
     seconds = draws.seconds / run.num_steps
     context.record_speed(f"{run.label}, {settings.architecture}", 1.0, seconds)
     weights = jax.tree.map(lambda leaf: leaf[0], draws.positions)

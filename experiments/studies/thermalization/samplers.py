@@ -24,7 +24,6 @@ from experiments.studies.thermalization.common import (
 from experiments.studies.thermalization.kernels import kernel_on_data_sets
 from experiments.studies.thermalization.tables import Point, Run, SamplersSettings, kept_points
 from experiments.study import Context, Row
-from jaxbnn import sample
 from jaxbnn.diagnostics import merge_time
 from jaxbnn.thermalization import mean_squared_error, near_zero_position, teacher_student
 
@@ -145,7 +144,8 @@ def _sample(
         return mean_squared_error(network, state.params, x_test, f_test)
 
     steps = geometric_steps(num_steps, settings.num_records)
-    draws = sample(
+    draws = context.sample(
+        name,
         key_run,
         kernel_on_data_sets(run.sampler, run.posterior, group[0][1].leapfrog_steps, model_of),
         positions,
@@ -154,10 +154,7 @@ def _sample(
         data=(x, y, informed),
         thinning=steps,
         collect=record,
-        checkpoint=context.checkpoint(name),
     )
-    if draws.interrupted:
-        raise KeyboardInterrupt
     seconds = draws.seconds
     chain_steps = num_steps * num_datasets * len(group)
     context.record_speed(f"{run.label}, {num_steps} steps", chain_steps, seconds)

@@ -104,6 +104,11 @@ def weight_symmetries(network: Network) -> WeightSymmetries:
     network
         The network. Everything returned is plain data, static under `jax.jit`.
 
+    Raises
+    ------
+    ValueError
+        An activation whose name is unknown.
+
     Examples
     --------
     >>> from jaxbnn.networks import mlp

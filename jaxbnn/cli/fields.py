@@ -1,0 +1,105 @@
+"""Fields of text: which are missing, which are numbers, and how their decimals are written."""
+
+import math
+import re
+
+import numpy as np
+
+_MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
+_COMMA_NUMBER = re.compile(r"[+-]?(\d+,\d*|,\d+)([eE][+-]?\d+)?")
+_POINT_NUMBER = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?")
+# 1,234 is a number between 1 and 2 to some, and more than a thousand to others.
+_COULD_BE_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
+_DECORATED_NUMBER = re.compile(r"[^\w]{0,3}\d[\d.,'\s]*[^\w]{0,3}")
+
+
+def is_missing(values: list[str]) -> np.ndarray:
+    """Return which fields are empty or say that they are missing: NA, null, ?, ..."""
+    return np.array([value.lower() in _MISSING for value in values], bool)
+
+
+def as_numbers(values: list[str]) -> np.ndarray | None:
+    """Return the fields as numbers, missing ones as NaN; None if one of them is no number."""
+    numbers = np.full(len(values), np.nan)
+    for i, value in enumerate(values):
+        if value.lower() not in _MISSING:
+            number = _number(value)
+            if number is None:
+                return None
+            numbers[i] = number
+    return numbers
+
+
+def no_numbers(values: list[str]) -> list[str]:
+    """Return the fields that are neither numbers nor missing."""
+    return [v for v in values if v.lower() not in _MISSING and _number(v) is None]
+
+
+def looks_like_number(value: str) -> bool:
+    """Return whether people would read a number: 1,234.50 or $12 or 7 %."""
+    return _DECORATED_NUMBER.fullmatch(value) is not None
+
+
+def how_to_mend(value: str) -> str:
+    """Return what to do about a field that should be a number."""
+    return "write numbers plainly, as 1234.5" if looks_like_number(value) else "mend it"
+
+
+def with_decimal_points(
+    columns: dict[str, list[str]], decimal: str | None, source: str
+) -> tuple[dict[str, list[str]], str]:
+    """Return the columns with numbers such as 3,5 written 3.5, and the mark that was found.
+
+    With `decimal` None a comma counts where it makes a whole column numbers.
+
+    Raises
+    ------
+    ValueError
+        1,234 may be 1.234 or 1234; or both marks are in use.
+    """
+    if decimal == ".":
+        return columns, "."
+    changed = {name: _points(values) for name, values in columns.items()}
+    if decimal is None:
+        changed = {
+            name: values
+            for name, values in changed.items()
+            if values != columns[name] and as_numbers(values) is not None
+        }
+    written = {
+        name: [v for v in columns[name] if _COMMA_NUMBER.fullmatch(v)]
+        for name in changed
+        if changed[name] != columns[name]
+    }
+    if not written:
+        return columns, decimal or "."
+    first = next(iter(written))
+    if decimal is None and all(
+        _COULD_BE_THOUSANDS.fullmatch(v) for values in written.values() for v in values
+    ):
+        raise ValueError(
+            f"column {first!r} of {source} holds {written[first][0]!r}: give --decimal , if the "
+            "comma is a decimal one, else take the commas out."
+        )
+    for name, values in columns.items():
+        with_point = next((v for v in values if _POINT_NUMBER.fullmatch(v)), None)
+        if with_point is not None:
+            raise ValueError(
+                f"{source} holds {written[first][0]!r} in column {first!r} and {with_point!r} in "
+                f"column {name!r}; write all decimals alike."
+            )
+    return columns | changed, ","
+
+
+def _points(values: list[str]) -> list[str]:
+    return [v.replace(",", ".") if _COMMA_NUMBER.fullmatch(v) else v for v in values]
+
+
+def _number(value: str) -> float | None:
+    if "_" in value:  # which Python reads as thousands
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

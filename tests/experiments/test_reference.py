@@ -1,0 +1,138 @@
+"""The reference, and that every public name says what it takes, raises, rests on and looks like."""
+
+import ast
+import inspect
+import textwrap
+
+import pytest
+
+from experiments.__main__ import main
+from experiments.reference import examples_of, public_entries, reference
+
+ENTRIES = public_entries()
+FUNCTIONS = [entry for entry in ENTRIES if inspect.isfunction(inspect.unwrap(entry.value))]
+CLASSES = [entry for entry in ENTRIES if inspect.isclass(entry.value)]
+# Packages that hold what papers say; the functions in them that do not rest on one.
+PAPERS = ("diagnostics", "dvi", "gibbs", "kernels", "thermalization", "wide")
+NO_PAPER = {
+    *("cycle", "mix", "on_block", "redraw_units", "refresh", "repeat", "summary"),
+    *(f"diagnostics.{name}" for name in ("autocorrelation", "by_replica", "evaluate")),
+    "diagnostics.swap_acceptance",
+    *(f"dvi.{name}" for name in ("as_distributions", "fit", "fitted_prior", "initial_position")),
+    *(f"dvi.{name}" for name in ("per_fan_in", "standardisation", "weight_draws")),
+    "gibbs.activation_pieces",
+    *(f"kernels.{name}" for name in ("beta_from_delta", "covariance_operator")),
+    *(f"kernels.{name}" for name in ("dense_covariance", "metropolis")),
+    *(f"wide.{name}" for name in ("carry_complement", "count_accepted", "fill_in_langevin")),
+    *(f"wide.{name}" for name in ("reduce_inputs", "reduced_langevin", "weight_directions")),
+    *(f"wide.{name}" for name in ("weight_projections", "with_read_out")),
+}
+
+
+def short(entry):
+    return entry.name.removeprefix("jaxbnn.")
+
+
+def arguments(entry):
+    return [
+        parameter
+        for parameter in inspect.signature(entry.value).parameters.values()
+        if parameter.name != "self"
+    ]
+
+
+def test_every_argument_has_a_type_or_shape_and_is_described():
+    bare = [
+        f"{short(entry)}({parameter.name})"
+        for entry in FUNCTIONS
+        for parameter in arguments(entry)
+        if parameter.annotation is parameter.empty
+    ]
+    assert not bare
+    assert not [short(e) for e in FUNCTIONS if arguments(e) and "Parameters" not in e.sections]
+
+
+def test_every_class_says_what_it_holds():
+    silent = [
+        short(entry)
+        for entry in CLASSES
+        if not entry.signature.endswith("()")
+        and not {"Attributes", "Parameters"} & set(entry.sections)
+    ]
+    assert not silent
+
+
+def raises(function, depth=2, seen=()):
+    """Whether a function or a helper that it calls by name raises ValueError or TypeError."""
+    function = inspect.unwrap(function)
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    calls = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            kind = ast.unparse(node.exc.func)
+            if kind in ("ValueError", "TypeError"):
+                return True
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            calls.append(function.__globals__.get(node.func.id))
+    helpers = [
+        called
+        for called in calls
+        if inspect.isfunction(called) and called.__module__.startswith("jaxbnn")
+    ]
+    return depth > 0 and any(
+        raises(called, depth - 1, (*seen, called)) for called in helpers if called not in seen
+    )
+
+
+def test_every_function_that_refuses_input_says_so():
+    silent = [short(e) for e in FUNCTIONS if "Raises" not in e.sections and raises(e.value)]
+    assert not silent
+
+
+def test_functions_that_rest_on_a_paper_cite_it():
+    silent = {
+        short(entry)
+        for entry in FUNCTIONS
+        if not entry.source and entry.value.__module__.split(".")[1] in PAPERS
+    }
+    assert silent == NO_PAPER
+
+
+def test_every_name_is_shown_by_an_example():
+    shown = examples_of(ENTRIES)
+    assert not [short(entry) for entry in ENTRIES if entry.name not in shown]
+    own = {entry.name for entry in ENTRIES if "Examples" in entry.sections}
+    assert not [short(entry) for entry in FUNCTIONS if entry.name not in own]
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return reference()
+
+
+def test_the_reference_holds_every_name(whole, tmp_path, capsys):
+    assert main(["reference", "--out", str(tmp_path / "new")]) == 0
+    path = tmp_path / "new" / "reference.md"
+    assert str(path) in capsys.readouterr().out
+    text = path.read_text(encoding="utf-8")
+    assert text == whole
+    for entry in ENTRIES:
+        assert f"\n### {entry.name}\n" in text
+        assert f"(#{entry.name.lower().replace('.', '')})" in text
+    assert "step_size: ArrayLike" in text  # as it is written
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        (
+            "jaxbnn.pcn",
+            ["**Parameters**", "- `step_size`", "**Raises**", "erratum B5", ">>> kernel"],
+        ),
+        ("jaxbnn.kernels.PCNState", ["see [`jaxbnn.pcn`](#jaxbnnpcn)"]),
+    ],
+)
+def test_an_entry_is_whole(name, parts, whole):
+    text = whole.split(f"\n### {name}\n")[1].split("\n### ")[0]
+    for part in parts:
+        assert part in text, part
