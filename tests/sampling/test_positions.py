@@ -84,6 +84,17 @@ def test_float64_stays(x64):
     assert (draws.positions["x"] == np.array([2, 4, 6])[:, None]).all()
 
 
+def test_float64_is_a_switch_of_one_run():
+    kernel = jaxbnn.pcn(lambda x: -jnp.sum(x**2), 0.5)
+    runs = []
+    for is_double in (False, True, False):
+        with jax.enable_x64(is_double):
+            runs.append(jaxbnn.sample(KEY, kernel, np.ones((2, 3)), 4, progress=False))
+    types = [(run.positions.dtype, run.final_state.log_likelihood.dtype) for run in runs]
+    assert types == [(np.float32,) * 2, (np.float64,) * 2, (np.float32,) * 2]
+    np.testing.assert_array_equal(runs[0].positions, runs[2].positions)
+
+
 def test_records_keep_every_bit(rng):
     # NaN with a payload, -0, denormals and the largest integers survive the packing.
     words = rng.integers(0, 2**32, (5, 7), dtype=np.uint32)
