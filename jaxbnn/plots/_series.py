@@ -57,7 +57,7 @@ def as_draws(draws: ArrayLike, ndims: tuple[int, ...] = (2, 3)) -> Float[np.ndar
     expected = " or ".join({2: "(chains, draws)", 3: "(chains, draws, dim)"}[n] for n in ndims)
     array = np.asarray(draws)
     try:
-        if np.iscomplexobj(array) or array.dtype.kind in "OSUV":
+        if np.iscomplexobj(array) or array.dtype.kind in "OSU":
             raise TypeError
         array = array.astype(float)  # JAX's small floats too, which are no numbers to NumPy
     except (TypeError, ValueError):
