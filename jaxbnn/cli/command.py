@@ -14,7 +14,14 @@ import numpy as np
 from jaxbnn.cli import folder as folders
 from jaxbnn.cli.encoding import learn_encoding, usable_rows
 from jaxbnn.cli.pictures import draw_chains, draw_classes, draw_numbers
-from jaxbnn.cli.samplers import SAMPLERS, Settings, choose_sampler, make_posterior, run
+from jaxbnn.cli.samplers import (
+    SAMPLERS,
+    Settings,
+    choose_sampler,
+    describe,
+    make_posterior,
+    run,
+)
 from jaxbnn.cli.table import Table, read_table, take
 from jaxbnn.cli.verdict import judge_chains, judge_classes, judge_numbers
 from jaxbnn.prediction import ClassPrediction, NumberScores, predict, scores
@@ -94,6 +101,7 @@ def _fit(options: argparse.Namespace) -> None:
     posterior = make_posterior(sampler, settings, x[training], y[training], classes)
     folders.prepare(out)
 
+    print(describe(sampler, settings, len(training)), file=sys.stderr)
     fitted = run(sampler, posterior, settings)
     more += folders.save(out, encoding, settings, sampler, fitted, posterior)
     prediction = predict(fitted.positions, x_new, posterior, level=options.level)
@@ -107,7 +115,7 @@ def _fit(options: argparse.Namespace) -> None:
         assert isinstance(found, NumberScores)
         held = judge_numbers(encoding, y_new, prediction, found)
         draw_numbers(out, encoding, y_new, prediction, found)
-    draw_chains(out, fitted, posterior, x_new)
+    draw_chains(out, encoding, fitted, posterior, x_new, y_new)
 
     hidden = " and ".join(map(str, settings.hidden))
     lines = [

@@ -1,5 +1,6 @@
 """The posterior of a table, and four ways to sample it."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import blackjax
@@ -9,7 +10,7 @@ import numpy as np
 import numpyro.distributions as dist
 import optax
 from blackjax.base import SamplingAlgorithm
-from jaxtyping import PRNGKeyArray, PyTree
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from jaxbnn import dvi
 from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler
@@ -54,6 +55,16 @@ def choose_sampler(settings: Settings, num_data: int, num_features: int) -> str:
     return "nuts" if size * num_data <= _MOST_FOR_NUTS else "dvi"
 
 
+def describe(sampler: str, settings: Settings, num_data: int) -> str:
+    """Return a line that says what is about to take long."""
+    if sampler == "dvi":
+        return f"fitting {num_data:,} rows by dvi, {10 * settings.warmup:,} updates ..."
+    return (
+        f"sampling {num_data:,} rows by {sampler}: {settings.chains} chains, "
+        f"{settings.warmup} + {settings.samples} draws each ..."
+    )
+
+
 def make_posterior(
     sampler: str, settings: Settings, x: np.ndarray, y: np.ndarray, num_classes: int | None
 ) -> Posterior:
@@ -75,6 +86,16 @@ def make_posterior(
         return Posterior(network, prior, gaussian(settings.noise), x, y)
     both = {"network": prior, "log_noise_scale": dist.Normal(-1.0, 1.0)}
     return Posterior(network, both, learned_gaussian(), x, y)
+
+
+def predicted(posterior: Posterior, x: np.ndarray) -> Callable[[PyTree], Array]:
+    """Return what a position predicts at x: numbers, or probabilities of classes.
+
+    Probabilities, and not logits, which may all rise and fall together for nothing.
+    """
+    if jnp.issubdtype(posterior.y.dtype, jnp.integer):
+        return lambda position: jax.nn.softmax(posterior.outputs(position, x), axis=-1)
+    return lambda position: posterior.outputs(position, x)
 
 
 def run(sampler: str, posterior: Posterior, settings: Settings) -> Fitted:

@@ -58,9 +58,9 @@ def test_fit_and_predict_numbers(sampler, houses, tmp_path, capsys):
     chains = ["chains.png"] if sampler == "gibbs" else []
     text, scores = check_folder(folder, ["calibration.png", "predictions.png", *chains])
     assert "price from 4 features, 47 rows" in text
-    assert "1 rows have no price: left out." in text
+    assert "Rows without price, left out: 1." in text
     assert "country: always DE; left out." in text
-    assert re.search(r"area: \d missing, taken as the mean", text)
+    assert re.search(r"Missing numbers, taken as the mean: area \(\d\)\.", text)
     assert re.search(r"elieve (it|the chains)", text)
     assert ("no diagnostic of chains can show" in text) == (sampler == "dvi")
     assert 0 < scores["rmse"] < scores["rmse_of_the_mean"]
