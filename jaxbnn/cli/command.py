@@ -200,7 +200,7 @@ def _check_level(level: float) -> None:
 
 def _check_installed() -> None:
     """Ask for what is needed at the end before the work begins."""
-    for name in ("arviz", "h5netcdf", "matplotlib"):
+    for name in ("arviz", "h5netcdf", "h5py", "matplotlib"):
         if importlib.util.find_spec(name) is None:
             raise ImportError(f"fit needs {name}; run `pip install 'jaxbnn[experiments]'`.")
 

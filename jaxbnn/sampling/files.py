@@ -171,8 +171,10 @@ def read(file: Any, name: str, index: Any = ...) -> np.ndarray:
 def _h5netcdf() -> Any:
     try:
         import h5netcdf
+        import h5py  # noqa: F401 - what h5netcdf writes with
     except ImportError:
         raise ImportError(
-            "checkpoints need h5netcdf, not installed here: pip install 'jaxbnn[checkpoint]'."
+            "checkpoints need h5netcdf and h5py, not installed here: "
+            "pip install 'jaxbnn[checkpoint]'."
         ) from None
     return h5netcdf
