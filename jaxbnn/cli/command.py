@@ -15,6 +15,7 @@ from jaxbnn.cli import folder as folders
 from jaxbnn.cli.encoding import learn_encoding, usable_rows
 from jaxbnn.cli.pictures import draw_chains, draw_classes, draw_numbers
 from jaxbnn.cli.samplers import (
+    FEWEST_DRAWS,
     SAMPLERS,
     Settings,
     choose_sampler,
@@ -30,6 +31,8 @@ from jaxbnn.prediction import ClassPrediction, NumberScores, predict, scores
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 after one sentence that says what was wrong.
 
+    A Ctrl-C while draws are kept ends the sampling and keeps them; before that it returns 130.
+
     Examples
     --------
     >>> main(["fit", "nowhere.csv", "--target", "y"])
@@ -41,6 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, ImportError, csv.Error) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("interrupted before there was anything to keep.", file=sys.stderr)
+        return 130
     return 0
 
 
@@ -56,19 +62,28 @@ def _parser() -> argparse.ArgumentParser:
     fit = commands.add_parser("fit", help="sample the posterior of a network on a CSV file")
     fit.add_argument("data", type=Path, help="CSV file with a header")
     fit.add_argument("--target", required=True, help="the column to predict")
-    fit.add_argument("--sampler", choices=SAMPLERS, default="auto")
-    fit.add_argument("--task", choices=("auto", "regression", "classification"), default="auto")
+    fit.add_argument(
+        "--sampler", choices=SAMPLERS, default="auto", help="auto: nuts, or dvi for many rows"
+    )
+    fit.add_argument(
+        "--task",
+        choices=("auto", "regression", "classification"),
+        default="auto",
+        help="auto: classification of text and of two values",
+    )
     fit.add_argument("--hidden", type=int, nargs="+", default=[50], help="hidden units by layer")
     fit.add_argument("--drop", nargs="+", default=[], help="columns to leave out")
     fit.add_argument("--test", type=float, default=0.2, help="fraction of the rows held out")
     fit.add_argument("--level", type=float, default=0.9, help="probability of the intervals")
-    fit.add_argument("--chains", type=int, default=4)
-    fit.add_argument("--warmup", type=int, default=400)
+    fit.add_argument("--chains", type=int, default=4, help="each begins anew, from the prior")
+    fit.add_argument(
+        "--warmup", type=int, default=400, help="draws before the kept ones; dvi: tens of updates"
+    )
     fit.add_argument("--samples", type=int, default=400, help="kept draws of each chain")
     fit.add_argument(
         "--noise", type=float, default=0.3, help="gibbs: noise, in standard deviations of y"
     )
-    fit.add_argument("--seed", type=int, default=0)
+    fit.add_argument("--seed", type=int, default=0, help="of the split and of the draws")
     fit.add_argument("--out", type=Path, help="folder for the results [DATA-fit]")
     _add_format(fit)
     new = commands.add_parser("predict", help="predict the rows of another CSV file")
@@ -82,7 +97,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_format(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--separator", help="between the fields: a character, or tab [found out]")
-    parser.add_argument("--decimal", choices=(".", ","), help="decimal mark [found out]")
+    parser.add_argument(
+        "--decimal", choices=(".", ","), metavar="MARK", help="decimal: . or , [found out]"
+    )
 
 
 def _fit(options: argparse.Namespace) -> None:
@@ -207,7 +224,7 @@ def _check_installed() -> None:
 
 def _settings(options: argparse.Namespace) -> Settings:
     for name in ("chains", "samples", "warmup"):
-        least = 4 if name == "samples" else 1
+        least = FEWEST_DRAWS if name == "samples" else 1
         if getattr(options, name) < least:
             raise ValueError(f"--{name} must be at least {least}, but is {getattr(options, name)}.")
     if min(options.hidden) < 1:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from jaxbnn.cli import main
+from jaxbnn.sampling import Draws
 
 # NUTS and its adaptation, and Optax's optimisers, are run by the command.
 pytestmark = pytest.mark.third_party(reason="BlackJAX's NUTS and Optax promote dtypes and ranks")
@@ -199,6 +200,25 @@ def test_refusals_are_one_sentence(columns, arguments, sentence, tmp_path, capsy
     said = capsys.readouterr().err
     assert sentence in said
     assert said.count("\n") == 1
+
+
+def test_ctrl_c_is_no_traceback(monkeypatch, tmp_path, capsys):
+    from jaxbnn.cli import samplers
+
+    def stopped(number):
+        draws = Draws(None, None, {}, None, None, np.arange(number), np.zeros(2), True, 0.0)
+        return lambda *_: samplers.Fitted({}, draws, ["a note"])
+
+    settings = samplers.Settings("nuts", (3,), 2, 30, 20, 0.3, 1)
+    monkeypatch.setattr(samplers, "_nuts", stopped(7))
+    x, y = np.ones((3, 1), np.float32), np.ones(3, np.float32)
+    posterior = samplers.make_posterior("nuts", settings, x, y, None)
+    notes = samplers.run("nuts", posterior, settings).notes
+    assert notes == ["Interrupted: 7 of 20 draws of each chain.", "a note"]
+    monkeypatch.setattr(samplers, "_nuts", stopped(0))
+    data = write(tmp_path / "data.csv", GOOD)
+    assert main(["fit", data, "--target", "y", "--sampler", "nuts"]) == 130
+    assert "interrupted before there was anything to keep" in capsys.readouterr().err
 
 
 def test_files_that_are_no_tables(tmp_path, capsys):
