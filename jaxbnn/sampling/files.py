@@ -96,8 +96,8 @@ def _check_token(folder: Path, token: str) -> None:
         is_seen = False
     if not is_seen:
         raise CheckpointNotWritten(
-            f"the checkpoint folder {folder} is not the one that process 0 writes to; give one on a "
-            "disk that all processes share, by its whole path."
+            f"the checkpoint folder {folder} is not the one that process 0 writes to; give one on "
+            "a disk that all processes share, by its whole path."
         )
 
 
@@ -222,8 +222,10 @@ def read(file: Any, name: str, index: Any = ...) -> np.ndarray:
 def _h5netcdf() -> Any:
     try:
         import h5netcdf
+        import h5py  # noqa: F401 - what h5netcdf writes with
     except ImportError:
         raise ImportError(
-            "checkpoints need h5netcdf, not installed here: pip install 'jaxbnn[checkpoint]'."
+            "checkpoints need h5netcdf and h5py, not installed here: "
+            "pip install 'jaxbnn[checkpoint]'."
         ) from None
     return h5netcdf
