@@ -86,11 +86,18 @@ def test_scores_of_a_known_q_are_those_of_its_function_in_the_units_of_y():
     w = jnp.broadcast_to(jnp.array([[1.0, 0.0], [0.0, 0.0]]), (2, 2, 2))
     b = jnp.broadcast_to(jnp.array([0.0, -1.0]), (2, 2))
     mean = ({"w": w, "b": b},)
-    q = dvi.FactorisedNormal(mean, jax.tree.map(lambda v: jnp.full_like(v, -12.0), mean))
+    narrow = jax.tree.map(lambda v: jnp.full_like(v, -12.0), mean)
+    # In the second split l has a deviation of 13.5: E e^l is beyond 32 nodes, and beyond float32.
+    wide = ({"w": narrow[0]["w"], "b": narrow[0]["b"].at[1, 1].set(np.log(13.5))},)
+    q = dvi.FactorisedNormal(mean, wide)
     scores = score(jax.random.key(1), trained.algorithm, "DVI", q, splits, 50)
-    expected = norm.logpdf(y, x[..., 0], np.exp(-0.5)).mean(axis=1) - np.log(splits.y_scale)
-    for found in (scores.normal, scores.exact, scores.monte_carlo):
-        np.testing.assert_allclose(found, expected, atol=1e-4)
+    variances = np.array([[0.0], [13.5**2]])
+    deviations = np.exp(0.5 * (-1 + 0.5 * variances))
+    expected = norm.logpdf(y, x[..., 0], deviations).mean(axis=1) - np.log(splits.y_scale)
+    np.testing.assert_allclose(scores.normal, expected, atol=1e-4)
+    for found in (scores.exact, scores.monte_carlo):
+        np.testing.assert_allclose(found[0], expected[0], atol=1e-4)
+        assert np.isfinite(found[1])
     rmse = np.sqrt(np.mean((y - x[..., 0]) ** 2, axis=1)) * splits.y_scale
     np.testing.assert_allclose(scores.rmse, rmse, rtol=1e-4)
 

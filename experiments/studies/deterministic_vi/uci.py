@@ -20,7 +20,12 @@ from experiments.studies.deterministic_vi.fits import (
     score,
     train,
 )
-from experiments.studies.deterministic_vi.problem import Splits, validation_splits, whole_splits
+from experiments.studies.deterministic_vi.problem import (
+    SETS,
+    Splits,
+    validation_splits,
+    whole_splits,
+)
 from experiments.study import Context, Row, Settings
 
 Dataset = Literal["bost", "conc", "ener", "kin8", "nava", "powe", "prot", "wine", "yach"]
@@ -74,12 +79,13 @@ def run_uci(settings: UCISettings, context: Context) -> list[Row]:
     """Fit every method on every set, all splits at once, and score the test parts."""
     rows: list[Row] = []
     found: dict[tuple[str, str], Arrays] = {}
-    for number, name in enumerate(settings.datasets):
+    for name in settings.datasets:
+        # Not the place in this run's list: a run of other sets and methods reuses the stage.
+        key = jax.random.fold_in(context.key, list(SETS).index(name))
         for method in settings.methods:
             if method == "DVI-MC":  # another predictive of the same fit
                 continue
             recipe = _recipe(settings, name, method)
-            key = jax.random.fold_in(context.key, number)
 
             def compute(name=name, method=method, recipe=recipe, key=key) -> Arrays:
                 if method.endswith("-fixed"):
@@ -88,7 +94,8 @@ def run_uci(settings: UCISettings, context: Context) -> list[Row]:
                     key, method, recipe, whole_splits(name, settings.num_splits), settings
                 )
 
-            arrays = context.stage(f"{name}_{method}", compute)
+            of = _depends_on(method, recipe, settings)
+            arrays = context.stage(f"{name}_{method}", compute, of=of)
             context.record_speed(f"{name}, {method}", recipe.num_updates, float(arrays["seconds"]))
             found[name, method] = arrays
         if "DVI-MC" in settings.methods and (name, "DVI") in found:
@@ -122,7 +129,8 @@ def run_variations(settings: VariationSettings, context: Context) -> list[Row]:
 
                     which = _which(label, seed, settings)
                     stage = f"{name}_{method}_{which}".replace(" ", "_").replace(",", "")
-                    arrays = context.stage(stage, compute)
+                    of = _depends_on(method, recipe, settings)
+                    arrays = context.stage(stage, compute, of=of)
                     context.record_speed(
                         f"{name}, {method}, {which}", recipe.num_updates, float(arrays["seconds"])
                     )
@@ -164,6 +172,16 @@ def fitted(
         "seconds": np.asarray(trained.seconds),
         "fixed_variance": np.asarray(recipe.fixed_variance or np.nan),
     }
+
+
+def _depends_on(
+    method: Method, recipe: Recipe, settings: UCISettings | VariationSettings
+) -> dict[str, Any]:
+    """Return what a fit's arrays depend on besides its name, the seed and the versions."""
+    shared = {"num_splits", "predictive_samples", "data"}
+    if method.endswith("-fixed"):
+        shared |= {"fixed_variances", "validation_num_splits"}
+    return {"recipe": recipe.model_dump(mode="json")} | settings.model_dump(include=shared)
 
 
 def _tuned(
