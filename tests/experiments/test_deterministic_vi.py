@@ -82,7 +82,7 @@ def test_scores_of_a_known_q_are_those_of_its_function_in_the_units_of_y():
     trained = train(jax.random.key(0), "DVI", recipe, splits, num_chunks=2, watch=watch)
     assert trained.fit.elbo.shape == (2, 2)
     # Four updates in two chunks: the last tenth begins within the second.
-    np.testing.assert_allclose(trained.elbo_change, np.abs(seen[1] - seen[0]).max(), rtol=1e-4)
+    np.testing.assert_allclose(trained.elbo_change, np.abs(seen[1] - seen[0]), rtol=1e-4)
     w = jnp.broadcast_to(jnp.array([[1.0, 0.0], [0.0, 0.0]]), (2, 2, 2))
     b = jnp.broadcast_to(jnp.array([0.0, -1.0]), (2, 2))
     mean = ({"w": w, "b": b},)
@@ -118,7 +118,7 @@ def test_means_errors_and_the_largest_gain_are_paired_by_split():
         ("yach", "DVI"): {"normal": values + 0.2},
         ("yach", "MCVI"): {"exact": values},
         ("bost", "DVI"): {"normal": values},
-        ("bost", "MCVI"): {"exact": values},
+        ("bost", "MCVI"): {"exact": values[:2]},  # of the first splits only
     }
     row = _largest_gain(found, ("yach", "bost"))
     assert row.value == pytest.approx(0.2)

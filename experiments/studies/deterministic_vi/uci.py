@@ -52,6 +52,8 @@ class UCISettings(Settings):
     datasets: tuple[Dataset, ...]
     methods: tuple[Method, ...]
     num_splits: int = Field(20, ge=1)
+    large: tuple[Dataset, ...] = ()  # of which the methods but DVI get fewer splits, the first ones
+    num_splits_of_large: int = Field(5, ge=1)
     recipe: Recipe
     of_dataset: dict[Dataset, Overrides] = Field({})
     of_method: dict[Method, Overrides] = Field({})
@@ -86,15 +88,15 @@ def run_uci(settings: UCISettings, context: Context) -> list[Row]:
             if method == "DVI-MC":  # another predictive of the same fit
                 continue
             recipe = _recipe(settings, name, method)
+            is_cut = name in settings.large and method != "DVI"
+            count = settings.num_splits_of_large if is_cut else settings.num_splits
 
-            def compute(name=name, method=method, recipe=recipe, key=key) -> Arrays:
+            def compute(name=name, method=method, recipe=recipe, key=key, count=count) -> Arrays:
                 if method.endswith("-fixed"):
                     recipe = _tuned(key, method, recipe, name, settings)
-                return fitted(
-                    key, method, recipe, whole_splits(name, settings.num_splits), settings
-                )
+                return fitted(key, method, recipe, whole_splits(name, count), settings)
 
-            of = _depends_on(method, recipe, settings)
+            of = _depends_on(method, recipe, settings) | {"num_splits": count}
             arrays = context.stage(f"{name}_{method}", compute, of=of)
             context.record_speed(f"{name}, {method}", recipe.num_updates, float(arrays["seconds"]))
             found[name, method] = arrays
@@ -167,7 +169,7 @@ def fitted(
         **scores._asdict(),
         "elbo": trained.fit.elbo / splits.y.shape[1],
         "updates": trained.fit.updates,
-        "elbo_change": np.asarray(trained.elbo_change),
+        "elbo_change": trained.elbo_change,
         "diverged": trained.fit.diverged,
         "seconds": np.asarray(trained.seconds),
         "fixed_variance": np.asarray(recipe.fixed_variance or np.nan),
@@ -178,7 +180,7 @@ def _depends_on(
     method: Method, recipe: Recipe, settings: UCISettings | VariationSettings
 ) -> dict[str, Any]:
     """Return what a fit's arrays depend on besides its name, the seed and the versions."""
-    shared = {"num_splits", "predictive_samples", "data"}
+    shared = {"predictive_samples", "data", "num_splits"}
     if method.endswith("-fixed"):
         shared |= {"fixed_variances", "validation_num_splits"}
     return {"recipe": recipe.model_dump(mode="json")} | settings.model_dump(include=shared)
@@ -232,8 +234,9 @@ def _rows(name: str, method: str, arrays: Arrays) -> list[Row]:
         )
     rows.append(Row("test_log_likelihood_median", setting, float(np.median(printed))))
     rows.append(Row("test_rmse", setting, *mean_and_error(arrays["rmse"])))
-    rows.append(Row("elbo_change_over_last_tenth", setting, float(arrays["elbo_change"])))
+    rows += convergence_rows(setting, arrays["elbo_change"])
     rows.append(Row("seconds", setting, float(arrays["seconds"])))
+    rows.append(Row("num_splits", setting, len(printed)))
     if method.endswith("-fixed"):
         rows.append(Row("fixed_prior_variance", setting, float(arrays["fixed_variance"])))
     return rows
@@ -244,8 +247,17 @@ def _variation_rows(setting: str, arrays: Arrays, data: str) -> list[Row]:
         Row(f"{data}_log_likelihood_normal", setting, *mean_and_error(arrays["normal"])),
         Row(f"{data}_log_likelihood_exact", setting, *mean_and_error(arrays["exact"])),
         Row("elbo_a_datum", setting, *mean_and_error(arrays["elbo"][:, -1])),
-        Row("elbo_change_over_last_tenth", setting, float(arrays["elbo_change"])),
+        *convergence_rows(setting, arrays["elbo_change"]),
         Row("seconds", setting, float(arrays["seconds"])),
+    ]
+
+
+def convergence_rows(setting: str, change: Float[np.ndarray, " run"]) -> list[Row]:
+    """Return by how much the ELBO a datum moved over the last tenth: its mean, and the largest."""
+    name = "elbo_change_over_last_tenth"
+    return [
+        Row(name, setting, *mean_and_error(change)),
+        Row(f"{name}_largest", setting, float(change.max())),
     ]
 
 
@@ -280,11 +292,12 @@ def _gain_rows(
 
 def _largest_gain(found: Mapping[tuple[str, str], Arrays], names: tuple[str, ...]) -> Row | None:
     """Return the largest mean gain of DVI over MCVI of all sets, paired by split."""
-    gains = [
-        mean_and_error(found[name, "DVI"]["normal"] - found[name, "MCVI"]["exact"])
-        for name in names
-        if (name, "DVI") in found and (name, "MCVI") in found
-    ]
+    gains = []
+    for name in names:
+        if (name, "DVI") in found and (name, "MCVI") in found:
+            ours, theirs = found[name, "DVI"]["normal"], found[name, "MCVI"]["exact"]
+            shared = min(len(ours), len(theirs))  # the same first splits
+            gains.append(mean_and_error(ours[:shared] - theirs[:shared]))
     if not gains:
         return None
     value, error = max(gains)
