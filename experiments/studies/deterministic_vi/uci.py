@@ -73,7 +73,7 @@ class VariationSettings(Settings):
     of_dataset: dict[Dataset, Overrides] = Field({})
     variations: dict[str, Overrides]
     predictive_samples: int = Field(100, ge=2)
-    seeds: int = Field(1, ge=1)  # starts of each variation, a row each if more than one
+    seeds: int = Field(1, ge=1)  # starts of the first variation, a row each if more than one
     against: str = ""  # name of the picture's axis: the variations' fixed_variance, say
 
 
@@ -122,7 +122,7 @@ def run_variations(settings: VariationSettings, context: Context) -> list[Row]:
             base = settings.recipe.model_dump() | settings.of_dataset.get(name, {})
             for label, change in settings.variations.items():
                 recipe = _validated(base | change)
-                for seed in range(settings.seeds):
+                for seed in range(_starts(label, settings)):
                     splits = splits or part(name, settings.num_splits)
                     key = jax.random.fold_in(context.key, seed)
 
@@ -261,8 +261,12 @@ def convergence_rows(setting: str, change: Float[np.ndarray, " run"]) -> list[Ro
     ]
 
 
+def _starts(label: str, settings: VariationSettings) -> int:
+    return settings.seeds if label == next(iter(settings.variations)) else 1
+
+
 def _which(label: str, seed: int, settings: VariationSettings) -> str:
-    return f"{label}, seed {seed}" if settings.seeds > 1 else label
+    return f"{label}, seed {seed}" if _starts(label, settings) > 1 else label
 
 
 def _gain_rows(
@@ -271,10 +275,10 @@ def _gain_rows(
     found: Mapping[tuple[str, str, str], Arrays],
     settings: VariationSettings,
 ) -> list[Row]:
-    """Return each variation's gain over the first, paired by split, mean over seeds."""
+    """Return each variation's gain over the first (mean over its seeds), paired by split."""
 
     def scores(label: str) -> np.ndarray:
-        seeds = range(settings.seeds)
+        seeds = range(_starts(label, settings))
         return np.mean(
             [found[name, method, _which(label, s, settings)]["normal"] for s in seeds], axis=0
         )
