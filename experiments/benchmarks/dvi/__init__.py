@@ -36,7 +36,7 @@ def run(
     sizes: tuple[int, ...] | list[int] = SIZES,
     samples: tuple[int, ...] | list[int] = (1, 2, 10, 100, 300),
     num_nodes: int = 8,
-    num_rounds: int = 7,
+    num_rounds: int = 5,
     memory_gb: float = 8.0,
     num_splits: int = 20,
     num_updates: int | None = None,
