@@ -125,6 +125,7 @@ def toy_figure(
         )
         axis.plot(grid, density, color=COLORS[0], label="propagated")
         axis.set(title=f"{'ml'[index]} at {at:g}, {when}", yticks=[])
+        axis.set_ylim(top=1.25 * axis.get_ylim()[1])  # room for the legend
     axes[1].legend(frameon=False, fontsize="x-small")
     return figure
 
