@@ -49,7 +49,7 @@ def run_toy(settings: ToySettings, context: Context) -> list[Row]:
         )
         x, y = toy_data(context.seed, settings.num_data)
         x_test, y_test = toy_data(context.seed + 1, settings.num_test)
-        one = Splits(*(v[None] for v in (x, y, x_test, y_test)), np.ones(1))
+        one = Splits(x[None], y[None], x_test[None], y_test[None], np.ones(1))
         key = jax.random.fold_in(context.key, number)
 
         def compute(key=key, recipe=recipe, one=one) -> dict[str, Any]:
