@@ -1,4 +1,4 @@
-"""Tables 2, 3 and 5 (UCI regression), and variations of a recipe, on test or on validation data.
+"""Tables 2, 3 and 5: UCI regression.
 
 Settings are chosen by `search.toml` on parts of the training splits; `uci.toml` holds the choice,
 and only it sees test data.
@@ -62,21 +62,6 @@ class UCISettings(Settings):
     validation_num_splits: int = Field(5, ge=1)
 
 
-class VariationSettings(Settings):
-    """One recipe and named departures from it, each on the same splits."""
-
-    datasets: tuple[Dataset, ...]
-    methods: tuple[Method, ...]
-    num_splits: int = Field(ge=1)
-    data: Literal["validation", "test"]
-    recipe: Recipe
-    of_dataset: dict[Dataset, Overrides] = Field({})
-    variations: dict[str, Overrides]
-    predictive_samples: int = Field(100, ge=2)
-    seeds: int = Field(1, ge=1)  # starts of the first variation, a row each if more than one
-    against: str = ""  # name of the picture's axis: the variations' fixed_variance, say
-
-
 def run_uci(settings: UCISettings, context: Context) -> list[Row]:
     """Fit every method on every set, all splits at once, and score the test parts."""
     rows: list[Row] = []
@@ -94,9 +79,11 @@ def run_uci(settings: UCISettings, context: Context) -> list[Row]:
             def compute(name=name, method=method, recipe=recipe, key=key, count=count) -> Arrays:
                 if method.endswith("-fixed"):
                     recipe = _tuned(key, method, recipe, name, settings)
-                return fitted(key, method, recipe, whole_splits(name, count), settings)
+                return fitted(
+                    key, method, recipe, whole_splits(name, count), settings.predictive_samples
+                )
 
-            of = _depends_on(method, recipe, settings) | {"num_splits": count}
+            of = depends_on(method, recipe, settings) | {"num_splits": count}
             arrays = context.stage(f"{name}_{method}", compute, of=of)
             context.record_speed(f"{name}, {method}", recipe.num_updates, float(arrays["seconds"]))
             found[name, method] = arrays
@@ -111,48 +98,12 @@ def run_uci(settings: UCISettings, context: Context) -> list[Row]:
     return rows + ([gain] if gain else [])
 
 
-def run_variations(settings: VariationSettings, context: Context) -> list[Row]:
-    """Fit every variation; rows and a picture of mean log likelihood of what was set aside."""
-    rows: list[Row] = []
-    found: dict[tuple[str, str, str], Arrays] = {}
-    part = whole_splits if settings.data == "test" else validation_splits
-    for name in settings.datasets:
-        splits = None
-        for method in settings.methods:
-            base = settings.recipe.model_dump() | settings.of_dataset.get(name, {})
-            for label, change in settings.variations.items():
-                recipe = _validated(base | change)
-                for seed in range(_starts(label, settings)):
-                    splits = splits or part(name, settings.num_splits)
-                    key = jax.random.fold_in(context.key, seed)
-
-                    def compute(key=key, method=method, recipe=recipe, splits=splits) -> Arrays:
-                        return fitted(key, method, recipe, splits, settings)
-
-                    which = _which(label, seed, settings)
-                    stage = f"{name}_{method}_{which}".replace(" ", "_").replace(",", "")
-                    of = _depends_on(method, recipe, settings)
-                    arrays = context.stage(stage, compute, of=of)
-                    context.record_speed(
-                        f"{name}, {method}, {which}", recipe.num_updates, float(arrays["seconds"])
-                    )
-                    found[name, method, which] = arrays
-                    rows += _variation_rows(f"{method}, {name}, {which}", arrays, settings.data)
-        for method in settings.methods:
-            rows += _gain_rows(name, method, found, settings)
-    kinds = {label: change.get("fixed_variance") for label, change in settings.variations.items()}
-    context.save_figure(
-        "variations", pictures.variations_figure(found, kinds, settings.data, settings.against)
-    )
-    return rows
-
-
 def fitted(
     key: jax.Array,
     method: Method,
     recipe: Recipe,
     splits: Splits,
-    settings: UCISettings | VariationSettings,
+    predictive_samples: int,
 ) -> Arrays:
     """Train, score, and return arrays for a stage."""
     key_train, key_score = jax.random.split(key)
@@ -163,7 +114,7 @@ def fitted(
         method,
         trained.fit.positions,
         splits,
-        settings.predictive_samples,
+        predictive_samples,
     )
     return {
         **scores._asdict(),
@@ -176,9 +127,7 @@ def fitted(
     }
 
 
-def _depends_on(
-    method: Method, recipe: Recipe, settings: UCISettings | VariationSettings
-) -> dict[str, Any]:
+def depends_on(method: Method, recipe: Recipe, settings: Settings) -> dict[str, Any]:
     """Return what a fit's arrays depend on besides its name, the seed and the versions."""
     shared = {"predictive_samples", "data", "num_splits"}
     if method.endswith("-fixed"):
@@ -194,7 +143,7 @@ def _tuned(
     best, best_score = recipe, -np.inf
     for variance in settings.fixed_variances:
         candidate = recipe.model_copy(update={"fixed_variance": variance})
-        value = fitted(key, method, candidate, splits, settings)["normal"].mean()
+        value = fitted(key, method, candidate, splits, settings.predictive_samples)["normal"].mean()
         if value > best_score:
             best, best_score = candidate, value
     if best.fixed_variance is None:
@@ -204,12 +153,13 @@ def _tuned(
 
 def _recipe(settings: UCISettings, name: str, method: Method) -> Recipe:
     of_method = settings.of_method.get(method, {})
-    return _validated(
+    return validated(
         settings.recipe.model_dump() | settings.of_dataset.get(name, {}) | of_method  # type: ignore[call-overload]
     )
 
 
-def _validated(values: Mapping[str, Any]) -> Recipe:
+def validated(values: Mapping[str, Any]) -> Recipe:
+    """Return the recipe of values that TOML may have given as lists."""
     tuples = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
     return Recipe.model_validate(tuples)
 
@@ -242,55 +192,12 @@ def _rows(name: str, method: str, arrays: Arrays) -> list[Row]:
     return rows
 
 
-def _variation_rows(setting: str, arrays: Arrays, data: str) -> list[Row]:
-    return [
-        Row(f"{data}_log_likelihood_normal", setting, *mean_and_error(arrays["normal"])),
-        Row(f"{data}_log_likelihood_exact", setting, *mean_and_error(arrays["exact"])),
-        Row("elbo_a_datum", setting, *mean_and_error(arrays["elbo"][:, -1])),
-        *convergence_rows(setting, arrays["elbo_change"]),
-        Row("seconds", setting, float(arrays["seconds"])),
-    ]
-
-
 def convergence_rows(setting: str, change: Float[np.ndarray, " run"]) -> list[Row]:
     """Return by how much the ELBO a datum moved over the last tenth: its mean, and the largest."""
     name = "elbo_change_over_last_tenth"
     return [
         Row(name, setting, *mean_and_error(change)),
         Row(f"{name}_largest", setting, float(change.max())),
-    ]
-
-
-def _starts(label: str, settings: VariationSettings) -> int:
-    return settings.seeds if label == next(iter(settings.variations)) else 1
-
-
-def _which(label: str, seed: int, settings: VariationSettings) -> str:
-    return f"{label}, seed {seed}" if _starts(label, settings) > 1 else label
-
-
-def _gain_rows(
-    name: str,
-    method: str,
-    found: Mapping[tuple[str, str, str], Arrays],
-    settings: VariationSettings,
-) -> list[Row]:
-    """Return each variation's gain over the first (mean over its seeds), paired by split."""
-
-    def scores(label: str) -> np.ndarray:
-        seeds = range(_starts(label, settings))
-        return np.mean(
-            [found[name, method, _which(label, s, settings)]["normal"] for s in seeds], axis=0
-        )
-
-    first, *others = settings.variations
-    return [
-        Row(
-            f"{settings.data}_log_likelihood_gain",
-            f"{method}, {name}, {label} over {first}",
-            *mean_and_error(scores(label) - scores(first)),
-        )
-        for label in others
     ]
 
 
