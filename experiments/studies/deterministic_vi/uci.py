@@ -57,6 +57,7 @@ class UCISettings(Settings):
     recipe: Recipe
     of_dataset: dict[Dataset, Overrides] = Field({})
     of_method: dict[Method, Overrides] = Field({})
+    of_fit: dict[str, Overrides] = Field({})  # by "method, set"
     predictive_samples: int = Field(300, ge=2)
     fixed_variances: tuple[float, ...] = ()  # of which the -fixed methods choose, by validation
     validation_num_splits: int = Field(5, ge=1)
@@ -152,9 +153,11 @@ def _tuned(
 
 
 def _recipe(settings: UCISettings, name: str, method: Method) -> Recipe:
-    of_method = settings.of_method.get(method, {})
     return validated(
-        settings.recipe.model_dump() | settings.of_dataset.get(name, {}) | of_method  # type: ignore[call-overload]
+        settings.recipe.model_dump()
+        | settings.of_dataset.get(name, {})  # type: ignore[call-overload]
+        | settings.of_method.get(method, {})
+        | settings.of_fit.get(f"{method}, {name}", {})
     )
 
 
@@ -187,6 +190,7 @@ def _rows(name: str, method: str, arrays: Arrays) -> list[Row]:
     rows += convergence_rows(setting, arrays["elbo_change"])
     rows.append(Row("seconds", setting, float(arrays["seconds"])))
     rows.append(Row("num_splits", setting, len(printed)))
+    rows.append(Row("num_diverged", setting, int(arrays["diverged"].sum())))
     if method.endswith("-fixed"):
         rows.append(Row("fixed_prior_variance", setting, float(arrays["fixed_variance"])))
     return rows
