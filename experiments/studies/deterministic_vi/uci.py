@@ -57,7 +57,7 @@ class UCISettings(Settings):
     recipe: Recipe
     of_dataset: dict[Dataset, Overrides] = Field({})
     of_method: dict[Method, Overrides] = Field({})
-    of_fit: dict[str, Overrides] = Field({})  # by "method, set"
+    of_fit: dict[Method, dict[Dataset, Overrides]] = Field({})
     predictive_samples: int = Field(300, ge=2)
     fixed_variances: tuple[float, ...] = ()  # of which the -fixed methods choose, by validation
     validation_num_splits: int = Field(5, ge=1)
@@ -157,7 +157,7 @@ def _recipe(settings: UCISettings, name: str, method: Method) -> Recipe:
         settings.recipe.model_dump()
         | settings.of_dataset.get(name, {})  # type: ignore[call-overload]
         | settings.of_method.get(method, {})
-        | settings.of_fit.get(f"{method}, {name}", {})
+        | settings.of_fit.get(method, {}).get(name, {})  # type: ignore[call-overload]
     )
 
 
