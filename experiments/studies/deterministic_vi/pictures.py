@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 
@@ -180,7 +181,12 @@ def comparison_figure(found: Mapping[str, Mapping[str, np.ndarray]]) -> Figure:
                     axis.plot(against, own, ".", color=COLORS[number], label=method)
             low, high = against.min(), against.max()
             axis.plot([low, high], [low, high], color="black", linewidth=1)
-            axis.set(xscale="log", yscale="log", title=f"{name}: sd of {output}", xlabel="NUTS")
+            axis.set(xscale="log", yscale="log", title=f"{name}: sd of {output}", xlabel="by NUTS")
+            axis.set_ylabel("by inference")
+            for side in (axis.xaxis, axis.yaxis):
+                side.set_major_locator(LogLocator(subs=(1, 2, 5)))
+                side.set_major_formatter("{x:g}")
+                side.set_minor_locator(NullLocator())
     axes[0, 0].legend(frameon=False, fontsize="small")
     return figure
 
