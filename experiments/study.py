@@ -102,15 +102,24 @@ class Context:
         """The run's typed PRNG key, made from the seed."""
         return jax.random.key(self.seed)
 
-    def stage(self, name: str, compute: Callable[[], Mapping[str, Any]]) -> dict[str, np.ndarray]:
+    def stage(
+        self,
+        name: str,
+        compute: Callable[[], Mapping[str, Any]],
+        *,
+        of: Mapping[str, Any] | None = None,
+    ) -> dict[str, np.ndarray]:
         """Return `compute()`'s arrays, kept in `stages/<name>.npz`, computed once under --resume.
 
         The unit of resuming: give each setting of a table its own stage. A file of another
         seed, other settings or other versions is not reused. A long stage that samples by
         `context.sample(name, ...)` goes on inside.
+
+        With `of`, JSON data of all that this stage's arrays depend on besides scale, seed and
+        versions, the run's other settings do not count: a run of more reuses what it shares.
         """
         path = self._path(Path("stages"), name, ".npz")
-        fingerprint = self._fingerprint()
+        fingerprint = self._fingerprint(of)
         if self.resume and path.exists():
             with np.load(path, allow_pickle=False) as stored:
                 if stored["__fingerprint__"].item() == fingerprint:
@@ -207,9 +216,10 @@ class Context:
             if is_one and folder.is_dir() and folder != but:
                 shutil.rmtree(folder)
 
-    def _fingerprint(self) -> str:
+    def _fingerprint(self, of: Mapping[str, Any] | None = None) -> str:
         what = {"scale": self.scale, "seed": self.seed, "versions": versions()}
-        text = json.dumps({**what, "identity": dict(self.identity)}, sort_keys=True, default=str)
+        identity = dict(self.identity if of is None else of)
+        text = json.dumps({**what, "identity": identity}, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -15,7 +15,15 @@ from jaxbnn.cli import folder as folders
 from jaxbnn.cli.encoding import learn_encoding, usable_rows
 from jaxbnn.cli.hosts import run_hosts
 from jaxbnn.cli.pictures import draw_chains, draw_classes, draw_numbers
-from jaxbnn.cli.samplers import SAMPLERS, Settings, choose_sampler, make_posterior, run
+from jaxbnn.cli.samplers import (
+    FEWEST_DRAWS,
+    SAMPLERS,
+    Settings,
+    choose_sampler,
+    describe,
+    make_posterior,
+    run,
+)
 from jaxbnn.cli.table import Table, read_table, take
 from jaxbnn.cli.verdict import judge_chains, judge_classes, judge_numbers
 from jaxbnn.prediction import ClassPrediction, NumberScores, predict, scores
@@ -23,6 +31,8 @@ from jaxbnn.prediction import ClassPrediction, NumberScores, predict, scores
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 after one sentence that says what was wrong.
+
+    A Ctrl-C while draws are kept ends the sampling and keeps them; before that it returns 130.
 
     Examples
     --------
@@ -37,6 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, ImportError, csv.Error) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("interrupted before there was anything to keep.", file=sys.stderr)
+        return 130
     return 0
 
 
@@ -52,19 +65,28 @@ def _parser() -> argparse.ArgumentParser:
     fit = commands.add_parser("fit", help="sample the posterior of a network on a CSV file")
     fit.add_argument("data", type=Path, help="CSV file with a header")
     fit.add_argument("--target", required=True, help="the column to predict")
-    fit.add_argument("--sampler", choices=SAMPLERS, default="auto")
-    fit.add_argument("--task", choices=("auto", "regression", "classification"), default="auto")
+    fit.add_argument(
+        "--sampler", choices=SAMPLERS, default="auto", help="auto: nuts, or dvi for many rows"
+    )
+    fit.add_argument(
+        "--task",
+        choices=("auto", "regression", "classification"),
+        default="auto",
+        help="auto: classification of text and of two values",
+    )
     fit.add_argument("--hidden", type=int, nargs="+", default=[50], help="hidden units by layer")
     fit.add_argument("--drop", nargs="+", default=[], help="columns to leave out")
     fit.add_argument("--test", type=float, default=0.2, help="fraction of the rows held out")
     fit.add_argument("--level", type=float, default=0.9, help="probability of the intervals")
-    fit.add_argument("--chains", type=int, default=4)
-    fit.add_argument("--warmup", type=int, default=400)
+    fit.add_argument("--chains", type=int, default=4, help="each begins anew, from the prior")
+    fit.add_argument(
+        "--warmup", type=int, default=400, help="draws before the kept ones; dvi: tens of updates"
+    )
     fit.add_argument("--samples", type=int, default=400, help="kept draws of each chain")
     fit.add_argument(
         "--noise", type=float, default=0.3, help="gibbs: noise, in standard deviations of y"
     )
-    fit.add_argument("--seed", type=int, default=0)
+    fit.add_argument("--seed", type=int, default=0, help="of the split and of the draws")
     fit.add_argument("--out", type=Path, help="folder for the results [DATA-fit]")
     _add_format(fit)
     new = commands.add_parser("predict", help="predict the rows of another CSV file")
@@ -82,7 +104,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_format(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--separator", help="between the fields: a character, or tab [found out]")
-    parser.add_argument("--decimal", choices=(".", ","), help="decimal mark [found out]")
+    parser.add_argument(
+        "--decimal", choices=(".", ","), metavar="MARK", help="decimal: . or , [found out]"
+    )
 
 
 def _fit(options: argparse.Namespace) -> None:
@@ -100,6 +124,7 @@ def _fit(options: argparse.Namespace) -> None:
     classes = None if encoding.classes is None else len(encoding.classes)
     posterior = make_posterior(sampler, settings, x[training], y[training], classes)
     with folders.held(out):
+        print(describe(sampler, settings, len(training)), file=sys.stderr)
         fitted = run(sampler, posterior, settings)
         prediction = predict(fitted.positions, x_new, posterior, level=options.level)
         found = scores(fitted.positions, x_new, y_new, posterior)
@@ -114,7 +139,7 @@ def _fit(options: argparse.Namespace) -> None:
                 assert isinstance(found, NumberScores)
                 held = judge_numbers(encoding, y_new, prediction, found)
                 draw_numbers(part, encoding, y_new, prediction, found)
-            draw_chains(part, fitted, posterior, x_new)
+            draw_chains(part, encoding, fitted, posterior, x_new, y_new)
 
             hidden = " and ".join(map(str, settings.hidden))
             lines = [
@@ -202,14 +227,14 @@ def _check_level(level: float) -> None:
 
 def _check_installed() -> None:
     """Ask for what is needed at the end before the work begins."""
-    for name in ("arviz", "h5netcdf", "matplotlib"):
+    for name in ("arviz", "h5netcdf", "h5py", "matplotlib"):
         if importlib.util.find_spec(name) is None:
             raise ImportError(f"fit needs {name}; run `pip install 'jaxbnn[experiments]'`.")
 
 
 def _settings(options: argparse.Namespace) -> Settings:
     for name in ("chains", "samples", "warmup"):
-        least = 4 if name == "samples" else 1
+        least = FEWEST_DRAWS if name == "samples" else 1
         if getattr(options, name) < least:
             raise ValueError(f"--{name} must be at least {least}, but is {getattr(options, name)}.")
     if min(options.hidden) < 1:

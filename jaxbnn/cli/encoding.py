@@ -132,7 +132,7 @@ def usable_rows(table: Table, target: str, drop: list[str]) -> tuple[Table, list
     known = np.flatnonzero(~is_missing(table.columns[target]))
     notes = list(table.notes)
     if len(known) < table.num_rows:
-        notes.append(f"{table.num_rows - len(known)} rows have no {target}: left out.")
+        notes.append(f"Rows without {target}, left out: {table.num_rows - len(known)}.")
     if len(known) < 10:
         raise ValueError(
             f"{table.source} has {len(known)} rows with a known {target}, too few to learn from "
@@ -177,13 +177,17 @@ def learn_encoding(
             f"{target}: {len(distinct)} different numbers, taken as numbers; if they stand for "
             "classes, give --task classification."
         )
-    columns = []
+    columns, gaps = [], []
     for name, values in training.columns.items():
         if name == target:
             continue
         column, note = _learn_column(name, values, table.columns[name])
         notes += [note] if note else []
         columns += [column] if column else []
+        if column and column.has_missing:
+            gaps.append(f"{name} ({is_missing(values).sum()})")
+    if gaps:
+        notes.append(f"Missing numbers, taken as the mean: {', '.join(gaps)}.")
     if not columns:
         raise ValueError(f"{table.source} has no column but {target!r} that varies.")
     y = None if is_class else as_numbers(training.columns[target])
@@ -224,7 +228,7 @@ def _learn_column(
     mean, sd = float(np.nanmean(numbers)), float(np.nanstd(numbers))
     if sd <= 1e-12 * max(1.0, abs(mean)):
         return None, f"{name}: always {mean:g}; left out."
-    note = f"{name}: {missing.sum()} missing, taken as the mean." if missing.any() else None
+    note = None
     every = as_numbers(everywhere)
     if every is not None and every[0] in (0, 1) and (np.diff(every) == 1).all():
         note = (

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxbnn.cli.encoding import Encoding
-from jaxbnn.cli.samplers import Fitted
+from jaxbnn.cli.samplers import Fitted, predicted
 from jaxbnn.diagnostics import evaluate
 from jaxbnn.plots import trace
 from jaxbnn.plots.predictions import calibration, observed_against_predicted
@@ -52,13 +52,24 @@ def draw_classes(folder: Path, y: np.ndarray, prediction: ClassPrediction) -> No
     axes.figure.savefig(folder / "calibration.png")
 
 
-def draw_chains(folder: Path, fitted: Fitted, posterior: Posterior, x: np.ndarray) -> None:
+def draw_chains(
+    folder: Path,
+    encoding: Encoding,
+    fitted: Fitted,
+    posterior: Posterior,
+    x: np.ndarray,
+    y: np.ndarray,
+) -> None:
     """Draw the chains' predictions of three held-out rows against the draw."""
     if fitted.draws is None:
         return
     rows = np.unique(np.linspace(0, len(x) - 1, 3).astype(int))
-    probes = np.asarray(x[rows])
-    series = evaluate(lambda p: posterior.outputs(p, probes)[:, 0], fitted.positions)
-    names = [f"output, held-out row {row}" for row in rows]
-    axes = trace(np.asarray(series), names=names)
+    values = np.asarray(evaluate(predicted(posterior, np.asarray(x[rows])), fitted.positions))
+    if encoding.classes is None:
+        series = values[..., 0] * encoding.y_sd + encoding.y_mean
+        names = [f"{encoding.target}, held-out row {row + 1}" for row in rows]
+    else:
+        series = values[..., np.arange(len(rows)), y[rows]]
+        names = [f"p({encoding.classes[y[row]]}), held-out row {row + 1}" for row in rows]
+    axes = trace(series, names=names)
     np.ravel(axes)[0].figure.savefig(folder / "chains.png")

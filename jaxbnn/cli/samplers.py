@@ -1,5 +1,6 @@
 """The posterior of a table, and four ways to sample it."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import blackjax
@@ -9,7 +10,7 @@ import numpy as np
 import numpyro.distributions as dist
 import optax
 from blackjax.base import SamplingAlgorithm
-from jaxtyping import PRNGKeyArray, PyTree
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from jaxbnn import dvi
 from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler
@@ -20,8 +21,11 @@ from jaxbnn.targets import Posterior, categorical, gaussian, learned_gaussian, n
 from jaxbnn.targets.prior_trees import is_distribution
 
 SAMPLERS = ("auto", "nuts", "gibbs", "pcn", "dvi")
+FEWEST_DRAWS = 4
 # Beyond this many data times parameters, NUTS takes longer than one waits for it.
 _MOST_FOR_NUTS = 2_000_000
+# An ELBO that rises by more nats a row than this at the end was stopped early.
+_STILL_RISING = 1e-3
 # Stages before the last have little noise: the network is nearly the deterministic one.
 _INNER_NOISE_VARIANCE = 0.01
 
@@ -54,6 +58,16 @@ def choose_sampler(settings: Settings, num_data: int, num_features: int) -> str:
     return "nuts" if size * num_data <= _MOST_FOR_NUTS else "dvi"
 
 
+def describe(sampler: str, settings: Settings, num_data: int) -> str:
+    """Return a line that says what is about to take long."""
+    if sampler == "dvi":
+        return f"fitting {num_data:,} rows by dvi, {10 * settings.warmup:,} updates ..."
+    return (
+        f"sampling {num_data:,} rows by {sampler}: {settings.chains} chains, "
+        f"{settings.warmup} + {settings.samples} draws each ..."
+    )
+
+
 def make_posterior(
     sampler: str, settings: Settings, x: np.ndarray, y: np.ndarray, num_classes: int | None
 ) -> Posterior:
@@ -77,11 +91,28 @@ def make_posterior(
     return Posterior(network, both, learned_gaussian(), x, y)
 
 
+def predicted(posterior: Posterior, x: np.ndarray) -> Callable[[PyTree], Array]:
+    """Return what a position predicts at x: numbers, or probabilities of classes.
+
+    Probabilities, and not logits, which may all rise and fall together for nothing.
+    """
+    if jnp.issubdtype(posterior.y.dtype, jnp.integer):
+        return lambda position: jax.nn.softmax(posterior.outputs(position, x), axis=-1)
+    return lambda position: posterior.outputs(position, x)
+
+
 def run(sampler: str, posterior: Posterior, settings: Settings) -> Fitted:
     """Sample a posterior."""
     key = jax.random.key(settings.seed)
     ways = {"nuts": _nuts, "pcn": _pcn, "gibbs": _gibbs, "dvi": _dvi}
-    return ways[sampler](key, posterior, settings)
+    fitted = ways[sampler](key, posterior, settings)
+    if fitted.draws is not None and fitted.draws.interrupted:
+        kept = len(fitted.draws.steps)
+        if kept < FEWEST_DRAWS:
+            raise KeyboardInterrupt
+        note = f"Interrupted: {kept} of {settings.samples} draws of each chain."
+        return fitted._replace(notes=[note, *fitted.notes])
+    return fitted
 
 
 def _weight_precision(widths: tuple[int, ...]) -> list[float]:
@@ -115,7 +146,7 @@ def _nuts(key: PRNGKeyArray, posterior: Posterior, settings: Settings) -> Fitted
         },
         adapt=window_adaptation(settings.warmup, is_pooled=True),
     )
-    divergent = int(np.sum(draws.infos.is_divergent))
+    divergent = 0 if draws.infos is None else int(np.sum(draws.infos.is_divergent))
     notes = [f"{divergent} of the trajectories diverged."] if divergent else []
     return Fitted(draws.positions, draws, notes)
 
@@ -211,7 +242,10 @@ def _dvi(key: PRNGKeyArray, posterior: Posterior, settings: Settings) -> Fitted:
     positions = jax.tree.map(lambda leaf: np.asarray(leaf)[None], draws)
     half = len(fit.elbo[0]) // 2
     gain = float(np.nanmean(fit.elbo[0, -half // 2 :]) - np.nanmean(fit.elbo[0, half : -half // 2]))
-    notes = [f"ELBO {fit.elbo[0, -1]:.4g} nats, {gain:+.2g} over the last quarter of the updates."]
+    note = f"ELBO {fit.elbo[0, -1]:.4g} nats, {gain:+.2g} over the last quarter of the updates"
+    if gain > max(1.0, _STILL_RISING * num_data):
+        note += ": still rising, so a larger --warmup may fit better"
+    notes = [f"{note}."]
     return Fitted(positions, None, notes)
 
 

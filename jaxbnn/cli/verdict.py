@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxbnn.cli.encoding import Encoding
-from jaxbnn.cli.samplers import Fitted
+from jaxbnn.cli.samplers import Fitted, predicted
 from jaxbnn.diagnostics import summary
 from jaxbnn.prediction import (
     ClassPrediction,
@@ -41,7 +41,7 @@ def judge_chains(sampler: str, fitted: Fitted, posterior: Posterior, x: np.ndarr
         )
     rows = np.unique(np.linspace(0, len(x) - 1, _PROBES).astype(int))
     probes = np.asarray(x[rows])
-    table = summary(fitted.positions, function=lambda p: posterior.outputs(p, probes))
+    table = summary(fitted.positions, function=predicted(posterior, probes))
     rhat, ess = float(np.max(table.rhat)), float(np.min(table.ess_bulk))
     numbers = {"sampler": sampler, "rhat": rhat, "ess_bulk": ess, "chains": table.num_chains}
     facts = f"R-hat of the predictions is at most {rhat:.3f}, with {ess:.0f} effective draws"
@@ -59,9 +59,10 @@ def judge_chains(sampler: str, fitted: Fitted, posterior: Posterior, x: np.ndarr
     elif rhat <= _RHAT and ess >= _ESS:
         sentence = f"Believe the chains: they agree about what they predict ({facts})."
     else:
+        other = "fewer --hidden units" if sampler == "nuts" else "--sampler nuts"
         sentence = (
             f"Do not believe it yet: the chains have not settled ({facts}, where {_RHAT} and "
-            f"{_ESS} are wanted); raise --warmup and --samples, or take fewer --hidden units."
+            f"{_ESS} are wanted); raise --warmup and --samples, or take {other}."
         )
     return Verdict([sentence], numbers)
 

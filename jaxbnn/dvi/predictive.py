@@ -199,10 +199,11 @@ def _uncertain_noise(kind, outputs, rank, noise, density, num_nodes) -> dist.Dis
     to_variance = jax.nn.softplus if kind == "softplus_gaussian" else jnp.exp
     if density == "closed_form":
         if kind == "softplus_gaussian":
-            of_noise = over_normal(to_variance, raw, var_l, num_nodes)
+            scale = jnp.sqrt(var_m + over_normal(to_variance, raw, var_l, num_nodes))
         else:
-            of_noise = jnp.exp(raw + 0.5 * var_l)
-        return dist.Normal(m, jnp.sqrt(var_m + of_noise)).to_event(rank - 1)
+            # Far from the data e^l has means beyond float32; its root is within for twice as long.
+            scale = jnp.exp(0.5 * jnp.logaddexp(jnp.log(var_m), raw + 0.5 * var_l))
+        return dist.Normal(m, scale).to_event(rank - 1)
     nodes, weights = (jnp.asarray(v, m.dtype) for v in gauss_hermite(num_nodes))
     along = nodes.reshape(*(1,) * m.ndim, num_nodes)
     deviation = jnp.sqrt(var_l)

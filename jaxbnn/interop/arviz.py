@@ -245,7 +245,8 @@ def _assemble(datasets: dict[str, Any], format: str) -> Any:
             import arviz
         except ImportError:
             arviz = None
-    if hasattr(arviz, "InferenceData"):
+    # Asked by version: ArviZ 1 answers to the old name, with a warning and another class.
+    if arviz is not None and int(arviz.__version__.split(".")[0]) < 1:
         return arviz.InferenceData(**datasets)
     if format == "InferenceData":
         raise ImportError("an InferenceData needs ArviZ before version 1; take format='DataTree'.")

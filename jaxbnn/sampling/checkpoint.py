@@ -180,7 +180,7 @@ class Checkpoint:
         self, shard: Shard, first: int, steps: np.ndarray, draws: PyTree, keep: Kept
     ) -> None:
         chains = shard.chains
-        leaves = [rows_of(chains, leaf)[:, keep] for leaf in jax.tree.leaves(draws)]
+        leaves = [rows_of(leaf)[:, keep] for leaf in jax.tree.leaves(draws)]
         arrays = dict(zip(draws_names(draws), leaves, strict=True))
         arrays = {name: array for name, array in arrays.items() if array.size}
         dims: dict[str, tuple[str, ...]] = {name: ("chain", "draw") for name in arrays}

@@ -53,7 +53,7 @@ def locked(folder: Path, hosts: Hosts = _ALONE) -> Iterator[None]:
             token = hosts.exchange(token)[0]
             with hosts.together():
                 if not hosts.is_first:
-                    _check_token(folder, token, hosts)
+                    _check_token(folder, token)
                     stack.enter_context(_held(folder, is_shared=True))
             if hosts.is_first:
                 os.ftruncate(lock, 0)
@@ -89,15 +89,15 @@ def _lock(folder: Path, lock: int, *, is_shared: bool) -> None:
         ) from None
 
 
-def _check_token(folder: Path, token: str, hosts: Hosts) -> None:
+def _check_token(folder: Path, token: str) -> None:
     try:
         is_seen = (folder / "lock").read_text() == token
     except OSError:
         is_seen = False
     if not is_seen:
         raise CheckpointNotWritten(
-            f"process {hosts.process} does not see the checkpoint folder {folder} that process 0 "
-            "writes to; give one on a disk that all processes share, by its whole path."
+            f"the checkpoint folder {folder} is not the one that process 0 writes to; give one on "
+            "a disk that all processes share, by its whole path."
         )
 
 
@@ -222,8 +222,10 @@ def read(file: Any, name: str, index: Any = ...) -> np.ndarray:
 def _h5netcdf() -> Any:
     try:
         import h5netcdf
+        import h5py  # noqa: F401 - what h5netcdf writes with
     except ImportError:
         raise ImportError(
-            "checkpoints need h5netcdf, not installed here: pip install 'jaxbnn[checkpoint]'."
+            "checkpoints need h5netcdf and h5py, not installed here: "
+            "pip install 'jaxbnn[checkpoint]'."
         ) from None
     return h5netcdf

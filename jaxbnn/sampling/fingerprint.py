@@ -23,15 +23,14 @@ class Shapes(NamedTuple):
 
 
 def look_ahead(
-    programs, options, keys, positions, states, parameters, data
+    programs, options, keys, positions, parameters, data
 ) -> tuple[Shapes, dict[str, str]]:
     """Trace a run's programs: the shapes of what it will store, and the programs' digest.
 
     Placement on devices is left out, so that a run may be taken up on others.
     """
-    keys, positions, states, parameters, data = _abstract(
-        (keys, positions, states, parameters, data)
-    )
+    keys, positions, parameters, data = _abstract((keys, positions, parameters, data))
+    states = _abstract(programs.init.eval_shape(keys, positions, parameters, data))
     counters = _abstract((np.uint32(0), np.int32(0)))
     seen = [programs.init.lower(keys, positions, parameters, data)]
     adaptation, final = None, parameters

@@ -7,6 +7,7 @@ is, whether to stop, whether all went well. A process alone agrees with itself a
 
 import contextlib
 import json
+import math
 import signal
 import threading
 from collections.abc import Iterator
@@ -21,11 +22,14 @@ from jaxtyping import PyTree
 
 from jaxbnn.sampling.progress import Progress, Reporter
 
-# Texts are exchanged in blocks of so many bytes: each length is a program to be compiled.
-_BLOCK = 1024
+# Bytes that are exchanged at once.
+_SMALLEST, _PIECE = 2**10, 2**26
 _KINDS = {kind.__name__: kind for kind in (TypeError, OSError, ValueError)}
 # What collectives say where another process does not answer.
 _SIGNS_OF_LOSS = ("Gloo ", "NCCL", "oordination service", "DEADLINE_EXCEEDED", "UNAVAILABLE")
+
+
+Block = tuple[tuple[int, int], ...]  # where it begins and ends along each axis
 
 
 class LostProcess(RuntimeError):
@@ -54,12 +58,8 @@ class Hosts(NamedTuple):
         if self.num_processes == 1:
             return [text]
         content = np.frombuffer(text.encode(), np.uint8)
-        # Without x64 the collectives would round what is wider than 32 bits: bytes are safe.
         lengths = _of_all(np.array([len(content)], np.int32))[:, 0]
-        padded = np.zeros(-(-int(lengths.max()) // _BLOCK) * _BLOCK, np.uint8)
-        padded[: len(content)] = content
-        texts = _of_all(padded) if padded.size else np.zeros((self.num_processes, 0), np.uint8)
-        return [t[:length].tobytes().decode() for t, length in zip(texts, lengths, strict=True)]
+        return [text.tobytes().decode() for text in _exchange(content, lengths.tolist())]
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
@@ -117,25 +117,102 @@ def hosts_of(mesh: Mesh | None) -> Hosts:
 
 def gather(tree: PyTree) -> PyTree:
     """Return arrays that are spread over processes as NumPy arrays, whole, on each of them."""
-    return jax.tree.map(_gather, tree)
+    leaves, structure = jax.tree.flatten(tree)
+    spread = {
+        place: jax.random.key_data(leaf) if _is_key(leaf) else leaf
+        for place, leaf in enumerate(leaves)
+        if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable
+    }
+    whole: dict[int, Any] = {
+        place: x.addressable_data(0) for place, x in spread.items() if x.is_fully_replicated
+    }
+    parts = {place: x for place, x in spread.items() if place not in whole}
+    if parts:
+        whole |= dict(zip(parts, _gather(list(parts.values())), strict=True))
+    for place, found in whole.items():
+        leaf, array = leaves[place], np.asarray(found)
+        leaves[place] = (
+            jax.random.wrap_key_data(jnp.asarray(array), impl=jax.random.key_impl(leaf))
+            if _is_key(leaf)
+            else array
+        )
+    return jax.tree.unflatten(structure, leaves)
 
 
-def _gather(leaf: Any) -> Any:
-    if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
-        return leaf
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        words = jnp.asarray(_gather(jax.random.key_data(leaf)))
-        return jax.random.wrap_key_data(words, impl=jax.random.key_impl(leaf))
-    if leaf.is_fully_replicated:
-        return np.asarray(leaf.addressable_data(0))
-    return _of_all(leaf)
+def owners(sharding: Any, shape: tuple[int, ...]) -> dict[Block, int]:
+    """Return the blocks of a spread array in order, each with the first process that holds it."""
+    found: dict[Block, int] = {}
+    for device, block in sharding.devices_indices_map(shape).items():
+        found.setdefault(_block(block, shape), device.process_index)
+    return dict(sorted(found.items()))
 
 
-def _of_all(array: Any) -> np.ndarray:
-    """Return a spread array whole, or the arrays of all processes stacked."""
+def own_blocks(leaf: jax.Array) -> list[np.ndarray]:
+    """Return the blocks of a spread array that this process has to give to others, in order."""
+    held = {_block(shard.index, leaf.shape): shard.data for shard in leaf.addressable_shards}
+    process = jax.process_index()
+    layout = owners(leaf.sharding, leaf.shape)
+    return [np.asarray(held[block]) for block, owner in layout.items() if owner == process]
+
+
+def slices(block: Block) -> tuple[slice, ...]:
+    """Return a block as an index."""
+    return tuple(slice(*span) for span in block)
+
+
+def _block(index: tuple[slice, ...], shape: tuple[int, ...]) -> Block:
+    return tuple(part.indices(size)[:2] for part, size in zip(index, shape, strict=True))
+
+
+def _gather(leaves: list[jax.Array]) -> list[np.ndarray]:
+    """Let each process send its blocks of all arrays, one after the other, as bytes.
+
+    All know where which block is, so that nothing but numbers is sent, and nothing compiled anew.
+    """
+    layouts = [owners(leaf.sharding, leaf.shape) for leaf in leaves]
+    own = [block.tobytes() for leaf in leaves for block in own_blocks(leaf)]
+    wholes = [np.empty(leaf.shape, leaf.dtype) for leaf in leaves]
+    lengths = [0] * jax.process_count()
+    for whole, layout in zip(wholes, layouts, strict=True):
+        for block, process in layout.items():
+            lengths[process] += whole[slices(block)].nbytes
+    texts = _exchange(np.frombuffer(b"".join(own), np.uint8), lengths)
+    begins = [0] * len(texts)
+    for whole, layout in zip(wholes, layouts, strict=True):
+        for block, process in layout.items():
+            part = whole[slices(block)]
+            begin, end = begins[process], begins[process] + part.nbytes
+            content = texts[process][begin:end].tobytes()
+            whole[slices(block)] = np.frombuffer(content, whole.dtype).reshape(part.shape)
+            begins[process] = end
+    return wholes
+
+
+def _exchange(own: np.ndarray, lengths: list[int]) -> list[np.ndarray]:
+    """Return the bytes of each process, of which there are so many."""
+    longest = max(lengths)
+    # Each size is a program to be compiled: there are few, and none larger than a piece.
+    size = min(_SMALLEST * 2 ** max(0, math.ceil(math.log2(max(longest, 1) / _SMALLEST))), _PIECE)
+    pieces = []
+    for begin in range(0, longest, size):
+        piece = np.zeros(size, np.uint8)
+        sent = own[begin : begin + size]
+        piece[: len(sent)] = sent
+        pieces.append(_of_all(piece))
+    if not pieces:
+        return [np.zeros(0, np.uint8) for _ in lengths]
+    whole = np.concatenate(pieces, axis=1)
+    return [whole[process, :length] for process, length in enumerate(lengths)]
+
+
+def _is_key(leaf: jax.Array) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _of_all(array: np.ndarray) -> np.ndarray:
+    """Return the arrays of all processes stacked; without x64 they have at most 32 bits."""
     with translated():
-        is_spread = isinstance(array, jax.Array)
-        return np.asarray(multihost_utils.process_allgather(array, tiled=is_spread))
+        return np.asarray(multihost_utils.process_allgather(array))
 
 
 @contextlib.contextmanager

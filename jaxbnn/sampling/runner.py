@@ -249,17 +249,15 @@ def sample(
             (chain_keys(key, num_chains), positions, parameters)
         )
         positions, data = as_arrays(positions), place.data(data)
+        if checkpoint is not None or hosts.num_processes > 1:
+            shapes, of_programs = look_ahead(programs, options, keys, positions, parameters, data)
+            fingerprint = called_with | of_programs | versions()
+            hosts.check_same(fingerprint)
         states = programs.init(keys, positions, parameters, data)
         with hosts.together():
             check_start(states.inner if debug else states)
         states = place.spread(states)
         store, is_taken_up, interrupted = None, False, False
-        if checkpoint is not None or hosts.num_processes > 1:
-            shapes, of_programs = look_ahead(
-                programs, options, keys, positions, states, parameters, data
-            )
-            fingerprint = called_with | of_programs | versions()
-            hosts.check_same(fingerprint)
         if checkpoint is not None:
             store = Checkpoint(
                 Path(checkpoint), fingerprint, shapes, place.spread, place.by_chain, hosts
@@ -283,12 +281,12 @@ def sample(
         reduced = _results(programs, reduce, run.reducers)
         if store is not None and not interrupted:
             run.finish(reduced)
+        states, parameters = gather((states, parameters))
         if checkpoint is not None and lazy and run.done:
             opened = open_draws(checkpoint)
             positions, infos, steps = opened.positions, opened.infos, opened.steps
         else:
             positions, infos = run.kept()
-        states, parameters = gather((states, parameters))
     return Draws(
         positions=positions,
         infos=infos,

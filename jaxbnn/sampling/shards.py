@@ -16,6 +16,7 @@ import numpy as np
 
 from jaxbnn.sampling import files
 from jaxbnn.sampling.devices import Placer
+from jaxbnn.sampling.hosts import own_blocks, owners, slices
 
 _NAME = re.compile(r"draws-(\d{12})(?:\.shard-(\d+)-of-(\d+))?\.nc")
 
@@ -45,30 +46,19 @@ def shard_of(by_chain: Placer, num_chains: int) -> Shard | None:
     numbers = by_chain(np.arange(num_chains))
     if not isinstance(numbers, jax.Array) or numbers.is_fully_addressable:
         return Shard(0, 1, np.arange(num_chains))
-    owners: dict[tuple, int] = {}
-    blocks = {}
-    places: Any = numbers.sharding.devices_indices_map((num_chains,))
-    for device, (block,) in places.items():
-        span = block.indices(num_chains)
-        owners.setdefault(span, device.process_index)
-        blocks[span] = np.arange(*span)
-    writers = sorted(set(owners.values()))
-    if jax.process_index() not in writers:
+    places = owners(numbers.sharding, numbers.shape)
+    writers, process = sorted(set(places.values())), jax.process_index()
+    if process not in writers:
         return None
-    own = [blocks[span] for span in sorted(owners) if owners[span] == jax.process_index()]
-    return Shard(writers.index(jax.process_index()), len(writers), np.concatenate(own))
+    own = [np.arange(num_chains)[slices(block)] for block in places if places[block] == process]
+    return Shard(writers.index(process), len(writers), np.concatenate(own))
 
 
-def rows_of(chains: np.ndarray, leaf: Any) -> np.ndarray:
-    """Return these chains of an array (chain, ...), all of which lie on this process."""
+def rows_of(leaf: Any) -> np.ndarray:
+    """Return the chains of an array (chain, ...) that this process owns, in their order."""
     if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
-        return np.asarray(leaf)[chains] if len(chains) < len(leaf) else np.asarray(leaf)
-    parts = {}
-    for shard in leaf.addressable_shards:
-        span = shard.index[0].indices(leaf.shape[0])
-        if span[0] in chains and span[0] not in parts:
-            parts[span[0]] = np.asarray(shard.data)
-    return np.concatenate([parts[begin] for begin in sorted(parts)])
+        return np.asarray(leaf)
+    return np.concatenate(own_blocks(leaf))
 
 
 def every_file(folder: Path) -> dict[int, list[Path]]:

@@ -9,6 +9,7 @@ import pytest
 
 from jaxbnn.cli import folder as folders
 from jaxbnn.cli import main
+from jaxbnn.sampling import Draws
 
 # NUTS and its adaptation, and Optax's optimisers, are run by the command.
 pytestmark = pytest.mark.third_party(reason="BlackJAX's NUTS and Optax promote dtypes and ranks")
@@ -59,9 +60,9 @@ def test_fit_and_predict_numbers(sampler, houses, tmp_path, capsys):
     chains = ["chains.png"] if sampler == "gibbs" else []
     text, scores = check_folder(folder, ["calibration.png", "predictions.png", *chains])
     assert "price from 4 features, 47 rows" in text
-    assert "1 rows have no price: left out." in text
+    assert "Rows without price, left out: 1." in text
     assert "country: always DE; left out." in text
-    assert re.search(r"area: \d missing, taken as the mean", text)
+    assert re.search(r"Missing numbers, taken as the mean: area \(\d\)\.", text)
     assert re.search(r"elieve (it|the chains)", text)
     assert ("no diagnostic of chains can show" in text) == (sampler == "dvi")
     assert 0 < scores["rmse"] < scores["rmse_of_the_mean"]
@@ -236,6 +237,25 @@ def test_a_fit_that_fails_leaves_the_one_before(tmp_path, error):
         fail()
     assert [path.name for path in tmp_path.iterdir()] == ["model.json"]
     assert (tmp_path / "model.json").read_text() == "old"
+
+
+def test_ctrl_c_is_no_traceback(monkeypatch, tmp_path, capsys):
+    from jaxbnn.cli import samplers
+
+    def stopped(number):
+        draws = Draws(None, None, {}, None, None, np.arange(number), np.zeros(2), True, 0.0)
+        return lambda *_: samplers.Fitted({}, draws, ["a note"])
+
+    settings = samplers.Settings("nuts", (3,), 2, 30, 20, 0.3, 1)
+    monkeypatch.setattr(samplers, "_nuts", stopped(7))
+    x, y = np.ones((3, 1), np.float32), np.ones(3, np.float32)
+    posterior = samplers.make_posterior("nuts", settings, x, y, None)
+    notes = samplers.run("nuts", posterior, settings).notes
+    assert notes == ["Interrupted: 7 of 20 draws of each chain.", "a note"]
+    monkeypatch.setattr(samplers, "_nuts", stopped(0))
+    data = write(tmp_path / "data.csv", GOOD)
+    assert main(["fit", data, "--target", "y", "--sampler", "nuts"]) == 130
+    assert "interrupted before there was anything to keep" in capsys.readouterr().err
 
 
 def test_files_that_are_no_tables(tmp_path, capsys):

@@ -56,6 +56,20 @@ def test_nothing_of_another_run_is_taken_up(tmp_path, changes):
     assert [path.name for path in (tmp_path / "stages").iterdir()] == ["chains.npz"]
 
 
+def test_a_stage_of_its_own_settings_is_shared_by_runs_of_others(tmp_path):
+    made = []
+
+    def stored(of, seed=0, runs="one"):
+        context = Context("desk", seed, tmp_path, resume=True, identity={"methods": runs})
+        context.stage("fit", lambda: {"number": made.append(of) or len(made)}, of=of)
+        return len(made)
+
+    assert stored({"rate": 1}) == 1
+    assert stored({"rate": 1}, runs="one, two") == 1
+    assert stored({"rate": 2}) == 2
+    assert stored({"rate": 2}, seed=1) == 3
+
+
 def test_smoke_runs_write_no_checkpoint(tmp_path):
     context = Context("smoke", 0, tmp_path)
     assert context.checkpoint("chains") is None

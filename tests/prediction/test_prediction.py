@@ -7,6 +7,7 @@ from scipy import integrate, optimize, special, stats
 
 import jaxbnn
 from jaxbnn.prediction import coverage, expected_calibration_error, predict, reliability, scores
+from jaxbnn.prediction.predictions import mixture_quantile
 from jaxbnn.prediction.scoring import mixture_crps
 
 X_NEW = np.array([[-1.0, 0.3], [0.4, 2.0], [1.5, -0.7]], np.float32)
@@ -55,6 +56,37 @@ def test_intervals_are_quantiles_of_the_mixture(numbers):
         for bound, probability in ((found.lower, 0.1), (found.upper, 0.9)):
             exact = optimize.brentq(lambda y, p=probability, f=cdf: f(y) - p, -30, 30)
             assert bound[row, column] == pytest.approx(exact, abs=2e-4)
+
+
+# Columns: modes far apart with the median in the gap between them; spikes on a broad one; one far
+# off; equal ones; of very unequal widths.
+HARD_MEANS = np.array([[-5.0, 0, 0, 1, 0], [-5, 0, 0, 1, 1], [5, 2, 0, 1, 2], [5, 2, 900, 1, 3]])
+HARD_SDS = np.array([[0.1, 10, 1, 2, 1e-3], [0.1, 1e-3, 1, 2, 1], [0.1, 1e-3, 1, 2, 1e2], [1] * 5])
+
+
+@pytest.mark.parametrize("probability", [1e-6, 0.05, 0.5, 0.7, 0.999])
+def test_quantiles_where_newton_alone_goes_astray(probability):
+    means, sds = (jnp.asarray(a, jnp.float32) for a in (HARD_MEANS, HARD_SDS))
+    found = np.asarray(mixture_quantile(means, sds, jnp.float32(probability)), float)
+    single = (np.asarray(a, float) for a in (means, sds))
+    for mean, sd, x in zip(*(a.T for a in single), found, strict=True):
+        below = stats.norm.cdf(x, mean, sd).mean()
+        tail, wanted = min(below, 1 - below), min(probability, 1 - probability)
+        spacing = stats.norm.pdf(x, mean, sd).mean() * np.spacing(np.float32(abs(x)))
+        assert tail == pytest.approx(wanted, rel=2e-4, abs=4 * spacing), (mean, sd)
+
+
+@pytest.mark.parametrize("number", [2, 5])
+def test_crps_counts_each_pair_once(number):
+    means, sds = HARD_MEANS[0, :1] + np.arange(6.0)[:number], np.linspace(0.5, 2, 6)[:number]
+
+    def absolute(m, s):
+        return 2 * s * stats.norm.pdf(m / s) + m * (2 * stats.norm.cdf(m / s) - 1)
+
+    pairs = absolute(means[:, None] - means, np.hypot(sds[:, None], sds))
+    exact = absolute(0.3 - means, sds).mean() - pairs.mean() / 2
+    arrays = (jnp.asarray(a, jnp.float32)[:, None] for a in (means, sds))
+    assert float(mixture_crps(jnp.array([0.3]), *arrays)[0]) == pytest.approx(exact, rel=1e-5)
 
 
 def test_batches_of_rows_change_nothing(numbers, monkeypatch):

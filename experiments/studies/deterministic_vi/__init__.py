@@ -6,12 +6,8 @@ from experiments.studies.deterministic_vi.gradients import GradientSettings, run
 from experiments.studies.deterministic_vi.layer_times import RuntimeSettings, run_runtime
 from experiments.studies.deterministic_vi.moments import MomentsSettings, run_moments
 from experiments.studies.deterministic_vi.toy import ToySettings, run_toy
-from experiments.studies.deterministic_vi.uci import (
-    UCISettings,
-    VariationSettings,
-    run_uci,
-    run_variations,
-)
+from experiments.studies.deterministic_vi.uci import UCISettings, run_uci
+from experiments.studies.deterministic_vi.variations import VariationSettings, run_variations
 from experiments.study import Experiment
 
 EXPERIMENTS = {

@@ -2,7 +2,9 @@
 
 The prior is what empirical Bayes fits with DVI; all methods then take it as it is. Weights have
 symmetric copies that chains may or may not visit, so that posteriors are compared by what they say
-at the test inputs: outputs m and l (mean, standard deviation, covariance) and targets.
+at the test inputs: outputs m and l (mean, standard deviation, covariance) and targets. Each chain
+starts at the means of a DVI fit of its own: draws of the prior are so far from the data that
+hundreds of steps of NUTS did not find it. R-hat tells whether the chains have since met.
 """
 
 from collections.abc import Mapping
@@ -58,15 +60,20 @@ def run_against(settings: AgainstSettings, context: Context) -> list[Row]:
         network = mlp((splits.x.shape[-1], *settings.recipe.hidden_widths, 2))
         key = jax.random.fold_in(context.key, number)
 
-        def first(key=key, splits=splits, network=network) -> dict[str, Any]:
-            trained = train(key, "DVI", settings.recipe, splits)
+        def first(key=key, splits=splits) -> dict[str, Any]:
+            again = Splits(*(np.repeat(value, settings.num_chains, axis=0) for value in splits))
+            trained = train(key, "DVI", settings.recipe, again)
             q = jax.tree.map(lambda leaf: leaf[0], trained.fit.positions)
             prior = dvi.fitted_prior(trained.prior, q)
             leaves = jax.tree.leaves(prior, is_leaf=_is_distribution)
-            return {"scales": [float(np.sqrt(d.variance).ravel()[0]) for d in leaves]}
+            means = jax.tree.leaves(trained.fit.positions.mean)
+            return {
+                "scales": [float(np.sqrt(d.variance).ravel()[0]) for d in leaves],
+                **{f"start_{i}": leaf for i, leaf in enumerate(means)},
+            }
 
-        scales = context.stage(f"{name}_prior", first)["scales"]
-        prior = _prior(network, scales)
+        fitted = context.stage(f"{name}_prior", first)
+        prior = _prior(network, fitted["scales"])
         found: dict[str, Mapping[str, np.ndarray]] = {}
         for method in settings.methods:
 
@@ -75,8 +82,14 @@ def run_against(settings: AgainstSettings, context: Context) -> list[Row]:
 
             found[method] = context.stage(f"{name}_{method}", of_fit)
 
-        def of_chains(key=key, splits=splits, network=network, prior=prior, name=name):
-            return _by_chains(key, settings, splits, network, prior, context, name)
+        shapes, structure = jax.tree.flatten(networks.parameter_shapes(network))
+        means = [jnp.asarray(fitted[f"start_{i}"]) for i in range(len(shapes))]
+        starts = jax.tree.unflatten(structure, means)
+
+        def of_chains(
+            key=key, splits=splits, network=network, prior=prior, starts=starts, name=name
+        ):
+            return _by_chains(key, settings, splits, network, prior, starts, context, name)
 
         found["NUTS"] = context.stage(f"{name}_NUTS", of_chains)
         rows += _rows(name, found)
@@ -105,12 +118,9 @@ def _by_inference(key, method, settings, splits, network, prior) -> dict[str, An
     }
 
 
-def _by_chains(key, settings, splits, network, prior, context, name) -> dict[str, Any]:
+def _by_chains(key, settings, splits, network, prior, starts, context, name) -> dict[str, Any]:
     x, y = (jnp.asarray(v[0], jnp.float32) for v in (splits.x, splits.y))
     target = Posterior(network, prior, heteroscedastic_gaussian(), x, y)
-    starts = target.sample_prior(jax.random.fold_in(key, 2), (settings.num_chains,))
-    # Draws from the prior far from the data give noise variances of any size; a tenth of one does.
-    starts = jax.tree.map(lambda leaf: 0.1 * leaf, starts)
     count = settings.num_chains
 
     def make_kernel(parameters, target):

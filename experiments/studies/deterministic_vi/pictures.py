@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 
@@ -14,37 +16,42 @@ def methods_figure(
 ) -> Figure:
     """Mean test log likelihood with its standard error, a panel a data set."""
     names = list(dict.fromkeys(name for name, _ in means))
-    figure = Figure(figsize=(2.6 * len(names), 3.4), layout="constrained")
-    axes = figure.subplots(1, len(names), squeeze=False)[0]
+    figure, axes = _panels(len(names), 2.8, 3.2)
     for axis, name in zip(axes, names, strict=True):
         own = [method for method in methods if (name, method) in means]
         for place, method in enumerate(own):
             value, error = means[name, method]
-            axis.errorbar(place, value, error, fmt="o", color=COLORS[place % len(COLORS)])
+            axis.errorbar(place, value, error, fmt="o", color=_color(methods.index(method)))
         axis.set_xticks(range(len(own)), own, rotation=90, fontsize="small")
         axis.set_title(name)
         axis.margins(x=0.2)
-    axes[0].set_ylabel("test log likelihood")
+    figure.supylabel("test log likelihood")
     return figure
 
 
 def elbo_figure(found: Mapping[Any, Mapping[str, np.ndarray]]) -> Figure:
     """ELBO a datum against updates, mean over splits, a panel a data set."""
     names = list(dict.fromkeys(key[0] for key in found))
-    figure = Figure(figsize=(3.2 * len(names), 3.0), layout="constrained")
-    axes = figure.subplots(1, len(names), squeeze=False)[0]
+    methods = list(dict.fromkeys(key[1] for key in found))
+    figure, axes = _panels(len(names), 3.2, 2.8)
     for axis, name in zip(axes, names, strict=True):
-        for number, (key, arrays) in enumerate(found.items()):
-            if key[0] == name:
-                mean = arrays["elbo"].mean(axis=0)
-                color = COLORS[number % len(COLORS)]
-                axis.plot(arrays["updates"], mean, color=color, label=key[1], linewidth=1)
-                # The first updates are far below, and would flatten the rest.
-                axis.set_ylim(bottom=np.quantile(mean, 0.05))
-        axis.autoscale(axis="y")
-        axis.set(title=name, xlabel="updates", yscale="symlog")
-    axes[0].set_ylabel("ELBO a datum")
-    axes[0].legend(frameon=False, fontsize="x-small")
+        own = {key[1]: arrays for key, arrays in found.items() if key[0] == name}
+        means = {method: arrays["elbo"].mean(axis=0) for method, arrays in own.items()}
+        for method, mean in means.items():
+            number = methods.index(method)
+            style = "-" if number < len(COLORS) else "--"
+            updates = own[method]["updates"]
+            axis.plot(updates, mean, style, color=_color(number), label=method, linewidth=1)
+        # The first updates are far below, and would flatten the rest.
+        low = min(np.quantile(mean, 0.1) for mean in means.values())
+        high = max(mean.max() for mean in means.values())
+        axis.set_ylim(low, high + 0.05 * (high - low))
+        axis.set_title(name)
+        axis.locator_params(axis="x", nbins=4)
+    figure.supxlabel("updates")
+    figure.supylabel("ELBO a datum")
+    lines = {str(line.get_label()): line for axis in axes for line in axis.get_lines()}
+    figure.legend(lines.values(), lines.keys(), loc="outside right upper", frameon=False)
     return figure
 
 
@@ -119,6 +126,7 @@ def toy_figure(
         )
         axis.plot(grid, density, color=COLORS[0], label="propagated")
         axis.set(title=f"{'ml'[index]} at {at:g}, {when}", yticks=[])
+        axis.set_ylim(top=1.25 * axis.get_ylim()[1])  # room for the legend
     axes[1].legend(frameon=False, fontsize="x-small")
     return figure
 
@@ -173,7 +181,12 @@ def comparison_figure(found: Mapping[str, Mapping[str, np.ndarray]]) -> Figure:
                     axis.plot(against, own, ".", color=COLORS[number], label=method)
             low, high = against.min(), against.max()
             axis.plot([low, high], [low, high], color="black", linewidth=1)
-            axis.set(xscale="log", yscale="log", title=f"{name}: sd of {output}", xlabel="NUTS")
+            axis.set(xscale="log", yscale="log", title=f"{name}: sd of {output}", xlabel="by NUTS")
+            axis.set_ylabel("by inference")
+            for side in (axis.xaxis, axis.yaxis):
+                side.set_major_locator(LogLocator(subs=(1, 2, 5)))
+                side.set_major_formatter("{x:g}")
+                side.set_minor_locator(NullLocator())
     axes[0, 0].legend(frameon=False, fontsize="small")
     return figure
 
@@ -211,3 +224,18 @@ def curves_figure(found: Mapping[tuple[str, str], Mapping[str, np.ndarray]]) -> 
     axes[0].set_ylabel("test log likelihood")
     axes[0].legend(frameon=False, fontsize="x-small")
     return figure
+
+
+def _panels(count: int, width: float, height: float, columns: int = 5) -> tuple[Figure, list[Axes]]:
+    """Return a figure and its panels, row by row."""
+    columns = min(count, columns)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    axes = list(figure.subplots(rows, columns, squeeze=False).ravel())
+    for axis in axes[count:]:
+        axis.remove()
+    return figure, axes[:count]
+
+
+def _color(number: int) -> str:
+    return COLORS[number % len(COLORS)]

@@ -1,4 +1,4 @@
-"""Tables 2, 3 and 5 (UCI regression), and variations of a recipe, on test or on validation data.
+"""Tables 2, 3 and 5: UCI regression.
 
 Settings are chosen by `search.toml` on parts of the training splits; `uci.toml` holds the choice,
 and only it sees test data.
@@ -20,7 +20,12 @@ from experiments.studies.deterministic_vi.fits import (
     score,
     train,
 )
-from experiments.studies.deterministic_vi.problem import Splits, validation_splits, whole_splits
+from experiments.studies.deterministic_vi.problem import (
+    SETS,
+    Splits,
+    validation_splits,
+    whole_splits,
+)
 from experiments.study import Context, Row, Settings
 
 Dataset = Literal["bost", "conc", "ener", "kin8", "nava", "powe", "prot", "wine", "yach"]
@@ -47,48 +52,40 @@ class UCISettings(Settings):
     datasets: tuple[Dataset, ...]
     methods: tuple[Method, ...]
     num_splits: int = Field(20, ge=1)
+    large: tuple[Dataset, ...] = ()  # of which the methods but DVI get fewer splits, the first ones
+    num_splits_of_large: int = Field(5, ge=1)
     recipe: Recipe
     of_dataset: dict[Dataset, Overrides] = Field({})
     of_method: dict[Method, Overrides] = Field({})
+    of_fit: dict[Method, dict[Dataset, Overrides]] = Field({})
     predictive_samples: int = Field(300, ge=2)
     fixed_variances: tuple[float, ...] = ()  # of which the -fixed methods choose, by validation
     validation_num_splits: int = Field(5, ge=1)
-
-
-class VariationSettings(Settings):
-    """One recipe and named departures from it, each on the same splits."""
-
-    datasets: tuple[Dataset, ...]
-    methods: tuple[Method, ...]
-    num_splits: int = Field(ge=1)
-    data: Literal["validation", "test"]
-    recipe: Recipe
-    of_dataset: dict[Dataset, Overrides] = Field({})
-    variations: dict[str, Overrides]
-    predictive_samples: int = Field(100, ge=2)
-    seeds: int = Field(1, ge=1)  # starts of each variation, a row each if more than one
-    against: str = ""  # name of the picture's axis: the variations' fixed_variance, say
 
 
 def run_uci(settings: UCISettings, context: Context) -> list[Row]:
     """Fit every method on every set, all splits at once, and score the test parts."""
     rows: list[Row] = []
     found: dict[tuple[str, str], Arrays] = {}
-    for number, name in enumerate(settings.datasets):
+    for name in settings.datasets:
+        # Not the place in this run's list: a run of other sets and methods reuses the stage.
+        key = jax.random.fold_in(context.key, list(SETS).index(name))
         for method in settings.methods:
             if method == "DVI-MC":  # another predictive of the same fit
                 continue
             recipe = _recipe(settings, name, method)
-            key = jax.random.fold_in(context.key, number)
+            is_cut = name in settings.large and method != "DVI"
+            count = settings.num_splits_of_large if is_cut else settings.num_splits
 
-            def compute(name=name, method=method, recipe=recipe, key=key) -> Arrays:
+            def compute(name=name, method=method, recipe=recipe, key=key, count=count) -> Arrays:
                 if method.endswith("-fixed"):
                     recipe = _tuned(key, method, recipe, name, settings)
                 return fitted(
-                    key, method, recipe, whole_splits(name, settings.num_splits), settings
+                    key, method, recipe, whole_splits(name, count), settings.predictive_samples
                 )
 
-            arrays = context.stage(f"{name}_{method}", compute)
+            of = depends_on(method, recipe, settings) | {"num_splits": count}
+            arrays = context.stage(f"{name}_{method}", compute, of=of)
             context.record_speed(f"{name}, {method}", recipe.num_updates, float(arrays["seconds"]))
             found[name, method] = arrays
         if "DVI-MC" in settings.methods and (name, "DVI") in found:
@@ -102,47 +99,12 @@ def run_uci(settings: UCISettings, context: Context) -> list[Row]:
     return rows + ([gain] if gain else [])
 
 
-def run_variations(settings: VariationSettings, context: Context) -> list[Row]:
-    """Fit every variation; rows and a picture of mean log likelihood of what was set aside."""
-    rows: list[Row] = []
-    found: dict[tuple[str, str, str], Arrays] = {}
-    part = whole_splits if settings.data == "test" else validation_splits
-    for name in settings.datasets:
-        splits = None
-        for method in settings.methods:
-            base = settings.recipe.model_dump() | settings.of_dataset.get(name, {})
-            for label, change in settings.variations.items():
-                recipe = _validated(base | change)
-                for seed in range(settings.seeds):
-                    splits = splits or part(name, settings.num_splits)
-                    key = jax.random.fold_in(context.key, seed)
-
-                    def compute(key=key, method=method, recipe=recipe, splits=splits) -> Arrays:
-                        return fitted(key, method, recipe, splits, settings)
-
-                    which = _which(label, seed, settings)
-                    stage = f"{name}_{method}_{which}".replace(" ", "_").replace(",", "")
-                    arrays = context.stage(stage, compute)
-                    context.record_speed(
-                        f"{name}, {method}, {which}", recipe.num_updates, float(arrays["seconds"])
-                    )
-                    found[name, method, which] = arrays
-                    rows += _variation_rows(f"{method}, {name}, {which}", arrays, settings.data)
-        for method in settings.methods:
-            rows += _gain_rows(name, method, found, settings)
-    kinds = {label: change.get("fixed_variance") for label, change in settings.variations.items()}
-    context.save_figure(
-        "variations", pictures.variations_figure(found, kinds, settings.data, settings.against)
-    )
-    return rows
-
-
 def fitted(
     key: jax.Array,
     method: Method,
     recipe: Recipe,
     splits: Splits,
-    settings: UCISettings | VariationSettings,
+    predictive_samples: int,
 ) -> Arrays:
     """Train, score, and return arrays for a stage."""
     key_train, key_score = jax.random.split(key)
@@ -153,17 +115,25 @@ def fitted(
         method,
         trained.fit.positions,
         splits,
-        settings.predictive_samples,
+        predictive_samples,
     )
     return {
         **scores._asdict(),
         "elbo": trained.fit.elbo / splits.y.shape[1],
         "updates": trained.fit.updates,
-        "elbo_change": np.asarray(trained.elbo_change),
+        "elbo_change": trained.elbo_change,
         "diverged": trained.fit.diverged,
         "seconds": np.asarray(trained.seconds),
         "fixed_variance": np.asarray(recipe.fixed_variance or np.nan),
     }
+
+
+def depends_on(method: Method, recipe: Recipe, settings: Settings) -> dict[str, Any]:
+    """Return what a fit's arrays depend on besides its name, the seed and the versions."""
+    shared = {"predictive_samples", "data", "num_splits"}
+    if method.endswith("-fixed"):
+        shared |= {"fixed_variances", "validation_num_splits"}
+    return {"recipe": recipe.model_dump(mode="json")} | settings.model_dump(include=shared)
 
 
 def _tuned(
@@ -174,7 +144,7 @@ def _tuned(
     best, best_score = recipe, -np.inf
     for variance in settings.fixed_variances:
         candidate = recipe.model_copy(update={"fixed_variance": variance})
-        value = fitted(key, method, candidate, splits, settings)["normal"].mean()
+        value = fitted(key, method, candidate, splits, settings.predictive_samples)["normal"].mean()
         if value > best_score:
             best, best_score = candidate, value
     if best.fixed_variance is None:
@@ -183,13 +153,16 @@ def _tuned(
 
 
 def _recipe(settings: UCISettings, name: str, method: Method) -> Recipe:
-    of_method = settings.of_method.get(method, {})
-    return _validated(
-        settings.recipe.model_dump() | settings.of_dataset.get(name, {}) | of_method  # type: ignore[call-overload]
+    return validated(
+        settings.recipe.model_dump()
+        | settings.of_dataset.get(name, {})  # type: ignore[call-overload]
+        | settings.of_method.get(method, {})
+        | settings.of_fit.get(method, {}).get(name, {})  # type: ignore[call-overload]
     )
 
 
-def _validated(values: Mapping[str, Any]) -> Recipe:
+def validated(values: Mapping[str, Any]) -> Recipe:
+    """Return the recipe of values that TOML may have given as lists."""
     tuples = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
     return Recipe.model_validate(tuples)
 
@@ -214,59 +187,32 @@ def _rows(name: str, method: str, arrays: Arrays) -> list[Row]:
         )
     rows.append(Row("test_log_likelihood_median", setting, float(np.median(printed))))
     rows.append(Row("test_rmse", setting, *mean_and_error(arrays["rmse"])))
-    rows.append(Row("elbo_change_over_last_tenth", setting, float(arrays["elbo_change"])))
+    rows += convergence_rows(setting, arrays["elbo_change"])
     rows.append(Row("seconds", setting, float(arrays["seconds"])))
+    rows.append(Row("num_splits", setting, len(printed)))
+    rows.append(Row("num_diverged", setting, int(arrays["diverged"].sum())))
     if method.endswith("-fixed"):
         rows.append(Row("fixed_prior_variance", setting, float(arrays["fixed_variance"])))
     return rows
 
 
-def _variation_rows(setting: str, arrays: Arrays, data: str) -> list[Row]:
+def convergence_rows(setting: str, change: Float[np.ndarray, " run"]) -> list[Row]:
+    """Return by how much the ELBO a datum moved over the last tenth: its mean, and the largest."""
+    name = "elbo_change_over_last_tenth"
     return [
-        Row(f"{data}_log_likelihood_normal", setting, *mean_and_error(arrays["normal"])),
-        Row(f"{data}_log_likelihood_exact", setting, *mean_and_error(arrays["exact"])),
-        Row("elbo_a_datum", setting, *mean_and_error(arrays["elbo"][:, -1])),
-        Row("elbo_change_over_last_tenth", setting, float(arrays["elbo_change"])),
-        Row("seconds", setting, float(arrays["seconds"])),
-    ]
-
-
-def _which(label: str, seed: int, settings: VariationSettings) -> str:
-    return f"{label}, seed {seed}" if settings.seeds > 1 else label
-
-
-def _gain_rows(
-    name: str,
-    method: str,
-    found: Mapping[tuple[str, str, str], Arrays],
-    settings: VariationSettings,
-) -> list[Row]:
-    """Return each variation's gain over the first, paired by split, mean over seeds."""
-
-    def scores(label: str) -> np.ndarray:
-        seeds = range(settings.seeds)
-        return np.mean(
-            [found[name, method, _which(label, s, settings)]["normal"] for s in seeds], axis=0
-        )
-
-    first, *others = settings.variations
-    return [
-        Row(
-            f"{settings.data}_log_likelihood_gain",
-            f"{method}, {name}, {label} over {first}",
-            *mean_and_error(scores(label) - scores(first)),
-        )
-        for label in others
+        Row(name, setting, *mean_and_error(change)),
+        Row(f"{name}_largest", setting, float(change.max())),
     ]
 
 
 def _largest_gain(found: Mapping[tuple[str, str], Arrays], names: tuple[str, ...]) -> Row | None:
     """Return the largest mean gain of DVI over MCVI of all sets, paired by split."""
-    gains = [
-        mean_and_error(found[name, "DVI"]["normal"] - found[name, "MCVI"]["exact"])
-        for name in names
-        if (name, "DVI") in found and (name, "MCVI") in found
-    ]
+    gains = []
+    for name in names:
+        if (name, "DVI") in found and (name, "MCVI") in found:
+            ours, theirs = found[name, "DVI"]["normal"], found[name, "MCVI"]["exact"]
+            shared = min(len(ours), len(theirs))  # the same first splits
+            gains.append(mean_and_error(ours[:shared] - theirs[:shared]))
     if not gains:
         return None
     value, error = max(gains)
