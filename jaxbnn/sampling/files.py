@@ -96,8 +96,8 @@ def _check_token(folder: Path, token: str) -> None:
         is_seen = False
     if not is_seen:
         raise CheckpointNotWritten(
-            f"the checkpoint folder {folder} is not the one that process 0 writes to; give one on a "
-            "disk that all processes share, by its whole path."
+            f"the checkpoint folder {folder} is not the one that process 0 writes to; give one on "
+            "a disk that all processes share, by its whole path."
         )
 
 
