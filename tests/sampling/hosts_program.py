@@ -210,7 +210,7 @@ def main(size, folder=None, kill=None):
     elif size == "stored":
         count = jax.process_count()
         # Of four processes two hold the same chains, and one of them writes.
-        draws = stored(folder, mesh_of((2, count // 2)), **WHOLE)
+        draws = stored(folder, mesh_of((2, count // 2) if count > 1 else (1, 1)), **WHOLE)
         assert not draws.interrupted
     else:
         found = elementwise() | keys()
