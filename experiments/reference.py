@@ -129,11 +129,14 @@ def _shown(entry: Entry, example: str) -> Iterator[str]:
             yield from ("**Notes and source**", "", body, "")
         else:
             yield from (f"**{section}**", "", body, "")
-    if entry.source not in entry.sections.get("Notes", "") or not entry.source:
+    elsewhere = example not in ("", entry.name)
+    if not entry.source and elsewhere:
+        yield from (f"**Source and examples**: see [`{example}`](#{_anchor(example)}).", "")
+    elif entry.source not in entry.sections.get("Notes", "") or not entry.source:
         yield from (f"**Source**: {' '.join(entry.source.split()) or '—'}", "")
     if example == entry.name:
         yield from ("**Examples**", "", "```pycon", entry.sections["Examples"], "```")
-    elif example:
+    elif entry.source and elsewhere:
         yield f"**Examples**: see [`{example}`](#{_anchor(example)})."
 
 
