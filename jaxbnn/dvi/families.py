@@ -283,6 +283,11 @@ def as_distributions(position: PyTree) -> PyTree:
     `LayerwiseNormal` one `MultivariateNormal` a Dense, over the entries of the matrix with b
     under w.
 
+    Raises
+    ------
+    TypeError
+        q that is no FactorisedNormal or LayerwiseNormal.
+
     Examples
     --------
     >>> q = FactorisedNormal({"w": jnp.zeros((2, 1))}, {"w": jnp.zeros((2, 1))})

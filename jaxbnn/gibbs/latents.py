@@ -47,6 +47,13 @@ def sample_inputs(
     variance, output_variance
         Of the noise in the latent, and in the outputs.
 
+    Raises
+    ------
+    ValueError
+        Arrays that do not fit the layer; variances or precisions that are not positive.
+    TypeError
+        Arrays that are not floating point.
+
     Examples
     --------
     >>> params = {"w": jnp.ones((1, 1)), "b": jnp.zeros(1)}
@@ -95,6 +102,13 @@ def sample_pooled(
         projector in each window, and z - q <z, 1> 1 has it (erratum A7).
     mean, outputs, variance, output_variance
         As in `sample_inputs`. Pixels in no window are N(mean, variance).
+
+    Raises
+    ------
+    ValueError
+        Arrays that do not fit the layer; variances or precisions that are not positive.
+    TypeError
+        Arrays that are not floating point.
 
     Examples
     --------

@@ -52,6 +52,11 @@ def sample_pre_activations(
     -------
     A draw for each entry. Source: Piccioli et al., (10), (26)-(47), with erratum A1.
 
+    Raises
+    ------
+    TypeError
+        Arrays that are not floating point.
+
     Examples
     --------
     >>> from jaxbnn.gibbs import activation_pieces

@@ -34,6 +34,13 @@ def sample_logits(
     variance
         D, that of the last layer's noise.
 
+    Raises
+    ------
+    ValueError
+        Labels that are no whole numbers (n,), or logits of another shape than (classes, n).
+    TypeError
+        Logits that are not floating point.
+
     Examples
     --------
     >>> import jax
@@ -72,6 +79,13 @@ def sample_binary_logit(
     labels
         0 or 1.
 
+    Raises
+    ------
+    ValueError
+        Labels that are no whole numbers (n,), or logits of another shape than (classes, n).
+    TypeError
+        Logits that are not floating point.
+
     Examples
     --------
     >>> import jax
@@ -100,6 +114,13 @@ def satisfying_logits(
         One row a class; a single row is binary.
     labels
         Classes 0..C-1; of binary ones 1 is above zero.
+
+    Raises
+    ------
+    ValueError
+        Labels that are no whole numbers (n,), or logits of another shape than (classes, n).
+    TypeError
+        Logits that are not floating point.
 
     Examples
     --------

@@ -90,6 +90,13 @@ def sample_weights_and_bias(
     weight_precision, bias_precision
         Of the zero-mean normal priors.
 
+    Raises
+    ------
+    ValueError
+        Arrays that do not fit the layer; variances or precisions that are not positive.
+    TypeError
+        Arrays that are not floating point.
+
     Examples
     --------
     >>> x, params = jnp.ones((1, 10_000)), {"w": jnp.zeros((1, 1))}
@@ -129,6 +136,13 @@ def sample_weights(
     params
         {"w": any, "b": the biases that are given}.
 
+    Raises
+    ------
+    ValueError
+        Arrays that do not fit the layer; variances or precisions that are not positive.
+    TypeError
+        Arrays that are not floating point.
+
     Examples
     --------
     >>> x, params = jnp.array([[1.0, 2.0]]), {"w": jnp.zeros((1, 1)), "b": jnp.ones(1)}
@@ -165,6 +179,13 @@ def sample_bias(
         As in `sample_weights_and_bias`.
     params
         {"w": the weights that are given, "b": any}.
+
+    Raises
+    ------
+    ValueError
+        Arrays that do not fit the layer; variances or precisions that are not positive.
+    TypeError
+        Arrays that are not floating point.
 
     Examples
     --------

@@ -58,6 +58,11 @@ def metropolis(
     -------
     The new state and the info.
 
+    Raises
+    ------
+    TypeError
+        A log ratio that is no real number.
+
     Examples
     --------
     >>> import jax

@@ -147,6 +147,22 @@ def check_real(name: str, value: Any) -> None:
 def check_fraction(name: str, value: Any, advice: str = "") -> None:
     """Raise unless `value` is one number inside (0, 1).
 
+    Parameters
+    ----------
+    name
+        What the number is called in the caller's signature.
+    value
+        Anything; a traced number is not looked at.
+    advice
+        Ends the sentence.
+
+    Raises
+    ------
+    ValueError
+        A number outside (0, 1), or an array.
+    TypeError
+        No real number.
+
     Examples
     --------
     >>> check_fraction("level", 90, "; 0.9 is usual")

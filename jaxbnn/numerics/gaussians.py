@@ -32,6 +32,13 @@ def sample_from_precision(
     linear
         h, with any leading axes.
 
+    Raises
+    ------
+    ValueError
+        Arrays whose shapes do not fit each other.
+    TypeError
+        Arrays that are neither float32 nor float64.
+
     Examples
     --------
     >>> P, h = jnp.array([[4.0]]), jnp.full((100_000, 1), 8.0)
@@ -63,6 +70,13 @@ def gaussian_from_noise(
     linear
         h, as in `sample_from_precision`.
 
+    Raises
+    ------
+    ValueError
+        Arrays whose shapes do not fit each other.
+    TypeError
+        Arrays that are neither float32 nor float64.
+
     Examples
     --------
     >>> gaussian_from_noise(jnp.zeros(1), jnp.array([[2.0]]), jnp.array([8.0]))
@@ -88,6 +102,13 @@ def gaussian_log_density(
         Points, with any leading axes.
     cholesky
         Lower factor L of the precision matrix: one for all points, or one for each.
+
+    Raises
+    ------
+    ValueError
+        Arrays whose shapes do not fit each other.
+    TypeError
+        Arrays that are neither float32 nor float64.
 
     Examples
     --------

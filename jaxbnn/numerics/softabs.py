@@ -129,6 +129,13 @@ def metric_quadratic(
     vector
         v.
 
+    Raises
+    ------
+    ValueError
+        A vector of another length than the metric has.
+    TypeError
+        Entries that are no real numbers.
+
     Examples
     --------
     >>> metric = SoftAbsMetric(jnp.array([4.0, 1.0]), jnp.eye(2))
@@ -149,6 +156,13 @@ def metric_solve(
         M, from `softabs_metric`.
     vector
         v.
+
+    Raises
+    ------
+    ValueError
+        A vector of another length than the metric has.
+    TypeError
+        Entries that are no real numbers.
 
     Examples
     --------
@@ -172,6 +186,13 @@ def metric_inverse_sqrt(
         M, from `softabs_metric`.
     vector
         v.
+
+    Raises
+    ------
+    ValueError
+        A vector of another length than the metric has.
+    TypeError
+        Entries that are no real numbers.
 
     Examples
     --------

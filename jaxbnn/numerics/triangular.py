@@ -37,6 +37,13 @@ def solve_triangular(
     transposed
         Solve with L^T.
 
+    Raises
+    ------
+    ValueError
+        Arrays whose shapes do not fit each other.
+    TypeError
+        Arrays that are neither float32 nor float64.
+
     Examples
     --------
     >>> solve_triangular(jnp.array([[2.0, 0.0], [1.0, 1.0]]), jnp.array([[2.0], [3.0]]))

@@ -220,6 +220,11 @@ def uniform_open(
     shape, dtype
         Of the draws; by default a scalar of JAX's default float.
 
+    Raises
+    ------
+    ValueError, TypeError
+        A shape of other than whole numbers of at least 0.
+
     Examples
     --------
     >>> u = uniform_open(jax.random.key(0), (1000,))

@@ -85,6 +85,13 @@ def weight_projections(
     `WeightProjections`, with `of(params, carried)`; give it to `carry_complement` or
     `reduced_langevin` too.
 
+    Raises
+    ------
+    ValueError
+        num < 1.
+    TypeError
+        num that is no whole number.
+
     Examples
     --------
     >>> from jaxbnn import pcn, wide
@@ -156,6 +163,13 @@ def weight_directions(
         As in `weight_projections`.
     dtype
         Of the directions.
+
+    Raises
+    ------
+    ValueError
+        num < 1.
+    TypeError
+        num that is no whole number.
 
     Examples
     --------
