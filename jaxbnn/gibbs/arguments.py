@@ -5,7 +5,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, PyTree
 
 from jaxbnn.networks import AvgPool, Conv, Dense
-from jaxbnn.numerics import check_positive, check_real
+from jaxbnn.numerics import check_positive, check_real, is_concrete
 
 
 def check_affine(
@@ -63,6 +63,14 @@ def check_labels(mean: Array, labels: Array, variance: ArrayLike, **others: Arra
             f"logits must be (classes, n) for labels (n,), but the shapes are {sorted(shapes)} "
             f"and {np.shape(labels)}."
         )
+    classes = max(2, np.shape(mean)[0])
+    if is_concrete(labels) and np.size(labels):
+        low, high = np.min(np.asarray(labels)), np.max(np.asarray(labels))
+        if low < 0 or high >= classes:
+            raise ValueError(
+                f"labels must lie in 0..{classes - 1}, one class a row of logits (two for one "
+                f"row), but run from {low} to {high}."
+            )
     check_positive("variance", variance)
 
 

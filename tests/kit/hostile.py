@@ -21,8 +21,21 @@ import numpy as np
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+import jaxbnn
+
 ROOT = Path(__file__).parents[2]
 LONGEST_SENTENCE = 500
+FILE = "tests/HOSTILE.md"
+_INTRODUCTION = """# Bad input, and what came of it
+
+Made on version {version} by
+
+    {command}
+
+Each call ended in an answer (finite where the input is, and of the right shape), in one sentence,
+or in a failure: a traceback from inside, a NaN out of numbers, an answer out of what is no number
+or no label. The command prints every kind in every family, and failures one by one.
+"""
 
 
 class Call(NamedTuple):
@@ -152,6 +165,28 @@ class Report:
         lines.append(f"| all |  | {total.total()} | {numbers} |")
         return "\n".join(lines)
 
+    def summary(self) -> str:
+        """Return two short Markdown tables: all families by kind, and all kinds by family."""
+        return "\n\n".join(
+            _sums(name, [(key[index], count) for key, count in self.counts.items()])
+            for name, index in (("kind of input", 1), ("family", 0))
+        )
+
+
+def _sums(name: str, counts: list[tuple[str, Counter]]) -> str:
+    totals: dict[str, Counter] = {}
+    for key, count in counts:
+        totals.setdefault(key, Counter()).update(count)
+    lines = [
+        f"| {name} | tried | answers | sentences | failures |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    everything = sum(totals.values(), Counter())
+    for key, count in [*sorted(totals.items()), ("all", everything)]:
+        numbers = " | ".join(str(count[c]) for c in ("answer", "sentence", "FAILURE"))
+        lines.append(f"| {key} | {count.total()} | {numbers} |")
+    return "\n".join(lines)
+
 
 def try_family(report: Report, family: str, strategy: st.SearchStrategy, examples: int) -> None:
     """Draw `examples` calls from the strategy of a family and make them."""
@@ -199,7 +234,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Bad and extreme input, and what comes of it.")
     parser.add_argument("--examples", type=int, default=200, help="calls a family")
     parser.add_argument("--only", default="", help="families whose name holds this word")
-    parser.add_argument("--table", type=Path, help="write the table to this file too")
+    parser.add_argument("--table", type=Path, help="write its sums by kind and family to this file")
     options = parser.parse_args(arguments)
     report = Report()
     for number, call in enumerate(hostile_found.calls()):
@@ -211,7 +246,9 @@ def main(arguments: list[str] | None = None) -> int:
             try_family(report, family, strategy, count)
     print(report.table())
     if options.table:
-        options.table.write_text(report.table() + "\n", encoding="utf-8")
+        command = f"python -m tests.kit.hostile --examples {options.examples} --table {FILE}"
+        text = _INTRODUCTION.format(command=command, version=jaxbnn.__version__)
+        options.table.write_text(f"{text}\n{report.summary()}\n", encoding="utf-8")
     for (family, name, kind), (number, seen) in report.failures.items():
         print(f"FAILURE {family}: {name}, {kind} (number {number}): {seen}", file=sys.stderr)
     return 1 if report.failures else 0

@@ -57,6 +57,7 @@ FOUND = [
     ("must fit Dense", lambda: _weights(np.ones((3, 4), np.float32))),
     ("must be positive and finite", lambda: _weights(EYE, noise_variance=-1.0)),
     ("labels must be whole numbers", lambda: gibbs.satisfying_logits(EYE, EYE[0])),
+    ("labels must lie in 0..1", lambda: gibbs.satisfying_logits(EYE, np.array([0, 2]))),
     ("mean and post must have one", lambda: _pre_activations(EYE, EYE[0])),
     ("no matrix can be factored", lambda: wide.reduce_inputs(WIDE, EYE.astype(np.float16))),
     ("num must be a whole number", lambda: wide.weight_directions(WIDE, KEY, 1.5)),
