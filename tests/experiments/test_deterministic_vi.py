@@ -1,6 +1,7 @@
 """The deterministic-variational-inference study: its data, its scores, and its configs."""
 
 import json
+import tomllib
 from pathlib import Path
 
 import jax
@@ -14,6 +15,8 @@ from experiments.datasets import Split
 from experiments.studies.deterministic_vi import layer_times, problem
 from experiments.studies.deterministic_vi.fits import Recipe, score, train
 from experiments.studies.deterministic_vi.uci import _largest_gain, mean_and_error
+from experiments.studies.deterministic_vi.variations import stage_name
+from experiments.study import Context
 from jaxbnn import dvi
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs" / "deterministic_vi").glob("*.toml"))
@@ -139,6 +142,15 @@ def test_timed_layer_has_the_moments_that_its_draws_have():
     # Five and more standard errors of means of a spread near 1.
     np.testing.assert_allclose(mean[0], out.mean(axis=0), atol=0.03)
     np.testing.assert_allclose(full[0], np.cov(np.asarray(out), rowvar=False), atol=0.06)
+
+
+def test_every_variation_has_a_file_of_its_own(tmp_path):
+    for path in CONFIGS:
+        labels = tomllib.loads(path.read_text()).get("variations", {})
+        names = {stage_name("yach", "DVI", label) for label in labels}
+        assert len(names) == len(labels)
+        for name in names:
+            Context("desk", 0, tmp_path).stage(name, dict)
 
 
 def _params():

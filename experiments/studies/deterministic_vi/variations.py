@@ -1,5 +1,6 @@
 """Named departures from a recipe, one at a time, scored on test or on validation data."""
 
+import re
 from collections.abc import Mapping
 from typing import Literal
 
@@ -57,7 +58,7 @@ def run_variations(settings: VariationSettings, context: Context) -> list[Row]:
                         return fitted(key, method, recipe, splits, settings.predictive_samples)
 
                     which = _which(label, seed, settings)
-                    stage = f"{name}_{method}_{which}".replace(" ", "_").replace(",", "")
+                    stage = stage_name(name, method, which)
                     of = depends_on(method, recipe, settings)
                     arrays = context.stage(stage, compute, of=of)
                     context.record_speed(
@@ -72,6 +73,17 @@ def run_variations(settings: VariationSettings, context: Context) -> list[Row]:
         "variations", pictures.variations_figure(found, kinds, settings.data, settings.against)
     )
     return rows
+
+
+def stage_name(name: str, method: str, which: str) -> str:
+    """Return a file's name of a variation, whatever its label holds.
+
+    Examples
+    --------
+    >>> stage_name("yach", "DVI", "alpha 1, without log p(s)")
+    'yach_DVI_alpha_1_without_log_ps'
+    """
+    return re.sub(r"[^A-Za-z0-9_.-]", "", f"{name}_{method}_{which}".replace(" ", "_"))
 
 
 def _variation_rows(setting: str, arrays: Arrays, data: str) -> list[Row]:
