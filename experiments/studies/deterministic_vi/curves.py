@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from experiments.studies.deterministic_vi import pictures
-from experiments.studies.deterministic_vi.fits import Method, Recipe, score, train
+from experiments.studies.deterministic_vi.fits import Method, Recipe, scorer, train
 from experiments.studies.deterministic_vi.problem import whole_splits
 from experiments.studies.deterministic_vi.uci import mean_and_error
 from experiments.study import Context, Row, Settings
@@ -55,12 +55,14 @@ def run_curves(settings: CurvesSettings, context: Context) -> list[Row]:
 
 def _watched(key, name: str, method: Method, settings: CurvesSettings) -> dict[str, Any]:
     splits = whole_splits(name, settings.num_splits)
+    key_score = jax.random.fold_in(key, 1)
     scores, updates = [], []
+    score = None
 
     def watch(algorithm, progress) -> None:
-        key_score = jax.random.fold_in(key, 1)
-        arguments = (key_score, algorithm, method, progress.positions, splits)
-        scores.append(score(*arguments, settings.predictive_samples).normal)
+        nonlocal score
+        score = score or scorer(algorithm, method, splits, settings.predictive_samples)
+        scores.append(score(key_score, progress.positions).normal)
         updates.append(progress.done)
 
     train(key, method, settings.recipe, splits, num_chunks=settings.num_points, watch=watch)

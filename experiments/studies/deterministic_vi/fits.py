@@ -149,11 +149,18 @@ def score(
     splits: Splits,
     num_samples: int,
 ) -> Scores:
-    """Score the test part of every split.
+    """Score the test part of every split; see `scorer`."""
+    return scorer(algorithm, method, splits, num_samples)(key, positions)
+
+
+def scorer(
+    algorithm: dvi.DeterministicVI, method: Method, splits: Splits, num_samples: int
+) -> Callable[[Array, PyTree], Scores]:
+    """Return a function of (key, positions) that scores the test part of every split.
 
     "normal" is the normal of the predictive's mean and variance (equation 9), "exact" the
     predictive density by quadrature, "monte_carlo" the mixture over draws of the outputs. Monte
-    Carlo methods have draws only: for them exact is the mixture too.
+    Carlo methods have draws only: for them exact is the mixture too. It is compiled once.
     """
     by_draws = is_monte_carlo(method)
 
@@ -177,12 +184,15 @@ def score(
         # One split after the other: draws of all at once would not fit into memory.
         return jax.lax.map(of_split, (positions, x, y, keys))
 
-    dtype = jax.tree.leaves(positions)[0].dtype
-    x, y = (jnp.asarray(v, dtype) for v in (splits.x_test, splits.y_test))
-    *logs, rmse = of_all(positions, x, y, jax.random.split(key, len(x)))
-    shift = np.log(splits.y_scale)
-    normal, exact, drawn = (np.asarray(v) - shift for v in logs)
-    return Scores(normal, exact, drawn, np.asarray(rmse) * splits.y_scale)
+    def scores(key: Array, positions: PyTree) -> Scores:
+        dtype = jax.tree.leaves(positions)[0].dtype
+        x, y = (jnp.asarray(v, dtype) for v in (splits.x_test, splits.y_test))
+        *logs, rmse = of_all(positions, x, y, jax.random.split(key, len(x)))
+        shift = np.log(splits.y_scale)
+        normal, exact, drawn = (np.asarray(v) - shift for v in logs)
+        return Scores(normal, exact, drawn, np.asarray(rmse) * splits.y_scale)
+
+    return scores
 
 
 def is_monte_carlo(method: Method) -> bool:

@@ -184,7 +184,8 @@ def comparison_figure(found: Mapping[str, Mapping[str, np.ndarray]]) -> Figure:
             axis.set(xscale="log", yscale="log", title=f"{name}: sd of {output}", xlabel="by NUTS")
             axis.set_ylabel("by inference")
             for side in (axis.xaxis, axis.yaxis):
-                side.set_major_locator(LogLocator(subs=(1, 2, 5)))
+                first, last = side.get_view_interval()
+                side.set_major_locator(LogLocator(subs=(1, 2, 5) if last < 30 * first else (1,)))
                 side.set_major_formatter("{x:g}")
                 side.set_minor_locator(NullLocator())
     axes[0, 0].legend(frameon=False, fontsize="small")
