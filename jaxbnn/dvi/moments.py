@@ -186,7 +186,7 @@ def linear_parts(function: str | Callable) -> tuple[float, float, float, float]:
     )
 
 
-def check_sizes(moments: Moments) -> None:
+def check_sizes(moments: Moments, *, may_be_zero: bool = True) -> None:
     """Raise unless mean, variance and covariance are real, finite and fit each other."""
     shape = np.shape(moments.mean)
     wanted = {"mean": shape, "variance": shape, "covariance": (*shape, *shape[1:])}
@@ -201,8 +201,15 @@ def check_sizes(moments: Moments) -> None:
                 f"the mean has shape {shape} and the {name} {np.shape(values)}."
             )
         check_finite(f"the {name} of the moments", values, "look for overflow before it")
-        if name == "variance" and is_concrete(values) and np.any(np.asarray(values) < 0):
-            raise ValueError("a variance of the moments is negative; give the diagonals.")
+        if name == "variance" and is_concrete(values):
+            variance = np.asarray(values)
+            bad = variance < 0 if may_be_zero else variance <= 0
+            if bad.any():
+                index = tuple(int(i) for i in np.argwhere(bad)[0])
+                raise ValueError(
+                    f"variances must be {'zero or ' if may_be_zero else ''}positive, but the one "
+                    f"at index {index} is {variance[index]:g}; give the diagonal of a covariance."
+                )
 
 
 def check_moments(moments: Moments) -> None:
@@ -214,18 +221,9 @@ def check_moments(moments: Moments) -> None:
     Traceback (most recent call last):
     ValueError: variances must be positive, but the one at index (0, 0) is -0.5; give the ...
     """
-    check_sizes(moments)
+    check_sizes(moments, may_be_zero=False)
     if not is_concrete(moments):
         return
-    if moments.variance is not None:
-        variance = np.asarray(moments.variance)
-        bad = ~(variance > 0)
-        if bad.any():
-            index = tuple(int(i) for i in np.argwhere(bad)[0])
-            raise ValueError(
-                f"variances must be positive, but the one at index {index} is "
-                f"{variance[index]:g}; give the diagonal of a covariance."
-            )
     if moments.covariance is not None:
         matrix = np.asarray(moments.covariance, np.float64)
         values = np.linalg.eigvalsh(matrix)
