@@ -148,6 +148,7 @@ def test_linear_models_have_known_optima(correlated, x64):
         np.testing.assert_allclose(predicted, expected, atol=5e-3)
 
 
+@pytest.mark.long
 @OPTAX
 def test_learned_noise_is_a_factor_of_q(x64):
     """The optimum over log_noise_scale given the rest, against a grid."""

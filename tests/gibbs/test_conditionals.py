@@ -182,8 +182,8 @@ def test_gaussian_latents_are_those_of_the_joint_density(name, x64):
     ("name", "bias"),
     [
         ("deep", "joint"),
-        ("deep conv", "joint"),
         ("conv", "separate"),
+        pytest.param("deep conv", "joint", marks=pytest.mark.long),
         pytest.param("conv", "joint", marks=pytest.mark.long),
         pytest.param("regression", "separate", marks=pytest.mark.long),
     ],

@@ -39,6 +39,7 @@ def sweeps(key, kernel, state, number=3):
     return state
 
 
+@pytest.mark.long
 def test_traced_variances_and_whole_datasets_are_a_chain_axis():
     """vmap over variances, precisions and data equals one concrete run each."""
     variances = np.asarray([1e-3, 0.1, 2.0], np.float32)

@@ -123,13 +123,18 @@ CASES = {
 }
 
 
+# Their moves and mutants are those of other cases.
+ALIKE = {"sigmoid-box", "sigmoid-coupled", "tanh", "abs-box", "softmax-box"}
+
+
 def marked(case):
     reason = "NumPyro's MultivariateNormal broadcasts ranks"
-    return pytest.param(case, marks=pytest.mark.third_party(reason=reason))
+    marks = [pytest.mark.third_party(reason=reason)] if case == "swap" else []
+    return pytest.param(case, marks=[*marks, *([pytest.mark.long] if case in ALIKE else [])])
 
 
 @both_sizes(50_000)
-@pytest.mark.parametrize("case", [marked(name) if name == "swap" else name for name in CASES])
+@pytest.mark.parametrize("case", [marked(name) for name in CASES])
 def test_prior_is_invariant_and_mutants_are_caught(case, num_chains, monkeypatch):
     network, prior, softmax, mutants = CASES[case]
     target = prior_target(network, prior)
@@ -147,7 +152,9 @@ def test_prior_is_invariant_and_mutants_are_caught(case, num_chains, monkeypatch
 
 
 @both_sizes(50_000)
-@pytest.mark.parametrize("network", [SIGMOID, NTK], ids=["standard", "ntk"])
+@pytest.mark.parametrize(
+    "network", [SIGMOID, pytest.param(NTK, marks=pytest.mark.long)], ids=["standard", "ntk"]
+)
 def test_posterior_is_invariant(network, num_chains, monkeypatch):
     """With data drawn from the model, errors that change the output are seen too."""
     x = jnp.array([[-1.0], [0.5], [2.0]])
@@ -174,7 +181,12 @@ def float64_draw(rng, network):
 
 
 @pytest.mark.parametrize(
-    ("name", "parametrisation"), [("sigmoid", "ntk"), ("abs", "ntk"), ("identity", "standard")]
+    ("name", "parametrisation"),
+    [
+        ("sigmoid", "ntk"),
+        pytest.param("abs", "ntk", marks=pytest.mark.long),
+        ("identity", "standard"),
+    ],
 )
 def test_steps_leave_the_output(name, parametrisation, rng, x64):
     scales = {"weight_scale": 1.7, "bias_scale": 0.6} if parametrisation == "ntk" else {}

@@ -62,7 +62,7 @@ FOUND = [
     ("no matrix can be factored", lambda: wide.reduce_inputs(WIDE, EYE.astype(np.float16))),
     ("num must be a whole number", lambda: wide.weight_directions(WIDE, KEY, 1.5)),
     ("q must be a FactorisedNormal", lambda: _propagated(())),
-    ("is negative", lambda: dvi.predictive(NOISE, dvi.Moments(EYE[:, :1], -EYE[:, :1]))),
+    ("zero or positive", lambda: dvi.predictive(NOISE, dvi.Moments(EYE[:, :1], -EYE[:, :1]))),
     ("f_test must have the shape", lambda: _mean_squared_error(EYE[0])),
     ("holds negative numbers", lambda: thermalization.compare(STEPS, {"informed": -1 - STEPS})),
     ("pit must hold real numbers", lambda: prediction.coverage([0.5j], [0.5])),

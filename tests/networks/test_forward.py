@@ -261,7 +261,11 @@ def test_products_are_asked_for_at_the_highest_precision():
 
 
 @pytest.mark.parametrize(
-    ("layer", "input_shape"), [(partial(Dense, 50), (9,)), (partial(Conv, 50, (3, 3)), (3, 3, 1))]
+    ("layer", "input_shape"),
+    [
+        pytest.param(partial(Dense, 50), (9,), marks=pytest.mark.long),
+        (partial(Conv, 50, (3, 3)), (3, 3, 1)),
+    ],
 )
 def test_ntk_output_variance_at_init(layer, input_shape):
     """Linear network: Var z1 = sw^2 |x|^2 / d + sb^2 = v, Var z2 = sw^2 v + sb^2.

@@ -90,7 +90,7 @@ def moments_by(make_kernel, start, num_chains, num_steps, key):
     ("posterior", "sampler"),
     [
         pytest.param("classical", "HMC", marks=pytest.mark.long),
-        ("classical", "MALA"),
+        pytest.param("classical", "MALA", marks=pytest.mark.long),
         pytest.param("classical", "NUTS", marks=pytest.mark.long),
         ("intermediate", "HMC"),
         pytest.param("intermediate", "NUTS", marks=pytest.mark.long),

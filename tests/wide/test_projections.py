@@ -166,16 +166,9 @@ def run(function, seed, num_chains):
         return jax.tree.map(lambda leaf: np.asarray(leaf).ravel(), batches(keys))
 
 
+@pytest.mark.long
 @both_sizes(short=BATCH)
-@pytest.mark.parametrize(
-    "name",
-    [
-        "pcn",
-        pytest.param("pcnl", marks=pytest.mark.long),
-        pytest.param("mala", marks=pytest.mark.long),
-        pytest.param("underdamped", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize("name", ["pcn", "pcnl", "mala", "underdamped"])
 def test_joint_law(name, num_chains, monkeypatch):
     num_chains = num_chains or 50_000
     reference = run(explicit(name), 1, num_chains)

@@ -136,8 +136,13 @@ def _child(platform: str, devices: int, *arguments: object) -> dict:
     return json.loads(result.stdout.splitlines()[-1])
 
 
+# Okabe and Ito's, which colour-blind people tell apart.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+
+
 def _draw(curves: dict[int, tuple[list[int], list[float]]], path: Path) -> None:
     figure, axes = plt.subplots(figsize=(5, 3.5), layout="constrained")
+    axes.set_prop_cycle(color=COLORS)
     for count, (sizes, rates) in curves.items():
         costs, knee = _costs(sizes, rates), _flat_until(sizes, rates)
         (line,) = axes.plot(
