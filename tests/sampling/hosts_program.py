@@ -130,7 +130,7 @@ def refusals(folder):
         else "mesh has devices of",
         "uneven": told(starts=STARTS[:3]),
         "start": told(starts=STARTS + np.float32(index)),
-        "number": told(chunk_size=2 - index),
+        "number": told(chunk_size=1 + index),
         "door": told(starts=STARTS * np.float32(np.nan if index else 1)),
         "folder": told(checkpoint=f"{folder}-{index}"),
         "debug": told(debug=True),
