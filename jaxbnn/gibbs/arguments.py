@@ -5,6 +5,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, PyTree
 
 from jaxbnn.networks import AvgPool, Conv, Dense
+from jaxbnn.networks.shapes import num_windows
 from jaxbnn.numerics import check_positive, check_real, is_concrete
 
 
@@ -20,9 +21,14 @@ def check_affine(
     check_floating(inputs=inputs, outputs=outputs, **params)
     w, b = np.shape(params["w"]), np.shape(params.get("b", np.zeros(layer.features)))
     shape, found = np.shape(inputs), np.shape(outputs)
+    expected: tuple[int, ...]
     if isinstance(layer, Conv):
         fits = len(shape) == 4 and w == (*layer.window, shape[-2], layer.features)
-        expected = (*_places(layer, shape), layer.features, shape[-1]) if fits else ()
+        expected = (
+            (*num_windows(layer.window, layer.stride, shape), layer.features, shape[-1])
+            if fits
+            else ()
+        )
     else:
         fits = len(shape) >= 2 and w == (shape[-2], layer.features)
         expected = (*shape[:-2], layer.features, shape[-1]) if fits else ()
@@ -39,7 +45,10 @@ def check_pooled(layer: AvgPool, mean: Array, outputs: Array, **numbers: ArrayLi
     """Refuse images that the pooling does not take to those given."""
     check_floating(mean=mean, outputs=outputs)
     shape, found = np.shape(mean), np.shape(outputs)
-    if len(shape) != 4 or found != (*_places(layer, shape), *shape[2:]) or 0 in found:
+    assert layer.stride is not None  # resolved at construction
+    fits = len(shape) == 4
+    expected = (*num_windows(layer.window, layer.stride, shape), *shape[2:]) if fits else ()
+    if not fits or found != expected or 0 in found:
         raise ValueError(
             f"mean (height, width, channels, n) and outputs must fit {layer}, but their shapes "
             f"are {shape} and {found}."
@@ -82,9 +91,3 @@ def check_floating(**arrays: Array) -> None:
             raise TypeError(
                 f"{name} must be floating point, but has dtype {jnp.result_type(values)}."
             )
-
-
-def _places(layer: Conv | AvgPool, shape: tuple[int, ...]) -> tuple[int, ...]:
-    assert layer.stride is not None  # resolved at construction
-    sizes = zip(shape[:2], layer.window, layer.stride, strict=True)
-    return tuple(max(0, (size - window) // stride + 1) for size, window, stride in sizes)

@@ -13,6 +13,7 @@ from jax import lax
 from jaxtyping import Array, Float, PyTree
 
 from jaxbnn.networks import AvgPool, Conv, Dense
+from jaxbnn.networks.shapes import num_windows
 
 HIGHEST = lax.Precision.HIGHEST
 
@@ -147,7 +148,7 @@ def average(layer: AvgPool, v: Float[Array, "..."]) -> Array:
     """
     assert layer.stride is not None  # resolved at construction
     window, stride = layer.window, layer.stride
-    rows, columns = ((v.shape[i] - window[i]) // stride[i] + 1 for i in range(2))
+    rows, columns = num_windows(window, stride, v.shape)
     total = None
     # A sum of strided slices vectorises over data, where reduce_window on a CPU does not.
     for i in range(window[0]):
@@ -196,7 +197,7 @@ def _pad(v: Array, axis: int, size: int) -> Array:
 
 def _patches(layer: Conv, v: Array) -> Array:
     """Return what the filter sees: (height, width, c_in, n) as (positions, features, n)."""
-    rows, columns = ((v.shape[i] - layer.window[i]) // layer.stride[i] + 1 for i in range(2))
+    rows, columns = num_windows(layer.window, layer.stride, v.shape)
     taps = [
         lax.slice(
             v,

@@ -122,5 +122,10 @@ def _windows(window: Shape, stride: Shape, shape: Shape, where: str) -> tuple[in
             f"{where} has a window of {window[0]} x {window[1]}, larger than its input of "
             f"{shape[0]} x {shape[1]}; use a smaller window, or pool less before it."
         )
-    rows, columns = ((shape[i] - window[i]) // stride[i] + 1 for i in range(2))
+    return num_windows(window, stride, shape)
+
+
+def num_windows(window: Shape, stride: Shape, shape: Shape) -> tuple[int, int]:
+    """Return how many windows fit into the rows and columns of an image; 0 where none does."""
+    rows, columns = (max(0, (shape[i] - window[i]) // stride[i] + 1) for i in range(2))
     return rows, columns

@@ -1,5 +1,6 @@
 """The pictures people expect of chains: stacked arrays and axes in, axes out."""
 
+from jaxbnn.plots._canvas import COLORS
 from jaxbnn.plots.chains import autocorrelation, running_mean, trace
 from jaxbnn.plots.coordinates import covariance_heat_map, parallel_coordinates
 from jaxbnn.plots.densities import density
@@ -8,6 +9,7 @@ from jaxbnn.plots.thermalization import rhat_percentiles, thermalization_criteri
 from jaxbnn.plots.tuning import acceptance_against, ess_against
 
 __all__ = [
+    "COLORS",
     "acceptance_against",
     "autocorrelation",
     "calibration",

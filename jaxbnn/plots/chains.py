@@ -45,7 +45,8 @@ def trace(
 
     Returns
     -------
-    The axes; an array of dim axes for draws of shape (chains, draws, dim).
+    The axes, chain c in `COLORS[c]` unless another colour is asked for; an array of dim axes for
+    draws of shape (chains, draws, dim).
 
     Raises
     ------

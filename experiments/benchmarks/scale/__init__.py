@@ -17,6 +17,7 @@ from matplotlib.ticker import NullFormatter, ScalarFormatter
 
 from experiments.errors import InputError
 from experiments.results import Row, markdown_table
+from jaxbnn.plots import COLORS
 
 MIB = 2**20
 
@@ -134,10 +135,6 @@ def _child(platform: str, devices: int, *arguments: object) -> dict:
     if result.returncode:
         raise InputError(f"The measurement on {devices} devices ended with {result.returncode}.")
     return json.loads(result.stdout.splitlines()[-1])
-
-
-# Okabe and Ito's, which colour-blind people tell apart.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 
 def _draw(curves: dict[int, tuple[list[int], list[float]]], path: Path) -> None:

@@ -8,7 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
+from jaxbnn import plots
+
+COLORS = (*plots.COLORS, "#000000", "#999999")
 
 
 def methods_figure(

@@ -20,7 +20,6 @@ STYLES: dict[Sampler, tuple[str, str]] = {
     "MALA": ("#CC79A7", "D"),
     INNER: ("#E69F00", "v"),
 }
-WIDTH_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 NAMES: dict[Sampler, str] = {"LMC": "LMC, underdamped", "MALA": "LMC, overdamped (MALA)"}
 
 
@@ -98,7 +97,7 @@ def rhat_figure(found: Mapping[Cell, Found], settings: Any, draws: Sequence[int]
                 arrays = found[Cell(settings.hidden_layers[0], width, sampler)]
                 values = rhats_at(arrays[series][index], draws)
                 mean, band = values.mean(axis=1), np.quantile(values, [0.1, 0.9], axis=1)
-                color = WIDTH_COLORS[number % len(WIDTH_COLORS)]
+                color = plots.COLORS[number % len(plots.COLORS)]
                 axis.plot(settings.checkpoints, mean, "o-", color=color, label=f"width {width}")
                 axis.fill_between(settings.checkpoints, *band, color=color, alpha=0.15)
             axis.axhline(1.44, color="black", linestyle="--", linewidth=1, label="1.44, root 1.2")
@@ -127,14 +126,14 @@ def limit_figure(
             np.array(widths)[shown],
             values[shown],
             yerr=np.stack([low, errors[shown]]),
-            color=WIDTH_COLORS[number],
+            color=plots.COLORS[number],
             marker="os^"[number % 3],
             capsize=3,
             label=name,
         )
         if shown.any() and shown[0]:
             reference = values[0] * (np.array(widths) / widths[0]) ** -2.0
-            axis.plot(widths, reference, color=WIDTH_COLORS[number], linestyle=":", linewidth=1)
+            axis.plot(widths, reference, color=plots.COLORS[number], linestyle=":", linewidth=1)
     axis.set(xscale="log", yscale="log", xlabel="width")
     axis.set_ylabel("squared difference / posterior variance")
     axis.set_title(f"{activation}: distance from the infinitely wide network\n(dotted: width^-2)")
