@@ -30,7 +30,6 @@ from jaxbnn import (
     mlp,
     networks,
     num_parameters,
-    sample,
     window_adaptation,
 )
 
@@ -133,7 +132,8 @@ def _by_chains(key, settings, splits, network, prior, starts, context, name) -> 
 
     steps = settings.num_warmup + settings.num_draws * settings.thinning
     with context.timed(f"{name}, NUTS", steps * count):
-        draws = sample(
+        draws = context.sample(
+            f"{name}_NUTS",
             jax.random.fold_in(key, 3),
             make_kernel,
             starts,
@@ -165,7 +165,7 @@ def _summary(network: networks.Network, positions: PyTree, splits: Splits) -> di
 
     Mean and standard deviation of m and l (2, test), covariance of both over test inputs
     (2, test, test), mean test log likelihood in the units of y with its error by a jackknife over
-    chains, and the largest R-hat of the outputs.
+    chains, and R-hat of each output (2 test).
     """
     x, y = (jnp.asarray(v[0], jnp.float32) for v in (splits.x_test, splits.y_test))
     apply = jax.jit(jax.vmap(lambda params: networks.apply(network, params, x)))
@@ -189,9 +189,9 @@ def _summary(network: networks.Network, positions: PyTree, splits: Splits) -> di
         kept = [score(some.reshape(-1, terms.shape[-1])) for some in left_out]
     error = np.sqrt((chains - 1) * np.var(kept)) if kept else np.nan
     both = np.moveaxis(outputs.reshape(-1, *outputs.shape[2:]), -1, 0)  # (2, draw, test)
-    rhat = np.nan
+    rhat = np.array([np.nan])
     if chains > 1:
-        rhat = float(np.max(diagnostics.split_rhat(outputs.reshape(*outputs.shape[:2], -1))))
+        rhat = np.asarray(diagnostics.split_rhat(outputs.reshape(*outputs.shape[:2], -1)))
     return {
         "log_likelihood": score(flat),
         "log_likelihood_error": error,
@@ -204,7 +204,12 @@ def _summary(network: networks.Network, positions: PyTree, splits: Splits) -> di
 
 def _rows(name: str, found: Mapping[str, Mapping[str, np.ndarray]]) -> list[Row]:
     reference = found["NUTS"]
-    rows = [Row("rhat_of_outputs_max", f"NUTS, {name}", float(reference["rhat"]))]
+    rhats = reference["rhat"]
+    rows = [
+        Row("rhat_of_outputs_max", f"NUTS, {name}", float(rhats.max())),
+        Row("rhat_of_outputs_median", f"NUTS, {name}", float(np.median(rhats))),
+        Row("share_of_outputs_with_rhat_below_1.1", f"NUTS, {name}", float(np.mean(rhats < 1.1))),
+    ]
     for method, arrays in found.items():
         setting = f"{method}, {name}"
         error = float(arrays["log_likelihood_error"])
