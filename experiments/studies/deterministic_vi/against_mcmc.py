@@ -165,7 +165,8 @@ def _summary(network: networks.Network, positions: PyTree, splits: Splits) -> di
 
     Mean and standard deviation of m and l (2, test), covariance of both over test inputs
     (2, test, test), mean test log likelihood in the units of y with its error by a jackknife over
-    chains, and R-hat of each output (2 test).
+    chains, R-hat of each output (2 test), and how many hidden units are off at every training row,
+    so that the network is as if it had none of them (mean over draws).
     """
     x, y = (jnp.asarray(v[0], jnp.float32) for v in (splits.x_test, splits.y_test))
     apply = jax.jit(jax.vmap(lambda params: networks.apply(network, params, x)))
@@ -199,7 +200,19 @@ def _summary(network: networks.Network, positions: PyTree, splits: Splits) -> di
         "sd": both.std(axis=1),
         "covariance": np.stack([np.cov(one, rowvar=False) for one in both]),
         "rhat": rhat,
+        "units_off": _units_off(positions, splits.x[0]),
     }
+
+
+def _units_off(positions: PyTree, x: Float[np.ndarray, "n d"]) -> float:
+    """Return how many units of the first layer are positive at no row, mean over draws."""
+    inputs = jnp.asarray(x, jnp.float32)
+
+    def count(first: PyTree) -> jax.Array:
+        return jnp.sum(jnp.max(inputs @ first["w"] + first["b"], axis=0) <= 0)
+
+    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), positions[0])
+    return float(jnp.mean(jax.lax.map(count, flat, batch_size=100)))
 
 
 def _rows(name: str, found: Mapping[str, Mapping[str, np.ndarray]]) -> list[Row]:
@@ -217,6 +230,7 @@ def _rows(name: str, found: Mapping[str, Mapping[str, np.ndarray]]) -> list[Row]
         rows.append(
             Row("test_log_likelihood_of_draws", setting, value, None if np.isnan(error) else error)
         )
+        rows.append(Row("hidden_units_off_at_every_row", setting, float(arrays["units_off"])))
         if method == "NUTS":
             continue
         for i, output in enumerate(OUTPUTS):
