@@ -1,7 +1,9 @@
 """Every test of our own code runs with shapes checked, strict dtypes, and no key used twice."""
 
 import contextlib
+import gc
 import os
+from pathlib import Path
 
 # Before NumPy: several processes run at once, and LAPACK's further threads would wait busily.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -14,6 +16,9 @@ install_import_hook("jaxbnn", "beartype.beartype")
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
+
+FINISHED = pytest.StashKey[int]()
+MAPS = Path("/proc/self/maps")
 
 
 @pytest.fixture(autouse=True)
@@ -52,3 +57,15 @@ def pytest_configure(config):
     if cache_dir:
         jax.config.update("jax_compilation_cache_dir", cache_dir)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+
+
+def pytest_runtest_teardown(item):
+    """Drop compiled programs before their memory maps reach Linux's limit of 65,530 a process.
+
+    XLA does not check what happens there: the process ends with a segmentation fault. The long
+    tests come to that many after some forty tests.
+    """
+    finished = item.session.stash[FINISHED] = item.session.stash.get(FINISHED, 0) + 1
+    if finished % 8 == 0 and MAPS.exists() and MAPS.read_bytes().count(b"\n") > 40_000:
+        jax.clear_caches()
+        gc.collect()
