@@ -16,7 +16,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from jaxbnn.dvi.families import Family, entropy, moments_of
 from jaxbnn.dvi.standard_normal import normal_cdf
-from jaxbnn.numerics import check_positive
+from jaxbnn.numerics import check_positive, is_concrete
 from jaxbnn.numerics.tails import normal_density
 from jaxbnn.targets import expand_prior
 from jaxbnn.targets.prior_trees import is_distribution
@@ -75,7 +75,8 @@ def empirical_bayes(
     Raises
     ------
     ValueError
-        If alpha or beta is not positive, or the partition is none of these.
+        If alpha or beta is not positive, or not a number where one is asked for, or the partition
+        is none of these. Tensors of one set with unequal betas are refused where they are met.
 
     Notes
     -----
@@ -87,9 +88,16 @@ def empirical_bayes(
     >>> empirical_bayes(partition="layer").include_hyperprior
     True
     """
-    check_positive("alpha", alpha)
-    for path, leaf in tree_leaves_with_path(beta):
-        check_positive(f"beta{keystr(path)}", leaf)
+    numbers = {"alpha": alpha} | {
+        f"beta{keystr(path)}": leaf for path, leaf in tree_leaves_with_path(beta)
+    }
+    for name, number in numbers.items():
+        check_positive(name, number)
+        if jnp.ndim(number) != 0:
+            raise ValueError(
+                f"{name} must be one number, but has shape {jnp.shape(number)}; give a number a "
+                "tensor of parameters."
+            )
     if isinstance(partition, str) and partition not in ("tensor", "layer", "all"):
         raise ValueError(
             "partition must be 'tensor', 'layer', 'all' or a PyTree of labels shaped like the "
@@ -200,7 +208,7 @@ def _leaf_variances(prior: EmpiricalBayes, mean: PyTree, variance: PyTree) -> tu
     ]
     labels = _labels(prior.partition, mean)
     betas = jax.tree.leaves(prior.beta)
-    betas = [jnp.asarray(b, dtype) for b in (betas * len(leaves) if len(betas) == 1 else betas)]
+    betas = betas * len(leaves) if len(betas) == 1 else betas
     if len(betas) != len(leaves):
         raise ValueError(
             f"beta has {len(betas)} numbers for {len(leaves)} tensors of parameters; give one "
@@ -212,10 +220,20 @@ def _leaf_variances(prior: EmpiricalBayes, mean: PyTree, variance: PyTree) -> tu
         members = [i for i, other in enumerate(labels) if other == label]
         second = sum((seconds[i] for i in members[1:]), start=seconds[members[0]])
         size = sum(leaves[i].size for i in members)
-        beta = betas[members[0]]
+        _check_shared([betas[i] for i in members], label)
+        beta = jnp.asarray(betas[members[0]], dtype)
         optimum[label] = (second + 2 * beta) / (size + 2 * alpha + 2)
         sets.append((optimum[label], second, size, alpha, beta))
     return [optimum[label] for label in labels], sets
+
+
+def _check_shared(betas: list, label: Any) -> None:
+    if is_concrete(betas) and len({float(b) for b in betas}) > 1:
+        raise ValueError(
+            f"the tensors of set {label!r} share a variance but have different betas, "
+            f"{', '.join(f'{float(b):g}' for b in betas)}; give them one, or "
+            "partition='tensor'."
+        )
 
 
 def _labels(partition: Any, mean: PyTree) -> list:

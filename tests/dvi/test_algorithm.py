@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 import jaxbnn
-from jaxbnn import gaussian, heteroscedastic_gaussian, learned_gaussian, mlp
+from jaxbnn import Conv, Network, gaussian, heteroscedastic_gaussian, learned_gaussian, mlp
 from jaxbnn.dvi import (
     FactorisedNormal,
     as_distributions,
@@ -195,6 +195,29 @@ def test_methods_predict_alike(method, x64):
             vi.predict(q, X)
         with pytest.raises(ValueError, match="no moments of the outputs"):
             vi.predict(q, X, density="closed_form", rng_key=key)
+
+
+def test_starts_and_options_want_sense():
+    with pytest.raises(ValueError, match="bias_mean_variance must not be negative"):
+        initial_position(jax.random.key(0), LINE, bias_mean_variance=-1.0)
+    network = Network((Conv(2, (2, 2), bias=False),), (3, 3, 1))
+    q = initial_position(jax.random.key(0), network, correlated=True, shape=(3,))
+    assert q.factor[0].shape == (3, 8, 8)
+    for options, sentence in (
+        (
+            {"output_scale": np.ones(2)},
+            r"output_scale has shape \(2,\) for outputs of shape \(1,\)",
+        ),
+        ({"kl_weight": -1.0}, "kl_weight must not be negative"),
+        ({"num_nodes": 0}, "num_nodes must be at least 1"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            deterministic_vi(LINE, gaussian(1.0), dist.Normal(0.0, 1.0), **options)
+    q = initial_position(jax.random.key(0), LINE)
+    for method in ("dvi", "mcvi"):
+        vi = deterministic_vi(LINE, gaussian(1.0), dist.Normal(0.0, 1.0), method=method)
+        with pytest.raises(ValueError, match="output width 2"):
+            vi.elbo(q, X.astype("f4"), np.ones((12, 2), "f4"), jax.random.key(0))
 
 
 def test_standardisation_names_constant_columns():

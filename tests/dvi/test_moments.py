@@ -8,6 +8,7 @@ from scipy.special import ndtr
 
 from jaxbnn.dvi import Moments, activation_moments, nodes_for
 from jaxbnn.dvi.asymptotic import heaviside_covariance_asymptotic, relu_remainder_asymptotic
+from jaxbnn.dvi.moments import transform
 from jaxbnn.dvi.pairs import heaviside_covariance, relu_remainder
 from jaxbnn.dvi.standard_normal import normal_cdf, relu_moments
 from tests.dvi.quadrature import covariance, density
@@ -250,5 +251,24 @@ def test_bad_moments_are_refused():
     bad = jnp.array([[[1.0, 2.0], [2.0, 1.0]]])
     with pytest.raises(ValueError, match=r"positive semi-definite.*eigenvalue -1"):
         activation_moments("relu", Moments(one, one, bad))
+    with pytest.raises(ValueError, match=r"variances on its diagonal.*off by 1"):
+        activation_moments("relu", Moments(one, one, 2 * jnp.eye(2)[None]))
+    with pytest.raises(ValueError, match=r"symmetric.*off by 0\.9"):
+        activation_moments("relu", Moments(one, one, jnp.array([[[1.0, 0.9], [0.0, 1.0]]])))
     with pytest.raises(ValueError, match=r"no exact moments of 'tanh'.*gauss_hermite"):
         activation_moments("tanh", Moments(one, one))
+    with pytest.raises(ValueError, match="num_nodes must be at least 2"):
+        activation_moments("tanh", Moments(one, one), rule="gauss_hermite", num_nodes=1)
+
+
+def test_variances_of_zero_have_derivatives_in_float32():
+    """As a network without biases has them at x = 0."""
+    zero, matrix = jnp.zeros((1, 2)), jnp.zeros((1, 2, 2))
+
+    def total(mean, variance, covariance):
+        found, _ = transform("relu", Moments(mean, variance, covariance), "exact", 2)
+        return jnp.sum(found.mean) + jnp.sum(found.covariance)
+
+    run = jax.jit(jax.grad(total, (0, 1, 2)), compiler_options=QUICK)
+    for gradient in run(zero, zero, matrix):
+        assert np.isfinite(gradient).all()

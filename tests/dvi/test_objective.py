@@ -118,6 +118,48 @@ def test_a_wide_start_has_a_finite_elbo_and_a_way_out():
     assert -1e20 < float(slope) < -1e6
 
 
+def test_outputs_without_noise():
+    """At zero variance the expectation is the log density, and so is the predictive's."""
+    y, l = np.array([0.7]), -0.4
+    still = Moments(jnp.array([[0.2, l]]), jnp.zeros((1, 2)), jnp.zeros((1, 2, 2)))
+    for likelihood, variance in (
+        (heteroscedastic_gaussian(), np.exp(l)),
+        (softplus_gaussian(), softplus(l)),
+    ):
+
+        @functools.partial(jax.jit, compiler_options=QUICK)
+        def run(outputs, likelihood=likelihood):
+            def term(v, c):
+                outputs_at = outputs._replace(variance=v, covariance=c)
+                return expected_log_likelihood(likelihood, outputs_at, jnp.asarray(y, "f4"))[0]
+
+            return jax.value_and_grad(term, (0, 1))(outputs.variance, outputs.covariance)
+
+        value, slopes = run(still)
+        np.testing.assert_allclose(value, stats.norm.logpdf(0.7, 0.2, variance**0.5), rtol=1e-5)
+        assert all(np.isfinite(slope).all() for slope in slopes)
+
+
+def test_bad_outputs_and_targets_are_refused():
+    one, both = Moments(jnp.zeros((2, 1))), Moments(jnp.zeros((2, 3)), jnp.ones((2, 3)))
+    y, known = jnp.zeros(2), gaussian(1.0)
+    # Without variances: the log density itself.
+    found = expected_log_likelihood(known, one, y)
+    np.testing.assert_allclose(found, stats.norm.logpdf(0.0), rtol=1e-6)
+    for label in (-1, 3):
+        with pytest.raises(ValueError, match=rf"labels must lie in 0\.\.2.*holds {label}"):
+            expected_log_likelihood(categorical(), both, jnp.array([label, 0]))
+    with pytest.raises(ValueError, match="output width 3"):
+        expected_log_likelihood(known, one, jnp.zeros((2, 3)))
+    with pytest.raises(ValueError, match="3 outputs are not those of targets of rank 1"):
+        predictive(known, both)
+    wrong = Moments(jnp.zeros((1, 2)), jnp.ones((1, 2)), jnp.array([[[1.0, 2.0], [2.0, 1.0]]]))
+    with pytest.raises(ValueError, match=r"semi-definite.*eigenvalue -1"):
+        predictive(heteroscedastic_gaussian(), wrong)
+    with pytest.raises(ValueError, match=r"semi-definite.*eigenvalue -1"):
+        expected_log_likelihood(heteroscedastic_gaussian(), wrong, y[:1])
+
+
 def test_labels(x64):
     labels = jnp.array([1, 0])
     one = Moments(jnp.asarray(MEAN[:, :1]), jnp.asarray(COVARIANCE[:, 0, :1]))
@@ -164,6 +206,10 @@ def test_predictive_densities(x64):
             normal = predictive(likelihood, a, density="closed_form", num_nodes=40)
             return found, drawn, normal.log_prob(y), normal.mean, normal.variance
 
+        still = Moments(jnp.asarray(MEAN), jnp.zeros((2, 2)), jnp.zeros((2, 2, 2)))
+        for density in compute(still)[:3]:
+            expected = stats.norm.logpdf(Y, MEAN[:, 0], np.sqrt(variance(MEAN[:, 1])))
+            np.testing.assert_allclose(density, expected, rtol=1e-6)
         found, drawn, of_normal, mean, spread = compute(outputs())
         np.testing.assert_allclose(found, exact, atol=1e-6)
         np.testing.assert_allclose(drawn, exact, atol=0.05)
@@ -295,3 +341,7 @@ def test_empirical_bayes_wants_sense():
         kl_divergence(some_q(), empirical_bayes(partition={"w": 1}))
     with pytest.raises(ValueError, match="beta has 2 numbers for 3"):
         kl_divergence(some_q(), empirical_bayes(1.0, [1.0, 2.0]))
+    with pytest.raises(ValueError, match=r"set 'all' share a variance.*1, 1, 2"):
+        kl_divergence(some_q(), empirical_bayes(1.0, [1.0, 1.0, 2.0], partition="all"))
+    with pytest.raises(ValueError, match="alpha must be one number"):
+        empirical_bayes(np.ones(2))
