@@ -45,7 +45,7 @@ def one_key_a_run(rng_key: Array, runs: int) -> Key[Array, " run"]:
 
 
 def checked_data(algorithm, x, y, own_data, runs, dtype) -> tuple[Array, Array, int]:
-    """Return x and y in the dtype of q, and the number of data of a run; raise if they do not fit."""
+    """Return x and y in the dtype of q, and how many data a run has; raise if they do not fit."""
     lead = 1 if own_data else 0
     if (
         np.ndim(x) <= lead
