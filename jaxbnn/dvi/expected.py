@@ -67,7 +67,7 @@ def expected_log_likelihood(
     Source: Wu et al. (2019), equations (8) and (21), errata C4 and C7. For learned noise l = 2
     log_noise_scale is independent of the outputs, hence (8) with its mean and variance and
     Sigma_ml = 0. The exponential in (8) goes on as a straight line from e^30, where nothing but
-    a start from afar ever is.
+    a start from afar ever is; softplus variances stop at e^-30.
 
     Examples
     --------
@@ -275,7 +275,8 @@ def _softplus(outputs: Moments, y: Array, num_nodes: int) -> Terms:
         # m given l is normal, so that only l is left to a quadrature.
         mean = m[None] + slope[None] * (value - raw[None]) - y.astype(m.dtype)[None]
         squares = jnp.square(mean) + (var_m - slope * cross)[None]
-        variance = jax.nn.softplus(value)
+        # As for the exponential, a wide q asks at its start for what float32 has no number for.
+        variance = jnp.maximum(jax.nn.softplus(value), math.exp(-_LARGEST_EXPONENT))
         return -0.5 * (squares / variance + jnp.log(variance) + _LOG_2_PI)
 
     return _per_datum(over_normal(given_l, raw, var_l, num_nodes))

@@ -77,7 +77,9 @@ def activation_moments(
         smooth ones.
     num_nodes
         Of the quadrature; by default 8 for "exact" (1e-6 at |rho| <= 0.99 for relu) and 32 for
-        "gauss_hermite".
+        "gauss_hermite": relative errors of variances and covariances of at most 1e-5 where the
+        variance of a is 1, for tanh, erf, sigmoid, gelu and softplus. At 9 they are 2e-5 for
+        softplus, 2e-3 for gelu, 4e-2 for tanh and erf, which are steps from there.
 
     Returns
     -------

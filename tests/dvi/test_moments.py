@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.special import ndtr
+from scipy.special import erf, ndtr
 
 from jaxbnn.dvi import Moments, activation_moments, nodes_for
 from jaxbnn.dvi.asymptotic import heaviside_covariance_asymptotic, relu_remainder_asymptotic
@@ -199,6 +199,23 @@ def test_smooth_activations_by_the_hermite_expansion(x64):
         assert float(found.mean[0, i]) == pytest.approx(np.sum(weights * f), abs=1e-6)
         assert float(slope[0, i]) == pytest.approx(np.sum(weights * (1 - f**2)), abs=1e-5)
     assert np.linalg.eigvalsh(found.covariance[0]).min() > 0
+
+
+def test_errors_of_the_default_rule_are_those_that_are_stated(x64):
+    nodes, weights = np.polynomial.legendre.leggauss(2000)
+    mean = jnp.array([[0.0, 1.0]])
+    for name, function, at_1, at_9 in (
+        ("erf", erf, 1e-5, 4e-2),
+        ("softplus", lambda z: np.logaddexp(z, 0), 1e-5, 2e-5),
+    ):
+        for variance, tolerance in ((1.0, at_1), (9.0, at_9)):
+            found, _ = activation_moments(
+                name, Moments(mean, jnp.full((1, 2), variance)), rule="gauss_hermite"
+            )
+            values = function(np.asarray(mean).T + np.sqrt(variance) * 10 * nodes)
+            w = 10 * weights * density(10 * nodes)
+            expected = values**2 @ w - (values @ w) ** 2
+            assert np.abs(found.variance[0] / expected - 1).max() < tolerance
 
 
 def test_covariances_are_positive_semi_definite(x64):
