@@ -11,7 +11,17 @@ import pytest
 from scipy import stats
 
 import jaxbnn
-from jaxbnn import Conv, Network, gaussian, heteroscedastic_gaussian, learned_gaussian, mlp
+from jaxbnn import (
+    Activation,
+    Conv,
+    Dense,
+    Network,
+    Residual,
+    gaussian,
+    heteroscedastic_gaussian,
+    learned_gaussian,
+    mlp,
+)
 from jaxbnn.dvi import (
     FactorisedNormal,
     as_distributions,
@@ -93,6 +103,27 @@ def test_elbo_equals_brute_force(count, x64):
     expected, error = elbo_of_draws(q, layers, x, y, heteroscedastic, count)
     # Outputs of eight units are not quite Gaussian.
     assert float(info.expected_log_likelihood) == pytest.approx(expected, rel=0.03)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["relu", "heaviside"])
+def test_gradient_of_the_elbo_equals_finite_differences(name, x64):
+    """Through covariances of two hidden layers, a skip, (8) and empirical Bayes."""
+    skip = Residual((Activation(name), Dense(4)))
+    network = Network((Dense(4), skip, Activation(name), Dense(2)), (3,))
+    q = initial_position(jax.random.key(3), network, variance=0.1, dtype=jnp.float64)
+    vi = deterministic_vi(network, heteroscedastic_gaussian(), empirical_bayes(), num_nodes=48)
+    generator = np.random.default_rng(5)
+    along = jax.tree.map(lambda leaf: jnp.asarray(generator.normal(size=leaf.shape)), q)
+
+    def value(t):
+        moved = jax.tree.map(lambda leaf, d: leaf + t * d, q, along)
+        return vi.elbo(moved, jnp.asarray(X), jnp.asarray(Y)).elbo
+
+    run = jax.jit(jax.value_and_grad(value))
+    h = 1e-4
+    numerical = (run(h)[0] - run(-h)[0]) / (2 * h)
+    assert float(run(0.0)[1]) == pytest.approx(float(numerical), rel=1e-6)
 
 
 def test_minibatches_are_unbiased(x64):

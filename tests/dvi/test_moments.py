@@ -1,5 +1,7 @@
 """Moments of activations against quadrature, their gradients, and what float32 leaves of them."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -130,6 +132,22 @@ def test_gradients_equal_finite_differences(function, x64):
         step[i] = h
         ends = [np.asarray(value_and_slopes(point + s * step)[0]) for s in (1, -1)]
         np.testing.assert_allclose(slopes[i], (ends[0] - ends[1]) / (2 * h), atol=1e-5, rtol=1e-5)
+
+
+def test_slopes_of_single_moments_equal_finite_differences(x64):
+    points = np.array([-9.0, -5.0, -2.0, -0.3, 0.0, 0.4, 1.7, 6.0])
+    h = 1e-5
+
+    @functools.partial(jax.jit, compiler_options=QUICK)
+    def both(mu):
+        def values(mu):
+            return jnp.stack([normal_cdf(mu), *relu_moments(mu)])
+
+        return jax.jvp(values, (mu,), (jnp.ones_like(mu),))
+
+    values, slopes = both(jnp.asarray(np.stack([points - h, points, points + h])))
+    numerical = (np.asarray(values)[:, 2] - np.asarray(values)[:, 0]) / (2 * h)
+    np.testing.assert_allclose(slopes[:, 1], numerical, rtol=1e-5, atol=1e-11)
 
 
 @pytest.mark.parametrize(
