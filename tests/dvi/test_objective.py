@@ -293,22 +293,29 @@ def test_divergence_of_correlated_weights(x64):
 
 
 @pytest.mark.parametrize("include_hyperprior", [True, False])
-@pytest.mark.parametrize("partition", ["tensor", "layer", "all", "own"])
+@pytest.mark.parametrize("partition", ["tensor", "layer", "all", "own", "rows"])
 def test_empirical_bayes(partition, include_hyperprior, x64):
     q = some_q()
-    labels = {"tensor": [0, 1, 2], "layer": [0, 0, 1], "all": [0, 0, 0], "own": [5, 7, 5]}[
-        partition
-    ]
-    if partition == "own":
-        partition = ({"b": 5, "w": 7}, (), {"w": 5})
+    rows = np.array([[1, 1], [4, 4]])
+    labels = {
+        "tensor": [0, 1, 2],
+        "layer": [0, 0, 1],
+        "all": [0, 0, 0],
+        "own": [5, 7, 5],
+        "rows": [4, rows, 8],
+    }[partition]
+    if partition in ("own", "rows"):
+        of_b, of_w, of_last = labels
+        partition = ({"b": of_b, "w": of_w}, (), {"w": of_last})
     alpha, beta = 2.5, 0.7
     prior = empirical_bayes(alpha, beta, partition=partition, include_hyperprior=include_hyperprior)
     leaves = jax.tree.leaves(q.mean), jax.tree.leaves(q.log_scale)
+    labels = [np.broadcast_to(v, m.shape) for v, m in zip(labels, leaves[0], strict=True)]
     total, optima = 0.0, {}
-    for label in set(labels):
-        members = [i for i in range(3) if labels[i] == label]
-        mean = np.concatenate([np.ravel(leaves[0][i]) for i in members])
-        scale = np.exp(np.concatenate([np.ravel(leaves[1][i]) for i in members]))
+    flat = [np.concatenate([np.ravel(v) for v in values]) for values in (labels, *leaves)]
+    for label in set(flat[0]):
+        mean, scale = (values[flat[0] == label] for values in flat[1:])
+        scale = np.exp(scale)
 
         def divergence(s, mean=mean, scale=scale):
             return np.sum(np.log(np.sqrt(s) / scale) + (scale**2 + mean**2) / (2 * s) - 0.5)
@@ -324,15 +331,16 @@ def test_empirical_bayes(partition, include_hyperprior, x64):
     assert float(kl_divergence(q, prior)) == pytest.approx(total, rel=1e-6)
     # Where the hyperprior counts, s* is an optimum: nothing flows through it.
     slope = jax.tree.leaves(jax.grad(kl_divergence)(q, prior).mean)
+    variances = [np.vectorize(optima.get)(label) for label in labels]
     flows = [
-        np.abs(np.asarray(slope[i]) - np.asarray(leaves[0][i]) / optima[labels[i]]).max()
+        np.abs(np.asarray(slope[i]) - np.asarray(leaves[0][i]) / variances[i]).max()
         for i in range(3)
     ]
     assert max(flows) < 1e-6 if include_hyperprior else max(flows) > 1e-3
     for i, normal in enumerate(
         jax.tree.leaves(fitted_prior(prior, q), is_leaf=lambda d: isinstance(d, dist.Distribution))
     ):
-        np.testing.assert_allclose(normal.variance, optima[labels[i]], rtol=1e-6)
+        np.testing.assert_allclose(normal.variance, variances[i], rtol=1e-6)
 
 
 def test_empirical_bayes_wants_sense():
@@ -344,7 +352,12 @@ def test_empirical_bayes_wants_sense():
         kl_divergence(some_q(), empirical_bayes(partition={"w": 1}))
     with pytest.raises(ValueError, match="beta has 2 numbers for 3"):
         kl_divergence(some_q(), empirical_bayes(1.0, [1.0, 2.0]))
-    with pytest.raises(ValueError, match=r"set 'all' share a variance.*1, 1, 2"):
+    with pytest.raises(
+        ValueError, match=r"share a variance must have one beta.*tensor 2 has 2 and .* 1;"
+    ):
         kl_divergence(some_q(), empirical_bayes(1.0, [1.0, 1.0, 2.0], partition="all"))
+    halves = ({"b": 0, "w": np.arange(3)}, (), {"w": 1})
+    with pytest.raises(ValueError, match=r"labels of the partition at .* have shape \(3,\)"):
+        kl_divergence(some_q(), empirical_bayes(partition=halves))
     with pytest.raises(ValueError, match="alpha must be one number"):
         empirical_bayes(np.ones(2))
