@@ -156,6 +156,10 @@ def deterministic_vi(
     for name, value in (("output_scale", output_scale), ("output_shift", output_shift)):
         _check_affine(name, value, output_shape(network))
     optimizer = optax.adam(1e-3) if optimizer is None else optimizer
+    if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
+        raise TypeError(
+            f"optimizer must be one of Optax, such as optax.adam(1e-3), but is {optimizer!r:.40}."
+        )
 
     model = variational_model(
         network,

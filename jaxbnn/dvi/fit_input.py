@@ -35,6 +35,8 @@ def stacked_runs(positions: PyTree) -> tuple[int, Any]:
 
 def one_key_a_run(rng_key: Array, runs: int) -> Key[Array, " run"]:
     """Return the keys that were given, or one folded in for each run."""
+    if not hasattr(rng_key, "dtype"):
+        raise TypeError(f"rng_key must be a key, as of jax.random.key(0), but is {rng_key!r:.40}.")
     if not jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key):
         rng_key = jax.random.wrap_key_data(rng_key)
     if rng_key.ndim == 0:

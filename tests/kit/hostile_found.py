@@ -73,6 +73,8 @@ FOUND = [
     ("covariance must be 'full'", lambda: _propagated(_start(), covariance="diag")),
     ("moments must be one of", lambda: _vi(moments="hermite")),
     ("method must be one of", lambda: _vi(method="DVI")),
+    ("optimizer must be one of Optax", lambda: _vi(optimizer="adam")),
+    ("rng_key must be a key", lambda: _fitted(0)),
     ("as many rows", lambda: _vi(method="mcvi").elbo(_start(), EYE, EYE[0, :1], KEY)),
     ("f_test must have the shape", lambda: _mean_squared_error(EYE[0])),
     ("holds negative numbers", lambda: thermalization.compare(STEPS, {"informed": -1 - STEPS})),
@@ -114,6 +116,11 @@ def _propagated(q, **options):
 
 def _start():
     return dvi.initial_position(KEY, mlp((2, 1)))
+
+
+def _fitted(key):
+    starts = dvi.initial_position(KEY, mlp((2, 1)), shape=(1,))
+    return dvi.fit(key, _vi(), starts, EYE, EYE[0], 1, progress=False).elbo
 
 
 def _vi(**options):
