@@ -19,9 +19,9 @@ from jaxbnn.dvi.divergence import EmpiricalBayes
 from jaxbnn.dvi.expected import Expectation
 from jaxbnn.dvi.families import draw_weights
 from jaxbnn.dvi.model import Method, VIInfo, variational_model
-from jaxbnn.dvi.moments import Rule
-from jaxbnn.networks import Network
-from jaxbnn.numerics import check_positive
+from jaxbnn.dvi.moments import Rule, check_rule
+from jaxbnn.networks import Network, output_shape
+from jaxbnn.numerics import check_count, check_finite, is_concrete
 from jaxbnn.targets import Likelihood
 
 Scalar = Float[Array, ""]
@@ -131,7 +131,8 @@ def deterministic_vi(
     Raises
     ------
     ValueError
-        An unknown method, rule or prior; a network that the method has no reading of.
+        An unknown method, rule or number of draws or nodes; a scale or shift that is not one an
+        output. What the network, the prior or the data have wrong is said when they meet.
 
     Notes
     -----
@@ -150,8 +151,15 @@ def deterministic_vi(
     >>> int(state.num_updates), bool(info.elbo < info.expected_log_likelihood)
     (1, True)
     """
-    _check_options(method, moments, expectation, num_samples, kl_weight)
+    _check_options(method, expectation, num_samples, kl_weight)
+    check_rule(moments, num_nodes, "moments")
+    for name, value in (("output_scale", output_scale), ("output_shift", output_shift)):
+        _check_affine(name, value, output_shape(network))
     optimizer = optax.adam(1e-3) if optimizer is None else optimizer
+    if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
+        raise TypeError(
+            f"optimizer must be one of Optax, such as optax.adam(1e-3), but is {optimizer!r:.40}."
+        )
 
     model = variational_model(
         network,
@@ -207,17 +215,30 @@ def _draw_position(rng_key: PRNGKeyArray, position: PyTree) -> PyTree:
     }
 
 
-def _check_options(method, moments, expectation, num_samples, kl_weight) -> None:
+def _check_options(method, expectation, num_samples, kl_weight) -> None:
     for name, value, allowed in (
         ("method", method, ("dvi", "ddvi", "mcvi", "rmcvi")),
-        ("moments", moments, ("exact", "asymptotic", "gauss_hermite")),
         ("expectation", expectation, ("closed_form", "monte_carlo")),
     ):
         if value not in allowed:
             raise ValueError(f"{name} must be one of {', '.join(allowed)}, but is {value!r}.")
-    check_positive("num_samples", num_samples, "give a whole number of draws")
-    if not callable(kl_weight) and jnp.ndim(kl_weight) != 0:
+    check_count("num_samples", num_samples)
+    if callable(kl_weight):
+        return
+    if jnp.ndim(kl_weight) != 0:
         raise ValueError(
             "kl_weight must be a number or a function of the number of updates, but has shape "
             f"{jnp.shape(kl_weight)}."
+        )
+    check_finite("kl_weight", kl_weight, "give 0 or a positive number")
+    if is_concrete(kl_weight) and kl_weight < 0:
+        raise ValueError(f"kl_weight must not be negative, but is {float(kl_weight):g}.")
+
+
+def _check_affine(name: str, value: ArrayLike, outputs: tuple[int, ...]) -> None:
+    check_finite(name, value, "give a number, or one an output")
+    if jnp.ndim(value) != 0 and jnp.shape(value) != outputs:
+        raise ValueError(
+            f"{name} has shape {jnp.shape(value)} for outputs of shape {outputs}; give a number, "
+            "or one an output."
         )

@@ -15,6 +15,7 @@ from jax.tree_util import keystr, tree_leaves_with_path
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from jaxbnn.dvi.families import Family, entropy, moments_of
+from jaxbnn.dvi.partition import frozen, set_numbers, sums_of_sets, value_of_sets
 from jaxbnn.dvi.standard_normal import normal_cdf
 from jaxbnn.numerics import check_positive
 from jaxbnn.numerics.tails import normal_density
@@ -68,14 +69,16 @@ def empirical_bayes(
         prior at v / fan_in.
     partition
         "tensor": one s for every w and every b. "layer": one for w and b of a layer. "all": one.
-        Or a PyTree shaped like the parameters of hashable labels; equal labels share.
+        Or a PyTree shaped like the parameters of labels, numbers or strings, or of arrays of labels
+        shaped like the tensors (one a row of w, say); equal labels share.
     include_hyperprior
         Whether -log p(s*) is counted; s* minimises the sum only. The authors' code leaves it out.
 
     Raises
     ------
     ValueError
-        If alpha or beta is not positive, or the partition is none of these.
+        If alpha or beta is not positive, or not a number where one is asked for, or the partition
+        is none of these. Tensors of one set with unequal betas are refused where they are met.
 
     Notes
     -----
@@ -87,15 +90,22 @@ def empirical_bayes(
     >>> empirical_bayes(partition="layer").include_hyperprior
     True
     """
-    check_positive("alpha", alpha)
-    for path, leaf in tree_leaves_with_path(beta):
-        check_positive(f"beta{keystr(path)}", leaf)
+    numbers = {"alpha": alpha} | {
+        f"beta{keystr(path)}": leaf for path, leaf in tree_leaves_with_path(beta)
+    }
+    for name, number in numbers.items():
+        check_positive(name, number)
+        if jnp.ndim(number) != 0:
+            raise ValueError(
+                f"{name} must be one number, but has shape {jnp.shape(number)}; give a number a "
+                "tensor of parameters."
+            )
     if isinstance(partition, str) and partition not in ("tensor", "layer", "all"):
         raise ValueError(
             "partition must be 'tensor', 'layer', 'all' or a PyTree of labels shaped like the "
             f"parameters, but is {partition!r}."
         )
-    labels = partition if isinstance(partition, str) else _frozen(partition)
+    labels = partition if isinstance(partition, str) else frozen(partition)
     return EmpiricalBayes(alpha, beta, labels, include_hyperprior)
 
 
@@ -168,7 +178,8 @@ def fitted_prior(prior: EmpiricalBayes, q: Family) -> PyTree:
     """
     mean, variance = moments_of(q)
     leaves, structure = jax.tree.flatten(mean)
-    scales = [jnp.sqrt(s) for s in _leaf_variances(prior, mean, variance)[0]]
+    optimum = _sets(prior, mean, variance)[0]
+    scales = [jnp.sqrt(optimum[index]) for index in set_numbers(prior.partition, mean)]
     return jax.tree.unflatten(
         structure,
         [
@@ -180,65 +191,24 @@ def fitted_prior(prior: EmpiricalBayes, q: Family) -> PyTree:
 
 def _empirical_cross_entropy(prior: EmpiricalBayes, mean: PyTree, variance: PyTree) -> Scalar:
     """Return -E_q[log p(w | s*)] - log p(s*)."""
-    _, sets = _leaf_variances(prior, mean, variance)
-    total = 0.0
-    for optimum, second, size, alpha, beta in sets:
-        log_s = jnp.log(optimum)
-        total = total + 0.5 * (size * (log_s + math.log(2 * math.pi)) + second / optimum)
-        if prior.include_hyperprior:
-            normaliser = alpha * jnp.log(beta) - jax.scipy.special.gammaln(alpha)
-            total = total - (normaliser - (alpha + 1) * log_s - beta / optimum)
-    return jnp.asarray(total)
+    optimum, second, size, beta = _sets(prior, mean, variance)
+    log_s = jnp.log(optimum)
+    total = 0.5 * jnp.sum(size * (log_s + math.log(2 * math.pi)) + second / optimum)
+    if prior.include_hyperprior:
+        alpha = jnp.asarray(prior.alpha, total.dtype)
+        normaliser = alpha * jnp.log(beta) - jax.scipy.special.gammaln(alpha)
+        total = total - jnp.sum(normaliser - (alpha + 1) * log_s - beta / optimum)
+    return total
 
 
-def _leaf_variances(prior: EmpiricalBayes, mean: PyTree, variance: PyTree) -> tuple[list, list]:
-    """Return s* of every leaf, and (s*, E|w|^2, size, alpha, beta) of every set."""
-    leaves = jax.tree.leaves(mean)
-    dtype = leaves[0].dtype
-    seconds = [
-        jnp.sum(jnp.square(m) + v) for m, v in zip(leaves, jax.tree.leaves(variance), strict=True)
-    ]
-    labels = _labels(prior.partition, mean)
-    betas = jax.tree.leaves(prior.beta)
-    betas = [jnp.asarray(b, dtype) for b in (betas * len(leaves) if len(betas) == 1 else betas)]
-    if len(betas) != len(leaves):
-        raise ValueError(
-            f"beta has {len(betas)} numbers for {len(leaves)} tensors of parameters; give one "
-            "number, or a PyTree shaped like the parameters."
-        )
-    alpha = jnp.asarray(prior.alpha, dtype)
-    optimum, sets = {}, []
-    for label in dict.fromkeys(labels):
-        members = [i for i, other in enumerate(labels) if other == label]
-        second = sum((seconds[i] for i in members[1:]), start=seconds[members[0]])
-        size = sum(leaves[i].size for i in members)
-        beta = betas[members[0]]
-        optimum[label] = (second + 2 * beta) / (size + 2 * alpha + 2)
-        sets.append((optimum[label], second, size, alpha, beta))
-    return [optimum[label] for label in labels], sets
-
-
-def _labels(partition: Any, mean: PyTree) -> list:
-    paths = [path for path, _ in tree_leaves_with_path(mean)]
-    if partition == "tensor":
-        return [keystr(path) for path in paths]
-    if partition == "layer":
-        return [keystr(path[:-1]) for path in paths]
-    if partition == "all":
-        return ["all"] * len(paths)
-    given = dict(partition)
-    wanted = [keystr(path) for path in paths]
-    if set(given) != set(wanted):
-        raise ValueError(
-            f"partition has labels at {', '.join(sorted(given))}, but the parameters are at "
-            f"{', '.join(wanted)}; give one label a parameter."
-        )
-    return [given[path] for path in wanted]
-
-
-def _frozen(partition: PyTree) -> tuple:
-    """Make a PyTree of labels hashable, so that it may be static under jit."""
-    return tuple((keystr(path), label) for path, label in tree_leaves_with_path(partition))
+def _sets(prior: EmpiricalBayes, mean: PyTree, variance: PyTree) -> tuple[Array, ...]:
+    """Return s*, E|w|^2, size and beta of every set, each (sets,)."""
+    squares = jax.tree.leaves(jax.tree.map(lambda m, v: jnp.square(m) + v, mean, variance))
+    numbers = set_numbers(prior.partition, mean)
+    second, size = sums_of_sets(squares, numbers)
+    beta = value_of_sets(jax.tree.leaves(prior.beta), numbers, second)
+    alpha = jnp.asarray(prior.alpha, second.dtype)
+    return (second + 2 * beta) / (size + 2 * alpha + 2), second, size, beta
 
 
 def _cross_entropy(distribution: Any, mean: Array, variance: Array) -> Scalar:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from jaxbnn.dvi.hermite import gauss_hermite
 from jaxbnn.dvi.likelihood_kinds import columns, kind_of
-from jaxbnn.dvi.moments import Moments, check_sizes
+from jaxbnn.dvi.moments import SMALLEST_VARIANCE, Moments, check_moments
 from jaxbnn.numerics import check_finite
 from jaxbnn.targets import Likelihood
 
@@ -45,7 +45,8 @@ def expected_log_likelihood(
         order (21), 14 % off in the correction where logits have variances of one. Others: only
         by "monte_carlo".
     outputs
-        Moments of the network's outputs; without a covariance they are uncorrelated.
+        Moments of the network's outputs; without a covariance they are uncorrelated, without
+        variances not random.
     y
         Targets as in a `Posterior`.
     noise
@@ -58,14 +59,15 @@ def expected_log_likelihood(
     Raises
     ------
     ValueError
-        If the likelihood has no closed form, or Monte Carlo has no key.
+        If the likelihood has no closed form, or Monte Carlo has no key; moments that are none;
+        targets that do not fit the outputs or the likelihood.
 
     Notes
     -----
     Source: Wu et al. (2019), equations (8) and (21), errata C4 and C7. For learned noise l = 2
     log_noise_scale is independent of the outputs, hence (8) with its mean and variance and
     Sigma_ml = 0. The exponential in (8) goes on as a straight line from e^30, where nothing but
-    a start from afar ever is.
+    a start from afar ever is; softplus variances stop at e^-30.
 
     Examples
     --------
@@ -75,19 +77,48 @@ def expected_log_likelihood(
     >>> round(float(terms[0]), 4)  # log N(0 | 0, 1) - 1 / 2
     -1.4189
     """
-    kind = kind_of(likelihood)
-    check_sizes(outputs)
+    if expectation not in get_args(Expectation):
+        raise ValueError(
+            f"expectation must be one of {', '.join(get_args(Expectation))}, but is "
+            f"{expectation!r}."
+        )
+    outputs = checked_outputs(outputs)
     check_finite("y", y)
     if np.shape(y)[:1] != np.shape(outputs.mean)[:1]:
         raise ValueError(
             f"y must have a row for each of {len(outputs.mean)} outputs, but has shape "
             f"{np.shape(y)}."
         )
+    likelihood.check(np.shape(outputs.mean), y, likelihood.parameter)
+    return expected_terms(
+        likelihood,
+        outputs,
+        y,
+        noise=noise,
+        expectation=expectation,
+        num_nodes=num_nodes,
+        rng_key=rng_key,
+        num_samples=num_samples,
+    )
+
+
+def expected_terms(
+    likelihood: Likelihood,
+    outputs: Moments,
+    y: Shaped[Array, "n *columns"],
+    *,
+    noise: Noise | None,
+    expectation: Expectation,
+    num_nodes: int = 16,
+    rng_key: PRNGKeyArray | None,
+    num_samples: int,
+) -> Terms:
+    """Do what `expected_log_likelihood` does, without its checks of the numbers."""
     if expectation == "monte_carlo":
         if rng_key is None:
             raise ValueError("the Monte Carlo expectation needs rng_key; give one.")
         return _by_draws(likelihood, outputs, y, noise, rng_key, num_samples)
-    match kind:
+    match kind_of(likelihood):
         case "gaussian":
             return _gaussian(outputs, y, jnp.asarray(likelihood.parameter, outputs.mean.dtype))
         case "learned_gaussian":
@@ -107,6 +138,37 @@ def expected_log_likelihood(
         "the expectation of this likelihood has no closed form here; use "
         "expectation='monte_carlo', or method='mcvi'."
     )
+
+
+def checked_outputs(outputs: Moments) -> Moments:
+    """Return the moments, with variances; raise if they are none.
+
+    Examples
+    --------
+    >>> checked_outputs(Moments(jnp.ones((1, 2)))).variance.tolist()
+    [[0.0, 0.0]]
+    """
+    check_moments(outputs, may_be_zero=True)
+    if outputs.variance is None:
+        return outputs._replace(variance=jnp.zeros_like(outputs.mean))
+    return outputs
+
+
+def given(noise: Noise | None) -> Noise:
+    """Return mean and variance of log_noise_scale; raise if there are none."""
+    if noise is None:
+        raise ValueError(
+            "learned_gaussian needs the mean and the variance of log_noise_scale; give noise."
+        )
+    return noise
+
+
+def deviation_of(variance: Array) -> Array:
+    """Return the square root, kept above zero, where it has no derivative.
+
+    An output without noise is met by a network without biases at x = 0.
+    """
+    return jnp.sqrt(jnp.maximum(variance, SMALLEST_VARIANCE))
 
 
 def pair_moments(outputs: Moments, rank: int) -> tuple[Array, Array, Array, Array, Array]:
@@ -144,11 +206,11 @@ def draw_outputs(
     assert outputs.variance is not None
     noise = jax.random.normal(rng_key, (num_samples, *outputs.mean.shape), outputs.mean.dtype)
     if outputs.covariance is None:
-        return outputs.mean[None] + jnp.sqrt(outputs.variance)[None] * noise
+        return outputs.mean[None] + deviation_of(outputs.variance)[None] * noise
     # A jitter of rounding size: few quadrature nodes leave eigenvalues of -1e-7 times the largest.
     floor = 10 * jnp.finfo(noise.dtype).eps * outputs.mean.shape[1]
     width = outputs.mean.shape[1]
-    jitter = floor * jnp.max(outputs.variance, axis=1)[:, None, None]
+    jitter = floor * jnp.max(outputs.variance, axis=1)[:, None, None] + SMALLEST_VARIANCE
     root = jnp.linalg.cholesky(
         outputs.covariance + jitter * jnp.eye(width, dtype=noise.dtype)[None]
     )
@@ -167,7 +229,7 @@ def over_normal(
     """
     nodes, weights = (jnp.asarray(v, mean.dtype) for v in gauss_hermite(num_nodes))
     lead = (num_nodes, *(1,) * mean.ndim)
-    z = mean[None] + jnp.sqrt(variance)[None] * nodes.reshape(lead)
+    z = mean[None] + deviation_of(variance)[None] * nodes.reshape(lead)
     return jnp.sum(weights.reshape(lead) * function(z), axis=0)
 
 
@@ -179,12 +241,9 @@ def _gaussian(outputs: Moments, y: Array, scale: Array) -> Terms:
 
 
 def _learned_gaussian(outputs: Moments, y: Array, noise: Noise | None) -> Terms:
-    if noise is None:
-        raise ValueError(
-            "learned_gaussian needs the mean and the variance of log_noise_scale; give noise."
-        )
     mean, variance = _laid_out(outputs, y)
-    log_variance, spread = 2 * noise[0], 4 * noise[1]
+    log_scale, log_scale_variance = given(noise)
+    log_variance, spread = 2 * log_scale, 4 * log_scale_variance
     squares = variance + jnp.square(y.astype(mean.dtype) - mean)
     scaled = squares * _precision(spread / 2 - log_variance)
     return -0.5 * _per_datum(scaled + _LOG_2_PI + log_variance)
@@ -209,16 +268,18 @@ def _precision(exponent: Array) -> Array:
 
 def _softplus(outputs: Moments, y: Array, num_nodes: int) -> Terms:
     m, raw, var_m, var_l, cross = pair_moments(outputs, y.ndim)
-    slope = cross / var_l
+    deviation = deviation_of(var_l)
+    slope = cross / deviation / deviation
 
-    def given(value: Array) -> Array:
+    def given_l(value: Array) -> Array:
         # m given l is normal, so that only l is left to a quadrature.
         mean = m[None] + slope[None] * (value - raw[None]) - y.astype(m.dtype)[None]
         squares = jnp.square(mean) + (var_m - slope * cross)[None]
-        variance = jax.nn.softplus(value)
+        # As for the exponential, a wide q asks at its start for what float32 has no number for.
+        variance = jnp.maximum(jax.nn.softplus(value), math.exp(-_LARGEST_EXPONENT))
         return -0.5 * (squares / variance + jnp.log(variance) + _LOG_2_PI)
 
-    return _per_datum(over_normal(given, raw, var_l, num_nodes))
+    return _per_datum(over_normal(given_l, raw, var_l, num_nodes))
 
 
 def _bernoulli(outputs: Moments, y: Array, num_nodes: int) -> Terms:
@@ -247,8 +308,9 @@ def _by_draws(likelihood, outputs, y, noise, rng_key, num_samples) -> Terms:
     if not likelihood.learns_noise:
         terms = jax.vmap(lambda a: likelihood.log_prob(a, y, likelihood.parameter))(draws)
     else:
+        mean, variance = given(noise)
         normal = jax.random.normal(key_noise, (num_samples,), outputs.mean.dtype)
-        scales = jnp.exp(noise[0] + jnp.sqrt(noise[1]) * normal)
+        scales = jnp.exp(mean + jnp.sqrt(variance) * normal)
         terms = jax.vmap(lambda a, s: likelihood.log_prob(a, y, s))(draws, scales)
     return jnp.mean(terms, axis=0)
 

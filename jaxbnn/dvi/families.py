@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 from jax.typing import DTypeLike
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.networks import Network, parameter_shapes
 from jaxbnn.networks.shapes import fan_in
-from jaxbnn.numerics import check_positive, check_real
+from jaxbnn.numerics import check_finite, check_positive, check_real, is_concrete
 
 Scalar = Float[Array, ""]
 
@@ -103,7 +104,7 @@ def initial_position(
     mean_variance, variance
         Numbers; the authors' toy example has 5 for both.
     bias_mean_variance, bias_variance
-        The same for biases; by default as for weights. A mean variance may be 0.
+        The same for biases; by default as for weights. The mean variance may be 0.
     correlated
         Whether to return a `LayerwiseNormal` (of no correlation to begin with) and not a
         `FactorisedNormal`. Its size is the square of a layer's.
@@ -134,6 +135,13 @@ def initial_position(
     check_positive("variance", variance)
     if bias_variance is not None:
         check_positive("bias_variance", bias_variance)
+    if bias_mean_variance is not None:
+        check_finite("bias_mean_variance", bias_mean_variance, "give 0 or a positive number")
+        if is_concrete(bias_mean_variance) and np.any(np.asarray(bias_mean_variance) < 0):
+            raise ValueError(
+                f"bias_mean_variance must not be negative, but is {bias_mean_variance}; give 0, "
+                "or a positive number."
+            )
     shapes = parameter_shapes(network, dtype)
     leaves, structure = jax.tree.flatten(shapes)
     keys = jax.tree.unflatten(structure, list(jax.random.split(rng_key, len(leaves))))
@@ -157,7 +165,7 @@ def initial_position(
     log_scale = jax.tree_util.tree_map_with_path(spread, shapes, scales)
     q: Family = FactorisedNormal(mean, log_scale)
     if correlated:
-        q = LayerwiseNormal(mean, _map_dense(_diagonal_factor, log_scale))
+        q = LayerwiseNormal(mean, _map_dense(lambda s: _diagonal_factor(s, shape), log_scale))
     if log_noise_scale is None:
         return q
     start = jnp.broadcast_to(jnp.asarray(log_noise_scale, jnp.result_type(dtype)), shape)
@@ -294,10 +302,9 @@ def as_distributions(position: PyTree) -> PyTree:
     >>> as_distributions(q)["w"].event_shape
     (2, 1)
     """
-    if isinstance(position, FactorisedNormal | LayerwiseNormal):
-        check_q(position)
     if isinstance(position, dict):
         return {name: as_distributions(q) for name, q in position.items()}
+    check_q(position)
     if isinstance(position, FactorisedNormal):
         return jax.tree.map(
             lambda m, s: dist.Normal(m, jnp.exp(s)).to_event(m.ndim),
@@ -329,8 +336,8 @@ def _as_layer(vector: Float[Array, " k"], like: dict) -> dict:
     return {"w": w, "b": vector[w.size :]} if "b" in like else {"w": w}
 
 
-def _diagonal_factor(log_scale: dict) -> Array:
+def _diagonal_factor(log_scale: dict, lead: tuple[int, ...]) -> Array:
     flat = [log_scale[name] for name in ("w", "b") if name in log_scale]
-    lead = flat[-1].shape[:-1] if "b" in log_scale else flat[0].shape[:-2]
     vector = jnp.concatenate([leaf.reshape(*lead, -1) for leaf in flat], axis=-1)
-    return vector[..., None] * jnp.eye(vector.shape[-1], dtype=vector.dtype)
+    unit = jnp.eye(vector.shape[-1], dtype=vector.dtype)
+    return vector[..., None] * jnp.expand_dims(unit, range(len(lead)))

@@ -10,13 +10,14 @@ import numpyro.distributions as dist
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree, Shaped
 
 from jaxbnn.dvi.divergence import EmpiricalBayes, kl_divergence
-from jaxbnn.dvi.expected import Expectation, Noise, expected_log_likelihood
+from jaxbnn.dvi.expected import Expectation, Noise, expected_terms
 from jaxbnn.dvi.families import Family, moments_of
 from jaxbnn.dvi.moments import Moments, Rule
 from jaxbnn.dvi.monte_carlo import activation_draws, weight_draws
-from jaxbnn.dvi.predictive import Density, mixture, predictive
+from jaxbnn.dvi.predictive import Density, mixture, predictive_of
 from jaxbnn.dvi.propagate import propagate
 from jaxbnn.networks import Network, output_shape
+from jaxbnn.numerics import check_finite
 from jaxbnn.targets import Likelihood
 
 Scalar = Float[Array, ""]
@@ -90,10 +91,10 @@ def variational_model(
         draw = weight_draws if method == "mcvi" else activation_draws
         return affine(draw(rng_key, network, q, x, count))
 
-    def expected_terms(position: PyTree, x: Array, y: Array, rng_key) -> Float[Array, " n"]:
+    def terms_of(position: PyTree, x: Array, y: Array, rng_key) -> Float[Array, " n"]:
         q, noise = _split(likelihood, position)
         if is_deterministic:
-            return expected_log_likelihood(
+            return expected_terms(
                 likelihood,
                 output_moments(q, x),
                 y,
@@ -130,7 +131,8 @@ def variational_model(
         num_data: ArrayLike | None = None,
     ) -> VIInfo:
         x, y = jnp.asarray(x), jnp.asarray(y)
-        terms = expected_terms(position, x, y, rng_key)
+        check(x, y)
+        terms = terms_of(position, x, y, rng_key)
         scale = 1.0 if num_data is None else jnp.asarray(num_data, terms.dtype) / x.shape[0]
         expected = scale * jnp.sum(terms)
         kl = divergence(position)
@@ -148,8 +150,9 @@ def variational_model(
     ) -> dist.Distribution:
         q, noise = _split(likelihood, position)
         x = jnp.asarray(x)
+        check_finite("x", x)
         if is_deterministic:
-            return predictive(
+            return predictive_of(
                 likelihood,
                 output_moments(q, x),
                 rank,
@@ -170,6 +173,13 @@ def variational_model(
         return mixture(likelihood, draws, rank, scales)
 
     def check(x: Shaped[ArrayLike, "..."], y: Shaped[ArrayLike, "..."]) -> None:
+        check_finite("x", x)
+        check_finite("y", y)
+        if not np.shape(y) or np.shape(x)[:1] != np.shape(y)[:1]:
+            raise ValueError(
+                f"x and y must have as many rows, but have shapes {np.shape(x)} and {np.shape(y)}; "
+                "give one target per datum."
+            )
         likelihood.check((np.shape(y)[0], *output_shape(network)), y, likelihood.parameter)
 
     return Model(elbo, predict, check)

@@ -1,16 +1,24 @@
 """Predictive distributions of the targets, from Gaussian outputs or from draws of outputs."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxbnn.dvi.expected import Noise, draw_outputs, over_normal, pair_moments
+from jaxbnn.dvi.expected import (
+    Noise,
+    checked_outputs,
+    deviation_of,
+    draw_outputs,
+    given,
+    over_normal,
+    pair_moments,
+)
 from jaxbnn.dvi.hermite import gauss_hermite
 from jaxbnn.dvi.likelihood_kinds import columns, kind_of
-from jaxbnn.dvi.moments import Moments, check_sizes
+from jaxbnn.dvi.moments import Moments
 from jaxbnn.targets import Likelihood
 
 Density = Literal["closed_form", "quadrature", "monte_carlo"]
@@ -58,7 +66,8 @@ def predictive(
     Raises
     ------
     ValueError
-        If the density is not there for the likelihood, or Monte Carlo has no key.
+        If the density is not there for the likelihood, or Monte Carlo has no key; moments that are
+        none; outputs that are not those of targets of this rank.
 
     Notes
     -----
@@ -74,8 +83,36 @@ def predictive(
     2.6487 -1.406
     2.6487 -1.291
     """
+    return predictive_of(
+        likelihood,
+        checked_outputs(outputs),
+        rank,
+        density=density,
+        noise=noise,
+        num_nodes=num_nodes,
+        rng_key=rng_key,
+        num_samples=num_samples,
+    )
+
+
+def predictive_of(
+    likelihood: Likelihood,
+    outputs: Moments,
+    rank: int,
+    *,
+    density: Density | None,
+    noise: Noise | None,
+    num_nodes: int,
+    rng_key: PRNGKeyArray | None,
+    num_samples: int,
+) -> dist.Distribution:
+    """Do what `predictive` does, without its checks of the numbers."""
+    if density is not None and density not in get_args(Density):
+        raise ValueError(
+            f"density must be one of {', '.join(get_args(Density))}, but is {density!r}."
+        )
     kind = kind_of(likelihood)
-    check_sizes(outputs)
+    _check_rank(kind, outputs.mean.shape[1], rank)
     if density is None:
         density = "closed_form" if kind in ("categorical", "cross_entropy") else "quadrature"
     if density == "monte_carlo":
@@ -85,7 +122,7 @@ def predictive(
         draws = draw_outputs(key_outputs, outputs, num_samples)
         scales = None
         if likelihood.learns_noise:
-            mean, variance = _given(noise)
+            mean, variance = given(noise)
             normal = jax.random.normal(key_noise, (num_samples,), outputs.mean.dtype)
             scales = jnp.exp(mean + jnp.sqrt(variance) * normal)
         return mixture(likelihood, draws, rank, scales)
@@ -133,6 +170,7 @@ def mixture(
     ((3,), 1.0)
     """
     kind = kind_of(likelihood)
+    _check_rank(kind, draws.shape[-1], rank)
     if kind in ("bernoulli", "categorical", "cross_entropy"):
         if kind == "bernoulli":
             p = jnp.mean(jax.nn.sigmoid(draws), axis=0)
@@ -190,7 +228,7 @@ def _known_noise(likelihood: Likelihood, outputs: Moments, rank: int) -> dist.Di
 
 def _uncertain_noise(kind, outputs, rank, noise, density, num_nodes) -> dist.Distribution:
     if kind == "learned_gaussian":
-        mean, variance = _given(noise)
+        mean, variance = given(noise)
         m, var_m = columns(outputs.mean, rank), columns(outputs.variance, rank)
         raw, var_l = jnp.full_like(m, 2 * mean), jnp.full_like(m, 4 * variance)
         cross = jnp.zeros_like(m)
@@ -206,18 +244,24 @@ def _uncertain_noise(kind, outputs, rank, noise, density, num_nodes) -> dist.Dis
         return dist.Normal(m, scale).to_event(rank - 1)
     nodes, weights = (jnp.asarray(v, m.dtype) for v in gauss_hermite(num_nodes))
     along = nodes.reshape(*(1,) * m.ndim, num_nodes)
-    deviation = jnp.sqrt(var_l)
-    loc = m[..., None] + (cross / deviation)[..., None] * along
-    rest = jnp.maximum(var_m - jnp.square(cross) / var_l, 0)
+    deviation = deviation_of(var_l)
+    slope = cross / deviation
+    loc = m[..., None] + slope[..., None] * along
+    rest = jnp.maximum(var_m - jnp.square(slope), 0)
     scale = jnp.sqrt(rest[..., None] + to_variance(raw[..., None] + deviation[..., None] * along))
     weights = jnp.broadcast_to(weights.reshape(along.shape), loc.shape)
     parts = dist.MixtureSameFamily(dist.Categorical(probs=weights), dist.Normal(loc, scale))
     return parts.to_event(rank - 1)
 
 
-def _given(noise: Noise | None) -> Noise:
-    if noise is None:
+def _check_rank(kind: str, width: int, rank: int) -> None:
+    """Raise if y of this rank cannot have this many outputs."""
+    if kind in ("categorical", "cross_entropy", "other"):
+        return
+    per_column = 2 if kind in ("heteroscedastic_gaussian", "softplus_gaussian") else 1
+    columns_of_y, left = divmod(width, per_column)
+    if left or rank not in (1, 2) or (rank == 1 and columns_of_y != 1):
         raise ValueError(
-            "learned_gaussian needs the mean and the variance of log_noise_scale; give noise."
+            f"{width} outputs are not those of targets of rank {rank}, with {per_column} for each "
+            "column; rank is 1 for y of shape (n,), 2 for (n, k)."
         )
-    return noise

@@ -12,7 +12,7 @@ network of one hidden layer therefore needs no d x d matrix.
 """
 
 import math
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -20,8 +20,9 @@ import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from jaxbnn.dvi.families import Family, LayerwiseNormal, check_q, lower_triangle, moments_of
-from jaxbnn.dvi.moments import Moments, Rule, transform
+from jaxbnn.dvi.moments import Moments, Rule, check_rule, transform
 from jaxbnn.networks import Activation, Dense, Flatten, Layer, Network, Residual, apply
+from jaxbnn.numerics import check_finite
 
 Covariance = Literal["full", "diagonal"]
 
@@ -61,7 +62,8 @@ def propagate(
     Raises
     ------
     ValueError
-        If a layer has no moments, or x or q do not fit the network.
+        If a layer has no moments, or x or q do not fit the network; x that holds NaN; an unknown
+        option.
 
     Notes
     -----
@@ -79,7 +81,11 @@ def propagate(
     >>> outputs.mean.shape, outputs.covariance.shape
     ((3, 2), (3, 2, 2))
     """
+    if covariance not in get_args(Covariance):
+        raise ValueError(f"covariance must be 'full' or 'diagonal', but is {covariance!r}.")
+    check_rule(rule, num_nodes)
     check_q(q)
+    check_finite("x", x)
     jax.eval_shape(lambda p, x: apply(network, p, x), q.mean, x)  # says what does not fit
     mean, spread = q.mean, moments_of(q)[1]
     if isinstance(q, LayerwiseNormal):

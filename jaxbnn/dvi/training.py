@@ -1,7 +1,6 @@
 """Running variational inference: several seeds and data splits as one program, with stopping."""
 
 import functools
-import math
 import sys
 import time
 from collections.abc import Callable
@@ -13,7 +12,13 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree, Shaped
 
 from jaxbnn.dvi.algorithm import DeterministicVI
-from jaxbnn.numerics import check_finite
+from jaxbnn.dvi.fit_input import (
+    check_numbers,
+    checked_data,
+    one_key_a_run,
+    stacked_runs,
+    whole_batches,
+)
 
 _RUNNING, _CONVERGED, _DIVERGED = 0, 1, 2
 _CHUNKS_TO_JUDGE = 10
@@ -27,7 +32,8 @@ class Fit(NamedTuple):
     positions
         q of each run, leaves (run, ...).
     states
-        The algorithm's states, for `sample` under `jax.vmap` or to go on from.
+        The algorithm's states, for `sample` under `jax.vmap`, or for `step`. (`fit` starts from
+        positions: another call begins schedules and the optimiser's memory anew.)
     updates
         (chunk,): the number of updates at the end of each chunk.
     elbo
@@ -107,8 +113,10 @@ def fit(
         no whole batch. None: all data.
     stop_tolerance
         Where given, a run stops when its ELBO a datum changed by less than this over the last
-        tenth of the updates made (means over chunks); 1e-3 nats, say. Test data are never seen.
-        A stopped run stays as it is while others go on, so that it equals a run of its own.
+        tenth of the updates made; 1e-3 nats, say. It is computed after each chunk for this, from
+        all whole batches in one order and of the same draws: what an update sees is too noisy to
+        tell. Test data are never seen. A stopped run stays as it is while others go on, so that it
+        equals a run of its own.
     min_updates
         No stop before: put the end of a warm-up of the divergence here.
     chunk_size
@@ -126,7 +134,8 @@ def fit(
     ------
     ValueError
         If the data hold NaN, do not fit the network or the likelihood, or are fewer than a batch;
-        if the positions are not stacked, or their number is not that of the data sets.
+        if the positions are not stacked, or their number is not that of the data sets; a number
+        that is not positive.
 
     Examples
     --------
@@ -141,17 +150,18 @@ def fit(
     >>> result.elbo.shape, result.num_updates.tolist()
     ((3, 20), [20, 20, 20])
     """
-    runs, dtype = _runs(positions)
-    x, y, count = _checked_data(algorithm, x, y, own_data, runs, dtype)
-    batches = 1 if batch_size is None else _batches(batch_size, count)
+    check_numbers(num_updates, chunk_size, min_updates, stop_tolerance)
+    runs, dtype = stacked_runs(positions)
+    x, y, count = checked_data(algorithm, x, y, own_data, runs, dtype)
+    batches = 1 if batch_size is None else whole_batches(batch_size, count)
     epochs = -(-(chunk_size or max(1, num_updates // 100)) // batches)
     size = epochs * batches
 
-    keys = _one_key_a_run(rng_key, runs)
+    keys = one_key_a_run(rng_key, runs)
     states = jax.vmap(algorithm.init)(positions)
     status = jnp.zeros(runs, jnp.int32)
     report = _line if progress is True else progress or None
-    start, done, history, updates = time.perf_counter(), 0, [], []
+    start, done, history, updates, judged = time.perf_counter(), 0, [], [], []
     while done < num_updates and (np.asarray(status) == _RUNNING).any():
         states, status, elbo = _chunk(
             keys, states, status, x, y, done, num_updates,
@@ -161,11 +171,19 @@ def fit(
         done = min(done + size, num_updates)
         history.append(np.asarray(elbo))
         updates.append(done)
-        if stop_tolerance is not None and done >= min_updates:
-            status = _stop(status, history, updates, stop_tolerance * count)
+        if stop_tolerance is not None:
+            elbo = _elbo_of_all(
+                keys, states.position, x, y, elbo=algorithm.elbo, batches=batches,
+                batch_size=batch_size, own_data=own_data,
+            )  # fmt: skip
+            judged.append(np.asarray(elbo))
+            if done >= min_updates:
+                status = _stop(status, judged, updates, stop_tolerance * count)
         if report is not None:
             seconds = time.perf_counter() - start
             report(FitProgress(done, num_updates, seconds, history[-1], states.position))
+    if progress is True and 0 < done < num_updates:
+        print(f"all runs stopped after {done:,} updates", file=sys.stderr, flush=True)
     final = np.asarray(status)
     return Fit(
         states.position,
@@ -223,6 +241,22 @@ def _chunk(
     return jax.vmap(one_run, in_axes=(0, 0, 0, axis, axis))(keys, states, status, x, y)
 
 
+@functools.partial(jax.jit, static_argnames=("elbo", "batches", "batch_size", "own_data"))
+def _elbo_of_all(keys, positions, x, y, *, elbo, batches, batch_size, own_data):
+    """Return the ELBO of each run from all its whole batches, with the same draws every time."""
+
+    def one_run(key, position, x, y):
+        key = jax.random.split(key, 3)[2]  # the updates have the first two
+        if batch_size is None:
+            return elbo(position, x, y, key).elbo
+        rows = jnp.arange(batches * batch_size).reshape(batches, batch_size)
+        parts = jax.lax.map(lambda r: elbo(position, x[r], y[r], key, x.shape[0]).elbo, rows)
+        return jnp.mean(parts)
+
+    axis = 0 if own_data else None
+    return jax.vmap(one_run, in_axes=(0, 0, axis, axis))(keys, positions, x, y)
+
+
 def _stop(status: Array, history: list, updates: list, tolerance: float) -> Array:
     """Mark the runs whose ELBO moved by less than `tolerance` over the last tenth."""
     before = int(np.searchsorted(updates, 0.9 * updates[-1], side="right")) - 1
@@ -244,59 +278,3 @@ def _line(progress: FitProgress) -> None:
         print(f"\r{text:<100}", end="\n" if is_last else "", file=sys.stderr, flush=True)
     elif is_last:
         print(text, file=sys.stderr, flush=True)
-
-
-def _runs(positions: PyTree) -> tuple[int, Any]:
-    leaves = jax.tree.leaves(positions)
-    lengths = {jnp.shape(leaf)[:1] for leaf in leaves}
-    if len(lengths) != 1 or lengths == {()}:
-        raise ValueError(
-            "positions must be stacked, with one leading axis of runs on every leaf, but these are "
-            f"{sorted(lengths)}; use initial_position(..., shape=(runs,)), or x[None] for one."
-        )
-    return lengths.pop()[0], leaves[0].dtype
-
-
-def _one_key_a_run(rng_key: Array, runs: int) -> Key[Array, " run"]:
-    if not jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key):
-        rng_key = jax.random.wrap_key_data(rng_key)
-    if rng_key.ndim == 0:
-        return jax.vmap(lambda run: jax.random.fold_in(rng_key, run))(jnp.arange(runs))
-    if len(rng_key) != runs:
-        raise ValueError(f"there are {len(rng_key)} keys for {runs} runs; give one, or as many.")
-    return rng_key
-
-
-def _checked_data(algorithm, x, y, own_data, runs, dtype) -> tuple[Array, Array, int]:
-    lead = 1 if own_data else 0
-    if (
-        np.ndim(x) <= lead
-        or np.ndim(y) <= lead
-        or np.shape(x)[: lead + 1] != np.shape(y)[: lead + 1]
-    ):
-        axes = "(run, n, ...)" if own_data else "(n, ...)"
-        raise ValueError(
-            f"x and y must have shapes {axes} with the same leading axes, but have {np.shape(x)} "
-            f"and {np.shape(y)}; give one target per datum."
-        )
-    if own_data and np.shape(x)[0] != runs:
-        raise ValueError(
-            f"there are {np.shape(x)[0]} data sets for {runs} runs; give one position a data set."
-        )
-    check_finite("x", x)
-    check_finite("y", y)
-    x, y = jnp.asarray(x), jnp.asarray(y)
-    count = x.shape[lead]
-    flat = math.prod(x.shape[: lead + 1])
-    algorithm.check(x.reshape(flat, *x.shape[lead + 1 :]), y.reshape(flat, *y.shape[lead + 1 :]))
-    y = y.astype(dtype) if jnp.issubdtype(y.dtype, jnp.floating) else y
-    return x.astype(dtype), y, count
-
-
-def _batches(batch_size: int, count: int) -> int:
-    if not 1 <= batch_size <= count:
-        raise ValueError(
-            f"batch_size must be between 1 and the number of data, {count}, but is {batch_size}; "
-            "give a smaller one, or None for all data."
-        )
-    return count // batch_size

@@ -11,7 +11,17 @@ import pytest
 from scipy import stats
 
 import jaxbnn
-from jaxbnn import gaussian, heteroscedastic_gaussian, learned_gaussian, mlp
+from jaxbnn import (
+    Activation,
+    Conv,
+    Dense,
+    Network,
+    Residual,
+    gaussian,
+    heteroscedastic_gaussian,
+    learned_gaussian,
+    mlp,
+)
 from jaxbnn.dvi import (
     FactorisedNormal,
     as_distributions,
@@ -93,6 +103,27 @@ def test_elbo_equals_brute_force(count, x64):
     expected, error = elbo_of_draws(q, layers, x, y, heteroscedastic, count)
     # Outputs of eight units are not quite Gaussian.
     assert float(info.expected_log_likelihood) == pytest.approx(expected, rel=0.03)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["relu", "heaviside"])
+def test_gradient_of_the_elbo_equals_finite_differences(name, x64):
+    """Through covariances of two hidden layers, a skip, (8) and empirical Bayes."""
+    skip = Residual((Activation(name), Dense(4)))
+    network = Network((Dense(4), skip, Activation(name), Dense(2)), (3,))
+    q = initial_position(jax.random.key(3), network, variance=0.1, dtype=jnp.float64)
+    vi = deterministic_vi(network, heteroscedastic_gaussian(), empirical_bayes(), num_nodes=48)
+    generator = np.random.default_rng(5)
+    along = jax.tree.map(lambda leaf: jnp.asarray(generator.normal(size=leaf.shape)), q)
+
+    def value(t):
+        moved = jax.tree.map(lambda leaf, d: leaf + t * d, q, along)
+        return vi.elbo(moved, jnp.asarray(X), jnp.asarray(Y)).elbo
+
+    run = jax.jit(jax.value_and_grad(value))
+    h = 1e-4
+    numerical = (run(h)[0] - run(-h)[0]) / (2 * h)
+    assert float(run(0.0)[1]) == pytest.approx(float(numerical), rel=1e-6)
 
 
 def test_minibatches_are_unbiased(x64):
@@ -195,6 +226,29 @@ def test_methods_predict_alike(method, x64):
             vi.predict(q, X)
         with pytest.raises(ValueError, match="no moments of the outputs"):
             vi.predict(q, X, density="closed_form", rng_key=key)
+
+
+def test_starts_and_options_want_sense():
+    with pytest.raises(ValueError, match="bias_mean_variance must not be negative"):
+        initial_position(jax.random.key(0), LINE, bias_mean_variance=-1.0)
+    network = Network((Conv(2, (2, 2), bias=False),), (3, 3, 1))
+    q = initial_position(jax.random.key(0), network, correlated=True, shape=(3,))
+    assert q.factor[0].shape == (3, 8, 8)
+    for options, sentence in (
+        (
+            {"output_scale": np.ones(2)},
+            r"output_scale has shape \(2,\) for outputs of shape \(1,\)",
+        ),
+        ({"kl_weight": -1.0}, "kl_weight must not be negative"),
+        ({"num_nodes": 0}, "num_nodes must be at least 1"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            deterministic_vi(LINE, gaussian(1.0), dist.Normal(0.0, 1.0), **options)
+    q = initial_position(jax.random.key(0), LINE)
+    for method in ("dvi", "mcvi"):
+        vi = deterministic_vi(LINE, gaussian(1.0), dist.Normal(0.0, 1.0), method=method)
+        with pytest.raises(ValueError, match="output width 2"):
+            vi.elbo(q, X.astype("f4"), np.ones((12, 2), "f4"), jax.random.key(0))
 
 
 def test_standardisation_names_constant_columns():

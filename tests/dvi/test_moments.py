@@ -1,13 +1,16 @@
 """Moments of activations against quadrature, their gradients, and what float32 leaves of them."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.special import ndtr
+from scipy.special import erf, ndtr
 
 from jaxbnn.dvi import Moments, activation_moments, nodes_for
 from jaxbnn.dvi.asymptotic import heaviside_covariance_asymptotic, relu_remainder_asymptotic
+from jaxbnn.dvi.moments import transform
 from jaxbnn.dvi.pairs import heaviside_covariance, relu_remainder
 from jaxbnn.dvi.standard_normal import normal_cdf, relu_moments
 from tests.dvi.quadrature import covariance, density
@@ -131,6 +134,22 @@ def test_gradients_equal_finite_differences(function, x64):
         np.testing.assert_allclose(slopes[i], (ends[0] - ends[1]) / (2 * h), atol=1e-5, rtol=1e-5)
 
 
+def test_slopes_of_single_moments_equal_finite_differences(x64):
+    points = np.array([-9.0, -5.0, -2.0, -0.3, 0.0, 0.4, 1.7, 6.0])
+    h = 1e-5
+
+    @functools.partial(jax.jit, compiler_options=QUICK)
+    def both(mu):
+        def values(mu):
+            return jnp.stack([normal_cdf(mu), *relu_moments(mu)])
+
+        return jax.jvp(values, (mu,), (jnp.ones_like(mu),))
+
+    values, slopes = both(jnp.asarray(np.stack([points - h, points, points + h])))
+    numerical = (np.asarray(values)[:, 2] - np.asarray(values)[:, 0]) / (2 * h)
+    np.testing.assert_allclose(slopes[:, 1], numerical, rtol=1e-5, atol=1e-11)
+
+
 @pytest.mark.parametrize(
     ("name", "parts"),
     [
@@ -200,6 +219,23 @@ def test_smooth_activations_by_the_hermite_expansion(x64):
     assert np.linalg.eigvalsh(found.covariance[0]).min() > 0
 
 
+def test_errors_of_the_default_rule_are_those_that_are_stated(x64):
+    nodes, weights = np.polynomial.legendre.leggauss(2000)
+    mean = jnp.array([[0.0, 1.0]])
+    for name, function, at_1, at_9 in (
+        ("erf", erf, 1e-5, 4e-2),
+        ("softplus", lambda z: np.logaddexp(z, 0), 1e-5, 2e-5),
+    ):
+        for variance, tolerance in ((1.0, at_1), (9.0, at_9)):
+            found, _ = activation_moments(
+                name, Moments(mean, jnp.full((1, 2), variance)), rule="gauss_hermite"
+            )
+            values = function(np.asarray(mean).T + np.sqrt(variance) * 10 * nodes)
+            w = 10 * weights * density(10 * nodes)
+            expected = values**2 @ w - (values @ w) ** 2
+            assert np.abs(found.variance[0] / expected - 1).max() < tolerance
+
+
 def test_covariances_are_positive_semi_definite(x64):
     generator = np.random.default_rng(0)
     root = generator.normal(size=(60, 2))
@@ -250,5 +286,24 @@ def test_bad_moments_are_refused():
     bad = jnp.array([[[1.0, 2.0], [2.0, 1.0]]])
     with pytest.raises(ValueError, match=r"positive semi-definite.*eigenvalue -1"):
         activation_moments("relu", Moments(one, one, bad))
+    with pytest.raises(ValueError, match=r"variances on its diagonal.*off by 1"):
+        activation_moments("relu", Moments(one, one, 2 * jnp.eye(2)[None]))
+    with pytest.raises(ValueError, match=r"symmetric.*off by 0\.9"):
+        activation_moments("relu", Moments(one, one, jnp.array([[[1.0, 0.9], [0.0, 1.0]]])))
     with pytest.raises(ValueError, match=r"no exact moments of 'tanh'.*gauss_hermite"):
         activation_moments("tanh", Moments(one, one))
+    with pytest.raises(ValueError, match="num_nodes must be at least 2"):
+        activation_moments("tanh", Moments(one, one), rule="gauss_hermite", num_nodes=1)
+
+
+def test_variances_of_zero_have_derivatives_in_float32():
+    """As a network without biases has them at x = 0."""
+    zero, matrix = jnp.zeros((1, 2)), jnp.zeros((1, 2, 2))
+
+    def total(mean, variance, covariance):
+        found, _ = transform("relu", Moments(mean, variance, covariance), "exact", 2)
+        return jnp.sum(found.mean) + jnp.sum(found.covariance)
+
+    run = jax.jit(jax.grad(total, (0, 1, 2)), compiler_options=QUICK)
+    for gradient in run(zero, zero, matrix):
+        assert np.isfinite(gradient).all()

@@ -108,14 +108,59 @@ def test_known_and_learned_noise(x64):
     np.testing.assert_allclose(found, expected, rtol=1e-8)
 
 
-def test_a_wide_start_has_a_finite_elbo_and_a_way_out():
+@pytest.mark.parametrize(
+    "likelihood", [heteroscedastic_gaussian(), softplus_gaussian()], ids=["exp", "softplus"]
+)
+def test_a_wide_start_has_a_finite_elbo_and_a_way_out(likelihood):
     def term(spread):
         wide = Moments(jnp.array([[0.0, -3.0]]), jnp.stack([jnp.ones(1), spread], axis=1))
-        return expected_log_likelihood(heteroscedastic_gaussian(), wide, jnp.zeros(1))[0]
+        return expected_log_likelihood(likelihood, wide, jnp.zeros(1))[0]
 
     value, slope = jax.value_and_grad(lambda s: term(s[None]))(jnp.float32(400.0))
     assert np.isfinite(value)
-    assert -1e20 < float(slope) < -1e6
+    assert -1e20 < float(slope) < -0.01
+
+
+def test_outputs_without_noise():
+    """At zero variance the expectation is the log density, and so is the predictive's."""
+    y, l = np.array([0.7]), -0.4
+    still = Moments(jnp.array([[0.2, l]]), jnp.zeros((1, 2)), jnp.zeros((1, 2, 2)))
+    for likelihood, variance in (
+        (heteroscedastic_gaussian(), np.exp(l)),
+        (softplus_gaussian(), softplus(l)),
+    ):
+
+        @functools.partial(jax.jit, compiler_options=QUICK)
+        def run(outputs, likelihood=likelihood):
+            def term(v, c):
+                outputs_at = outputs._replace(variance=v, covariance=c)
+                return expected_log_likelihood(likelihood, outputs_at, jnp.asarray(y, "f4"))[0]
+
+            return jax.value_and_grad(term, (0, 1))(outputs.variance, outputs.covariance)
+
+        value, slopes = run(still)
+        np.testing.assert_allclose(value, stats.norm.logpdf(0.7, 0.2, variance**0.5), rtol=1e-5)
+        assert all(np.isfinite(slope).all() for slope in slopes)
+
+
+def test_bad_outputs_and_targets_are_refused():
+    one, both = Moments(jnp.zeros((2, 1))), Moments(jnp.zeros((2, 3)), jnp.ones((2, 3)))
+    y, known = jnp.zeros(2), gaussian(1.0)
+    # Without variances: the log density itself.
+    found = expected_log_likelihood(known, one, y)
+    np.testing.assert_allclose(found, stats.norm.logpdf(0.0), rtol=1e-6)
+    for label in (-1, 3):
+        with pytest.raises(ValueError, match=rf"labels must lie in 0\.\.2.*holds {label}"):
+            expected_log_likelihood(categorical(), both, jnp.array([label, 0]))
+    with pytest.raises(ValueError, match="output width 3"):
+        expected_log_likelihood(known, one, jnp.zeros((2, 3)))
+    with pytest.raises(ValueError, match="3 outputs are not those of targets of rank 1"):
+        predictive(known, both)
+    wrong = Moments(jnp.zeros((1, 2)), jnp.ones((1, 2)), jnp.array([[[1.0, 2.0], [2.0, 1.0]]]))
+    with pytest.raises(ValueError, match=r"semi-definite.*eigenvalue -1"):
+        predictive(heteroscedastic_gaussian(), wrong)
+    with pytest.raises(ValueError, match=r"semi-definite.*eigenvalue -1"):
+        expected_log_likelihood(heteroscedastic_gaussian(), wrong, y[:1])
 
 
 def test_labels(x64):
@@ -164,6 +209,10 @@ def test_predictive_densities(x64):
             normal = predictive(likelihood, a, density="closed_form", num_nodes=40)
             return found, drawn, normal.log_prob(y), normal.mean, normal.variance
 
+        still = Moments(jnp.asarray(MEAN), jnp.zeros((2, 2)), jnp.zeros((2, 2, 2)))
+        for density in compute(still)[:3]:
+            expected = stats.norm.logpdf(Y, MEAN[:, 0], np.sqrt(variance(MEAN[:, 1])))
+            np.testing.assert_allclose(density, expected, rtol=1e-6)
         found, drawn, of_normal, mean, spread = compute(outputs())
         np.testing.assert_allclose(found, exact, atol=1e-6)
         np.testing.assert_allclose(drawn, exact, atol=0.05)
@@ -244,22 +293,29 @@ def test_divergence_of_correlated_weights(x64):
 
 
 @pytest.mark.parametrize("include_hyperprior", [True, False])
-@pytest.mark.parametrize("partition", ["tensor", "layer", "all", "own"])
+@pytest.mark.parametrize("partition", ["tensor", "layer", "all", "own", "rows"])
 def test_empirical_bayes(partition, include_hyperprior, x64):
     q = some_q()
-    labels = {"tensor": [0, 1, 2], "layer": [0, 0, 1], "all": [0, 0, 0], "own": [5, 7, 5]}[
-        partition
-    ]
-    if partition == "own":
-        partition = ({"b": 5, "w": 7}, (), {"w": 5})
+    rows = np.array([[1, 1], [4, 4]])
+    labels = {
+        "tensor": [0, 1, 2],
+        "layer": [0, 0, 1],
+        "all": [0, 0, 0],
+        "own": [5, 7, 5],
+        "rows": [4, rows, 8],
+    }[partition]
+    if partition in ("own", "rows"):
+        of_b, of_w, of_last = labels
+        partition = ({"b": of_b, "w": of_w}, (), {"w": of_last})
     alpha, beta = 2.5, 0.7
     prior = empirical_bayes(alpha, beta, partition=partition, include_hyperprior=include_hyperprior)
     leaves = jax.tree.leaves(q.mean), jax.tree.leaves(q.log_scale)
+    labels = [np.broadcast_to(v, m.shape) for v, m in zip(labels, leaves[0], strict=True)]
     total, optima = 0.0, {}
-    for label in set(labels):
-        members = [i for i in range(3) if labels[i] == label]
-        mean = np.concatenate([np.ravel(leaves[0][i]) for i in members])
-        scale = np.exp(np.concatenate([np.ravel(leaves[1][i]) for i in members]))
+    flat = [np.concatenate([np.ravel(v) for v in values]) for values in (labels, *leaves)]
+    for label in set(flat[0]):
+        mean, scale = (values[flat[0] == label] for values in flat[1:])
+        scale = np.exp(scale)
 
         def divergence(s, mean=mean, scale=scale):
             return np.sum(np.log(np.sqrt(s) / scale) + (scale**2 + mean**2) / (2 * s) - 0.5)
@@ -275,15 +331,16 @@ def test_empirical_bayes(partition, include_hyperprior, x64):
     assert float(kl_divergence(q, prior)) == pytest.approx(total, rel=1e-6)
     # Where the hyperprior counts, s* is an optimum: nothing flows through it.
     slope = jax.tree.leaves(jax.grad(kl_divergence)(q, prior).mean)
+    variances = [np.vectorize(optima.get)(label) for label in labels]
     flows = [
-        np.abs(np.asarray(slope[i]) - np.asarray(leaves[0][i]) / optima[labels[i]]).max()
+        np.abs(np.asarray(slope[i]) - np.asarray(leaves[0][i]) / variances[i]).max()
         for i in range(3)
     ]
     assert max(flows) < 1e-6 if include_hyperprior else max(flows) > 1e-3
     for i, normal in enumerate(
         jax.tree.leaves(fitted_prior(prior, q), is_leaf=lambda d: isinstance(d, dist.Distribution))
     ):
-        np.testing.assert_allclose(normal.variance, optima[labels[i]], rtol=1e-6)
+        np.testing.assert_allclose(normal.variance, variances[i], rtol=1e-6)
 
 
 def test_empirical_bayes_wants_sense():
@@ -295,3 +352,12 @@ def test_empirical_bayes_wants_sense():
         kl_divergence(some_q(), empirical_bayes(partition={"w": 1}))
     with pytest.raises(ValueError, match="beta has 2 numbers for 3"):
         kl_divergence(some_q(), empirical_bayes(1.0, [1.0, 2.0]))
+    with pytest.raises(
+        ValueError, match=r"share a variance must have one beta.*tensor 2 has 2 and .* 1;"
+    ):
+        kl_divergence(some_q(), empirical_bayes(1.0, [1.0, 1.0, 2.0], partition="all"))
+    halves = ({"b": 0, "w": np.arange(3)}, (), {"w": 1})
+    with pytest.raises(ValueError, match=r"labels of the partition at .* have shape \(3,\)"):
+        kl_divergence(some_q(), empirical_bayes(partition=halves))
+    with pytest.raises(ValueError, match="alpha must be one number"):
+        empirical_bayes(np.ones(2))

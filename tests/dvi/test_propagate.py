@@ -207,3 +207,5 @@ def test_what_cannot_be_propagated():
     network = mlp((3, 4, 2), "tanh")
     with pytest.raises(ValueError, match="x must have shape"):
         propagate(network, position(network, dtype=np.float32), jnp.ones((2, 5)))
+    with pytest.raises(ValueError, match="x holds nan"):
+        propagate(network, position(network, dtype=np.float32), jnp.full((2, 3), jnp.nan))

@@ -7,7 +7,15 @@ import optax
 import pytest
 
 from jaxbnn import categorical, gaussian, heteroscedastic_gaussian, mlp
-from jaxbnn.dvi import deterministic_vi, empirical_bayes, fit, initial_position
+from jaxbnn.dvi import (
+    DeterministicVI,
+    VIInfo,
+    VIState,
+    deterministic_vi,
+    empirical_bayes,
+    fit,
+    initial_position,
+)
 from jaxbnn.dvi.training import _stop
 from tests.kit.sizes import QUICK
 
@@ -79,6 +87,34 @@ def test_stopped_runs_stay_while_others_go_on(x64):
     assert (late.num_updates >= 590).all()
 
 
+def test_noise_of_batches_does_not_hide_that_nothing_moves():
+    """A q that stays, with an ELBO that differs from batch to batch and by its draws."""
+
+    def elbo(q, x, y, rng_key, num_data):
+        value = jnp.sum(y) * num_data / y.shape[0] + jax.random.normal(rng_key)
+        return VIInfo(value, value, value)
+
+    def step(rng_key, state, x, y, num_data):
+        info = elbo(state.position, x, y, rng_key, num_data)
+        return state._replace(num_updates=state.num_updates + 1), info
+
+    still = DeterministicVI(
+        lambda q: VIState(q, (), jnp.zeros((), jnp.int32)),
+        step,
+        None,
+        elbo,
+        None,
+        lambda x, y: None,
+    )
+    result = fit(
+        jax.random.key(1), still, jnp.zeros((2, 1)), X[0], Y[0], 60, batch_size=6, chunk_size=3,
+        stop_tolerance=1e-6, progress=False,
+    )  # fmt: skip
+    assert result.converged.all()
+    assert result.num_updates.tolist() == [30, 30]
+    assert result.elbo.std() > 1e-3
+
+
 def test_stop_rule_looks_at_the_last_tenth():
     updates = list(range(10, 210, 10))
     falling = [np.array([-1000.0 + u, -5.0]) for u in updates]
@@ -137,8 +173,16 @@ def test_bad_input_gets_one_sentence():
     def attempt(x=x, y=y, positions=positions, vi=vi, **options):
         fit(jax.random.key(0), vi, positions, x, y, 5, progress=False, **options)
 
-    with pytest.raises(ValueError, match=r"batch_size must be between 1 and .* 20, but is 21"):
+    with pytest.raises(ValueError, match=r"batch_size must be at most .* 20, but is 21"):
         attempt(batch_size=21)
+    with pytest.raises(ValueError, match="batch_size must be at least 1"):
+        attempt(batch_size=0)
+    with pytest.raises(ValueError, match="chunk_size must be at least 1"):
+        attempt(chunk_size=-1)
+    with pytest.raises(ValueError, match="stop_tolerance must be positive"):
+        attempt(stop_tolerance=-1e-3)
+    with pytest.raises(ValueError, match="no rows"):
+        attempt(x=x[:0], y=y[:0])
     with pytest.raises(ValueError, match="x holds nan"):
         attempt(x=np.full_like(x, np.nan))
     with pytest.raises(ValueError, match="same leading axes"):

@@ -240,8 +240,8 @@ def _reparametrised(x, y):
 
 def _dvi(x, y):
     vi = jaxbnn.deterministic_vi(RELU, jaxbnn.gaussian(0.5), jaxbnn.normal_prior(RELU))
-    fit = dvi.fit(KEY, vi, dvi.initial_position(KEY, RELU), x, y, num_updates=1, progress=False)
-    return fit.positions
+    start = dvi.initial_position(KEY, RELU, shape=(1,))
+    return dvi.fit(KEY, vi, start, x, y, num_updates=1, progress=False).positions
 
 
 DATA = {

@@ -63,6 +63,19 @@ FOUND = [
     ("num must be a whole number", lambda: wide.weight_directions(WIDE, KEY, 1.5)),
     ("q must be a FactorisedNormal", lambda: _propagated(())),
     ("zero or positive", lambda: dvi.predictive(NOISE, dvi.Moments(EYE[:, :1], -EYE[:, :1]))),
+    ("q must be a FactorisedNormal", lambda: dvi.as_distributions((1.0,))),
+    ("density must be one of", lambda: dvi.predictive(NOISE, UNIT, density="normal")),
+    (
+        "expectation must be one of",
+        lambda: dvi.expected_log_likelihood(NOISE, UNIT, EYE[0], expectation="draws"),
+    ),
+    ("rule must be one of", lambda: dvi.activation_moments("relu", UNIT, rule="hermite")),
+    ("covariance must be 'full'", lambda: _propagated(_start(), covariance="diag")),
+    ("moments must be one of", lambda: _vi(moments="hermite")),
+    ("method must be one of", lambda: _vi(method="DVI")),
+    ("optimizer must be one of Optax", lambda: _vi(optimizer="adam")),
+    ("rng_key must be a key", lambda: _fitted(0)),
+    ("as many rows", lambda: _vi(method="mcvi").elbo(_start(), EYE, EYE[0, :1], KEY)),
     ("f_test must have the shape", lambda: _mean_squared_error(EYE[0])),
     ("holds negative numbers", lambda: thermalization.compare(STEPS, {"informed": -1 - STEPS})),
     ("pit must hold real numbers", lambda: prediction.coverage([0.5j], [0.5])),
@@ -72,6 +85,7 @@ FOUND = [
 WALK = jaxbnn.pcn(jnp.sum, 0.1)
 WIDE = mlp((2, 3, 1), "tanh", parametrisation="ntk")
 NOISE = jaxbnn.gaussian(1.0)
+UNIT = dvi.Moments(np.zeros((2, 1), np.float32), np.ones((2, 1), np.float32))
 
 
 def _ladder(temperatures):
@@ -96,8 +110,21 @@ def _pre_activations(mean, post):
     return gibbs.sample_pre_activations(KEY, relu, mean, post, 1.0, 1.0)
 
 
-def _propagated(q):
-    return dvi.propagate(mlp((2, 1)), q, EYE)
+def _propagated(q, **options):
+    return dvi.propagate(mlp((2, 1)), q, EYE, **options)
+
+
+def _start():
+    return dvi.initial_position(KEY, mlp((2, 1)))
+
+
+def _fitted(key):
+    starts = dvi.initial_position(KEY, mlp((2, 1)), shape=(1,))
+    return dvi.fit(key, _vi(), starts, EYE, EYE[0], 1, progress=False).elbo
+
+
+def _vi(**options):
+    return dvi.deterministic_vi(mlp((2, 1)), NOISE, dvi.empirical_bayes(), **options)
 
 
 def _mean_squared_error(f_test):

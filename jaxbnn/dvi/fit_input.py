@@ -1,0 +1,86 @@
+"""What `fit` is given: checks of its numbers, its starts, its keys and its data."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key, PyTree
+
+from jaxbnn.numerics import check_count, check_finite, check_positive
+
+
+def check_numbers(num_updates, chunk_size, min_updates, stop_tolerance) -> None:
+    """Raise unless the counts are whole and the tolerance is positive."""
+    check_count("num_updates", num_updates, 0)
+    check_count("min_updates", min_updates, 0)
+    if chunk_size is not None:
+        check_count("chunk_size", chunk_size)
+    if stop_tolerance is not None:
+        check_positive("stop_tolerance", stop_tolerance, "give nats a datum, or None")
+
+
+def stacked_runs(positions: PyTree) -> tuple[int, Any]:
+    """Return the number of runs and the dtype of positions stacked along a leading axis."""
+    leaves = jax.tree.leaves(positions)
+    lengths = {jnp.shape(leaf)[:1] for leaf in leaves}
+    if len(lengths) != 1 or lengths == {()}:
+        raise ValueError(
+            "positions must be stacked, with one leading axis of runs on every leaf, but these are "
+            f"{sorted(lengths)}; use initial_position(..., shape=(runs,)), or x[None] for one."
+        )
+    return lengths.pop()[0], leaves[0].dtype
+
+
+def one_key_a_run(rng_key: Array, runs: int) -> Key[Array, " run"]:
+    """Return the keys that were given, or one folded in for each run."""
+    if not hasattr(rng_key, "dtype"):
+        raise TypeError(f"rng_key must be a key, as of jax.random.key(0), but is {rng_key!r:.40}.")
+    if not jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key):
+        rng_key = jax.random.wrap_key_data(rng_key)
+    if rng_key.ndim == 0:
+        return jax.vmap(lambda run: jax.random.fold_in(rng_key, run))(jnp.arange(runs))
+    if len(rng_key) != runs:
+        raise ValueError(f"there are {len(rng_key)} keys for {runs} runs; give one, or as many.")
+    return rng_key
+
+
+def checked_data(algorithm, x, y, own_data, runs, dtype) -> tuple[Array, Array, int]:
+    """Return x and y in the dtype of q, and how many data a run has; raise if they do not fit."""
+    lead = 1 if own_data else 0
+    if (
+        np.ndim(x) <= lead
+        or np.ndim(y) <= lead
+        or np.shape(x)[: lead + 1] != np.shape(y)[: lead + 1]
+    ):
+        axes = "(run, n, ...)" if own_data else "(n, ...)"
+        raise ValueError(
+            f"x and y must have shapes {axes} with the same leading axes, but have {np.shape(x)} "
+            f"and {np.shape(y)}; give one target per datum."
+        )
+    if own_data and np.shape(x)[0] != runs:
+        raise ValueError(
+            f"there are {np.shape(x)[0]} data sets for {runs} runs; give one position a data set."
+        )
+    check_finite("x", x)
+    check_finite("y", y)
+    x, y = jnp.asarray(x), jnp.asarray(y)
+    count = x.shape[lead]
+    if count == 0:
+        raise ValueError("x and y have no rows; give at least one datum.")
+    flat = math.prod(x.shape[: lead + 1])
+    algorithm.check(x.reshape(flat, *x.shape[lead + 1 :]), y.reshape(flat, *y.shape[lead + 1 :]))
+    y = y.astype(dtype) if jnp.issubdtype(y.dtype, jnp.floating) else y
+    return x.astype(dtype), y, count
+
+
+def whole_batches(batch_size: int, count: int) -> int:
+    """Return how many batches an epoch has."""
+    check_count("batch_size", batch_size)
+    if batch_size > count:
+        raise ValueError(
+            f"batch_size must be at most the number of data, {count}, but is {batch_size}; "
+            "give a smaller one, or None for all data."
+        )
+    return count // batch_size
