@@ -112,7 +112,8 @@ def _by_inference(key, method, settings, splits, network, prior) -> dict[str, An
     summary = _summary(network, jax.tree.map(lambda leaf: leaf[None], sampled), splits)
     return summary | {
         "weight_sd": weights.std(axis=0),
-        "elbo": trained.fit.elbo[:, -1],
+        "elbo": trained.fit.elbo[:, -1] / splits.y.shape[1],
+        "elbo_change": trained.elbo_change,
         "seconds": np.asarray(trained.seconds),
     }
 
@@ -233,6 +234,8 @@ def _rows(name: str, found: Mapping[str, Mapping[str, np.ndarray]]) -> list[Row]
         rows.append(Row("hidden_units_off_at_every_row", setting, float(arrays["units_off"])))
         if method == "NUTS":
             continue
+        rows.append(Row("elbo_a_datum", setting, float(arrays["elbo"][0])))
+        rows.append(Row("elbo_change_over_last_tenth", setting, float(arrays["elbo_change"][0])))
         for i, output in enumerate(OUTPUTS):
             ratio = np.log(arrays["sd"][i] / reference["sd"][i])
             count = np.sqrt(len(ratio))
