@@ -17,7 +17,6 @@ import jax  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
-FINISHED = pytest.StashKey[int]()
 MAPS = Path("/proc/self/maps")
 
 
@@ -65,7 +64,7 @@ def pytest_runtest_teardown(item):
     XLA does not check what happens there: the process ends with a segmentation fault. The long
     tests come to that many after some forty tests.
     """
-    finished = item.session.stash[FINISHED] = item.session.stash.get(FINISHED, 0) + 1
-    if finished % 8 == 0 and MAPS.exists() and MAPS.read_bytes().count(b"\n") > 40_000:
+    is_long = item.get_closest_marker("long") is not None
+    if is_long and MAPS.exists() and MAPS.read_bytes().count(b"\n") > 40_000:
         jax.clear_caches()
         gc.collect()
