@@ -63,6 +63,7 @@ def test_traced_variances_and_whole_datasets_are_a_chain_axis():
         chex.assert_trees_all_close(alone, ours, rtol=2e-3, atol=2e-4)
 
 
+@pytest.mark.long
 def test_in_the_runner_with_a_grid_of_variances():
     x, position, y = dataset(0)
     starts = jax.tree.map(lambda leaf: jnp.stack([leaf] * 2), position)

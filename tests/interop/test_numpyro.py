@@ -56,6 +56,7 @@ def check_means(samples):
     assert stats.chi2.ppf(5e-7, chains) < ratio < stats.chi2.isf(5e-7, chains)
 
 
+@pytest.mark.long
 @NUMPYRO
 def test_pcn_in_mcmc():
     mcmc = MCMC(

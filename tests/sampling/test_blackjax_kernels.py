@@ -140,7 +140,7 @@ TOGETHER = ["mala", "slice_sampling", "ghmc"]
 @pytest.mark.parametrize(
     "names",
     [
-        TOGETHER,
+        pytest.param(TOGETHER, marks=LONG),
         pytest.param([name for name in KERNELS if name not in TOGETHER], marks=LONG),
     ],
     ids=["three kinds", "the others"],

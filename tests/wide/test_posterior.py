@@ -142,6 +142,7 @@ VARIANTS = {
 }
 
 
+@pytest.mark.long
 def test_printed_densities_have_other_moments():
     posterior = wide.reparametrise(NETWORK, X, Y, NOISE_SCALE)
 
