@@ -15,6 +15,7 @@ import optax
 from blackjax.base import VIAlgorithm
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree, Shaped
 
+from jaxbnn.dvi.choices import check_choice
 from jaxbnn.dvi.divergence import EmpiricalBayes
 from jaxbnn.dvi.expected import Expectation
 from jaxbnn.dvi.families import draw_weights
@@ -216,12 +217,8 @@ def _draw_position(rng_key: PRNGKeyArray, position: PyTree) -> PyTree:
 
 
 def _check_options(method, expectation, num_samples, kl_weight) -> None:
-    for name, value, allowed in (
-        ("method", method, ("dvi", "ddvi", "mcvi", "rmcvi")),
-        ("expectation", expectation, ("closed_form", "monte_carlo")),
-    ):
-        if value not in allowed:
-            raise ValueError(f"{name} must be one of {', '.join(allowed)}, but is {value!r}.")
+    check_choice("method", method, Method)
+    check_choice("expectation", expectation, Expectation)
     check_count("num_samples", num_samples)
     if callable(kl_weight):
         return

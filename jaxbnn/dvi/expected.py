@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
+from jaxbnn.dvi.choices import check_choice
 from jaxbnn.dvi.hermite import gauss_hermite
 from jaxbnn.dvi.likelihood_kinds import columns, kind_of
 from jaxbnn.dvi.moments import SMALLEST_VARIANCE, Moments, check_moments
@@ -77,11 +78,7 @@ def expected_log_likelihood(
     >>> round(float(terms[0]), 4)  # log N(0 | 0, 1) - 1 / 2
     -1.4189
     """
-    if expectation not in get_args(Expectation):
-        raise ValueError(
-            f"expectation must be one of {', '.join(get_args(Expectation))}, but is "
-            f"{expectation!r}."
-        )
+    check_choice("expectation", expectation, Expectation)
     outputs = checked_outputs(outputs)
     check_finite("y", y)
     if np.shape(y)[:1] != np.shape(outputs.mean)[:1]:

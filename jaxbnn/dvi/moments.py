@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxbnn.dvi.asymptotic import heaviside_covariance_asymptotic, relu_remainder_asymptotic
+from jaxbnn.dvi.choices import check_choice
 from jaxbnn.dvi.hermite import hermite_coefficients, mehler_covariance
 from jaxbnn.dvi.pairs import MAX_CORRELATION, heaviside_covariance, relu_remainder
 from jaxbnn.dvi.standard_normal import normal_cdf, relu_moments
@@ -201,8 +202,7 @@ def check_rule(rule: Rule, num_nodes: int | None, name: str = "rule") -> None:
     Traceback (most recent call last):
     ValueError: num_nodes must be at least 2, but is 1; one node sees no slope.
     """
-    if rule not in _DEFAULT_NODES:
-        raise ValueError(f"{name} must be one of {', '.join(_DEFAULT_NODES)}, but is {rule!r}.")
+    check_choice(name, rule, Rule)
     if num_nodes is None or rule == "asymptotic":
         return
     check_count("num_nodes", num_nodes)

@@ -1,12 +1,13 @@
 """Predictive distributions of the targets, from Gaussian outputs or from draws of outputs."""
 
-from typing import Literal, get_args
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jaxbnn.dvi.choices import check_choice
 from jaxbnn.dvi.expected import (
     Noise,
     checked_outputs,
@@ -107,10 +108,8 @@ def predictive_of(
     num_samples: int,
 ) -> dist.Distribution:
     """Do what `predictive` does, without its checks of the numbers."""
-    if density is not None and density not in get_args(Density):
-        raise ValueError(
-            f"density must be one of {', '.join(get_args(Density))}, but is {density!r}."
-        )
+    if density is not None:
+        check_choice("density", density, Density)
     kind = kind_of(likelihood)
     _check_rank(kind, outputs.mean.shape[1], rank)
     if density is None:

@@ -155,11 +155,12 @@ def runtime_figure(seconds: Mapping[str, Mapping[int, float]]) -> Figure:
     """Figure 4: seconds to propagate a batch through a d x d layer, with guides to the eye."""
     figure = Figure(figsize=(5.4, 4.2), layout="constrained")
     axis = figure.subplots()
-    seen: list[str] = []
-    for name, times in seconds.items():
-        seen.append(name.split(", S =")[0])  # a colour a method, a marker a number of samples
-        color = COLORS[list(dict.fromkeys(seen)).index(seen[-1])]
-        style = "os^Dv"[(seen.count(seen[-1]) - 1) % 5] + "-"
+    # A colour a method, a marker a number of samples.
+    methods = [name.split(", S =")[0] for name in seconds]
+    colors = dict(zip(dict.fromkeys(methods), COLORS, strict=False))
+    for number, (name, times) in enumerate(seconds.items()):
+        color = colors[methods[number]]
+        style = "os^Dv"[methods[:number].count(methods[number]) % 5] + "-"
         axis.plot(list(times), list(times.values()), style, color=color, markersize=4, label=name)
     sizes = np.array(sorted({size for times in seconds.values() for size in times}), float)
     low = min(min(times.values()) for times in seconds.values())
