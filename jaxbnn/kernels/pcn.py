@@ -19,10 +19,12 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 from jaxbnn.kernels.covariance_operator import CovarianceOperator, as_operator
 from jaxbnn.kernels.crank_nicolson import check_beta, crank_nicolson, delta_from_beta
 from jaxbnn.kernels.metropolis import MetropolisInfo, metropolis
+from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.kernels.trees import check_position, normal_like
 from jaxbnn.numerics import check_finite, sum_of_differences
 
 
+@auxiliary_fields()
 class PCNState(NamedTuple):
     """State of `pcn`.
 

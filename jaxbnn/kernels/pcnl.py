@@ -25,10 +25,12 @@ from jaxbnn.kernels.crank_nicolson import (
     from_mean,
 )
 from jaxbnn.kernels.metropolis import MetropolisInfo, metropolis
+from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.kernels.trees import check_position, inner_product, normal_like, terms_and_gradient
 from jaxbnn.numerics import check_finite, sum_of_differences
 
 
+@auxiliary_fields()
 class PCNLState(NamedTuple):
     """State of `pcnl`.
 

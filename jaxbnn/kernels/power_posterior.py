@@ -19,8 +19,8 @@ import numpy as np
 from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from jaxbnn.kernels.compose import refresh
 from jaxbnn.kernels.ladder import check_ladder, check_rungs
+from jaxbnn.kernels.refresh import auxiliary_fields, check_state, refresh
 from jaxbnn.kernels.swaps import (
     RoundTrips,
     Swaps,
@@ -45,6 +45,8 @@ class Replicas(NamedTuple):
     positions: PyTree
 
 
+# What another kernel does to the replica at temperature 1 leaves the others alone.
+@auxiliary_fields("hot", "step", "trips")
 class PowerPosteriorState(NamedTuple):
     """State of `power_posterior`: the replicas, hottest rung first.
 
@@ -82,10 +84,6 @@ class PowerPosteriorState(NamedTuple):
     def replicas(self) -> PyTree:
         """Positions of all replicas, leaves (rungs, ...) after the axes of chains, if any."""
         return self.inner.position
-
-
-# What another kernel does to the replica at temperature 1 leaves the others alone.
-PowerPosteriorState.auxiliary = ("hot", "step", "trips")  # type: ignore[attr-defined]
 
 
 class PowerPosteriorInfo(NamedTuple):
@@ -225,6 +223,7 @@ def power_posterior(
         inner = at_each_rung(
             lambda kernel, x, key: kernel.init(x, key), _dtype(replicas), replicas, keys
         )
+        check_state(inner)
         return _state(inner, jnp.zeros((), jnp.int32), start_trips(rungs))
 
     def tempered_terms(position: PyTree) -> Float[Array, " terms"]:

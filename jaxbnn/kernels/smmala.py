@@ -21,6 +21,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.kernels.metropolis import metropolis
+from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.kernels.trees import check_position
 from jaxbnn.numerics import (
     SoftAbsMetric,
@@ -42,6 +43,7 @@ class CholeskyMetric(NamedTuple):
     inverse_root: Float[Array, "d d"]
 
 
+@auxiliary_fields()
 class SMMALAState(NamedTuple):
     """State of `smmala`: the position and what is computed once for it.
 

@@ -23,6 +23,7 @@ import numpyro.distributions as dist
 from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
+from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.kernels.symmetry_priors import (
     allows_both_signs,
     base_distribution,
@@ -43,6 +44,7 @@ from jaxbnn.targets import expand_prior
 from jaxbnn.targets.prior_trees import is_distribution
 
 
+@auxiliary_fields()
 class SymmetryState(NamedTuple):
     """The parameters; there is nothing to cache.
 

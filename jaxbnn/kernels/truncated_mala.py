@@ -21,6 +21,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.kernels.metropolis import MetropolisInfo, metropolis
+from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.numerics import (
     check_positive,
     check_real,
@@ -30,6 +31,7 @@ from jaxbnn.numerics import (
 )
 
 
+@auxiliary_fields()
 class TruncatedMALAState(NamedTuple):
     """State of `truncated_mala`.
 

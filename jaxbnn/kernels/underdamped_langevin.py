@@ -21,10 +21,13 @@ from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.kernels.metropolis import MetropolisInfo, metropolis
+from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.kernels.trees import check_position, inner_product, normal_like, terms_and_gradient
 from jaxbnn.numerics import check_positive, is_concrete, sum_of_differences
 
 
+# Not a function of the position: `refresh` carries it over when another kernel moves u.
+@auxiliary_fields("momentum")
 class UnderdampedLangevinState(NamedTuple):
     """State of `underdamped_langevin`.
 
@@ -42,11 +45,6 @@ class UnderdampedLangevinState(NamedTuple):
     momentum: PyTree
     log_density: Float[Array, "..."]
     gradient: PyTree
-
-
-# Not a function of the position: `refresh` carries it over when another kernel moves u. Set
-# outside the body, where type checkers take it for a field.
-UnderdampedLangevinState.auxiliary = ("momentum",)  # type: ignore[attr-defined]
 
 
 # A plain Metropolis step: nothing more to tell.

@@ -17,6 +17,7 @@ from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, Bool, Float, PyTree
 
 from jaxbnn.kernels.metropolis import metropolis
+from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.kernels.symmetry_priors import elements_are_independent
 from jaxbnn.kernels.trees import check_position
 from jaxbnn.networks import Network
@@ -27,6 +28,7 @@ from jaxbnn.targets import expand_prior
 from jaxbnn.targets.prior_trees import is_distribution, sample_prior
 
 
+@auxiliary_fields()
 class UnitRedrawsState(NamedTuple):
     """State of `redraw_units`.
 

@@ -222,3 +222,42 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
         ) from None
     if value < least:
         raise ValueError(f"{name} must be at least {least}, but is {value}.")
+
+
+def check_function(name: str, value: Any, advice: str) -> None:
+    """Raise TypeError unless `value` can be called.
+
+    Parameters
+    ----------
+    name
+        What the function is called in the caller's signature.
+    value
+        Anything.
+    advice
+        What to give instead; it ends the sentence.
+
+    Raises
+    ------
+    TypeError
+        No function.
+
+    Examples
+    --------
+    >>> check_function("log_density_fn", 0.5, "give a function of the position")
+    Traceback (most recent call last):
+    TypeError: log_density_fn must be a function, but is a float; give a function of the position.
+    """
+    if not callable(value):
+        raise TypeError(f"{name} must be a function, but is {a_or_an(value)}; {advice}.")
+
+
+def a_or_an(value: Any) -> str:
+    """Return the name of a value's type with its article, for a sentence.
+
+    Examples
+    --------
+    >>> a_or_an(1), a_or_an((1,))
+    ('an int', 'a tuple')
+    """
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
