@@ -12,8 +12,8 @@ from blackjax.base import SamplingAlgorithm
 from jaxtyping import PyTree
 
 from jaxbnn.kernels.arguments import check_kernel
-from jaxbnn.kernels.refresh import auxiliary_fields
-from jaxbnn.numerics.checks import a_or_an, check_function
+from jaxbnn.kernels.refresh import auxiliary_fields, check_state
+from jaxbnn.numerics.arguments import a_or_an, check_function, short
 
 Path = tuple[Hashable, ...]
 
@@ -100,7 +100,9 @@ def on_block(
 
     def init(position, rng_key=None):
         _check_apart(position, paths)
-        return BlockState(position, bind(position).init(get(position), rng_key))
+        state = bind(position).init(get(position), rng_key)
+        check_state(state)
+        return BlockState(position, state)
 
     def step(rng_key, state):
         own_state, info = bind(state.position).step(rng_key, state.block)
@@ -180,7 +182,7 @@ def _step_into(node: PyTree, path: Path, whole: Path) -> tuple[int, Path, list, 
         return names.index(path), (), values, structure
     here = _index(node, path[0], names)
     if here is None:
-        raise ValueError(f"{where} has no block {path[0]!r}; it has {names}.")
+        raise ValueError(f"{where} has no block {short(path[0])}; it has {short(names, 200)}.")
     return here, path[1:], values, structure
 
 

@@ -13,10 +13,10 @@ import numpy as np
 from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from jaxbnn.kernels.arguments import check_kernel, check_kernels
+from jaxbnn.kernels.arguments import check_kernel, check_kernels, check_step
 from jaxbnn.kernels.refresh import auxiliary_fields, check_state, refresh
 from jaxbnn.numerics import check_count, check_real, is_concrete
-from jaxbnn.numerics.checks import a_or_an
+from jaxbnn.numerics.arguments import a_or_an
 
 # Folded into a step's key for the key of a refresh; small counters give keys of a split.
 _REFRESH_COUNTER = 2**32 - 1
@@ -140,6 +140,7 @@ def cycle(*kernels: SamplingAlgorithm) -> SamplingAlgorithm:
     check_kernels("cycle", kernels, "write cycle(first, second)")
 
     def step(rng_key, state):
+        check_step(rng_key, state)
         position, states, infos = state.position, [], []
         keys = jax.random.split(rng_key, len(kernels))
         for kernel, key, own_state in zip(kernels, keys, state.states, strict=True):
@@ -185,6 +186,8 @@ def repeat(kernel: SamplingAlgorithm, num_steps: int) -> SamplingAlgorithm:
     check_count("num_steps", num_steps)
 
     def step(rng_key, state):
+        check_step(rng_key, state)
+
         def one(state, i):
             # A split scanned over would count as a reuse of keys once mapped over chains.
             return kernel.step(jax.random.fold_in(rng_key, i), state)
@@ -236,6 +239,7 @@ def mix(
     thresholds = _thresholds(np.ones(len(kernels)) if weights is None else weights, len(kernels))
 
     def step(rng_key, state):
+        check_step(rng_key, state)
         key_choice, key_step = jax.random.split(rng_key)
         uniform = jax.random.uniform(key_choice)
         index = jnp.sum(uniform >= jnp.asarray(thresholds, uniform.dtype), dtype=jnp.int32)

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 from blackjax.base import SamplingAlgorithm
 from jaxtyping import PRNGKeyArray, PyTree
 
+from jaxbnn.kernels.arguments import check_kernel
+
 # Of BlackJAX's State classes, by name: what `init` does not compute from the position.
 BLACKJAX_STATES: dict[str, tuple[str, ...]] = {
     "BarkerState": (),
@@ -84,6 +86,7 @@ def refresh(
     >>> float(state.logdensity), state.logdensity_grad.tolist()
     (-0.5, [-1.0])
     """
+    check_kernel("kernel", kernel)
     new = kernel.init(position, rng_key)
     check_state(new)
     return _carry_over(state, new)

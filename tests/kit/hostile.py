@@ -213,6 +213,7 @@ _MODULES = (
     "diagnostics",
     "files",
     "kernels",
+    "kernels_found",
     "networks",
     "numerics",
     "plots",
