@@ -13,6 +13,7 @@ from blackjax.base import SamplingAlgorithm
 from jaxtyping import PRNGKeyArray, PyTree
 
 from jaxbnn.kernels.arguments import check_kernel
+from jaxbnn.numerics.arguments import short
 
 # Of BlackJAX's State classes, by name: what `init` does not compute from the position.
 BLACKJAX_STATES: dict[str, tuple[str, ...]] = {
@@ -128,10 +129,9 @@ def _auxiliary(state_type: type, *, is_needed: bool = True) -> tuple[str, ...]:
     name, fields = state_type.__name__, _field_names(state_type) or ()
     if state_type.__module__.startswith("blackjax.") and name in BLACKJAX_STATES:
         return BLACKJAX_STATES[name]
-    example = next((f for f in fields if f != "position"), "momentum")
     advice = (
-        "write `auxiliary = ()` into its class if all of them are, and the names of the others if "
-        f"not, as in `auxiliary = ({example!r},)`"
+        "write `auxiliary = ()` into the class if all are functions of the position, else the "
+        'names of those that are not, as in `auxiliary = ("momentum",)`'
     )
     if "auxiliary" in fields:
         raise TypeError(f"auxiliary of {name} is a field; write it without an annotation.")
@@ -139,8 +139,8 @@ def _auxiliary(state_type: type, *, is_needed: bool = True) -> tuple[str, ...]:
         if not is_needed:
             return ()
         raise TypeError(
-            f"{name} is the state of a kernel in a composition and does not say which of its "
-            f"fields are functions of the position; {advice}."
+            f"{name}, the state of a kernel in a composition, does not say which of its fields "
+            f"{list(fields)} outlive a move by another kernel; {advice}."
         )
     auxiliary: Any = getattr(state_type, "auxiliary", ())
     unknown = (
@@ -151,7 +151,7 @@ def _auxiliary(state_type: type, *, is_needed: bool = True) -> tuple[str, ...]:
     if unknown:
         raise TypeError(
             f"auxiliary of {name} must be a tuple of names among its fields {list(fields)}, "
-            f"`position` not among them, but is {auxiliary!r}; {advice}."
+            f"`position` not among them, but is {short(auxiliary)}; {advice}."
         )
     return auxiliary
 
