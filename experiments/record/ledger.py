@@ -52,9 +52,8 @@ class Ledger:
         ledger = cls(folder, json.loads(json.dumps(identity, default=str)))
         if resume:
             ledger._read()
-        for entries, entry in ((ledger.commits, current_commit()), (ledger.code, code)):
-            if entry not in entries:
-                entries.append(entry)
+        ledger.commits = list(dict.fromkeys([*ledger.commits, current_commit()]))
+        ledger.code = list(dict.fromkeys([*ledger.code, code]))
         return ledger
 
     def write(self) -> None:
