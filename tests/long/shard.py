@@ -52,7 +52,6 @@ class Shard:
     def pytest_runtest_protocol(self, item, nextitem):
         spent = time.monotonic() - self.start
         if spent > float(os.environ[SECONDS]) or megabytes() > float(os.environ[MEGABYTES]):
-            item.session.shouldstop = "this shard is full"
             pytest.exit("this shard is full", returncode=0)
 
 
