@@ -32,7 +32,7 @@ def new_axes(
     except ImportError as error:
         raise ImportError(
             "Plots need matplotlib, which is not installed; "
-            "run `pip install 'jaxbnn[experiments]'`."
+            "run `pip install 'jaxbnn[plots]'`."
         ) from error
     columns = min(num_panels, max_columns)
     rows = -(-num_panels // columns)
