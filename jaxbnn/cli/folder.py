@@ -120,9 +120,7 @@ def load(folder: Path) -> tuple[PyTree, Encoding, Posterior]:
     """Return the draws, the encoding, and a posterior to predict with (its data are blank)."""
     for name in (_MODEL, _DRAWS):
         if not (folder / name).is_file():
-            raise ValueError(
-                f"{folder} has no {name}; give the folder that `jaxbnn fit` wrote."
-            )
+            raise ValueError(f"{folder} has no {name}; give the folder that `jaxbnn fit` wrote.")
     try:
         model = json.loads((folder / _MODEL).read_text(encoding="utf-8"))
         encoding = Encoding.from_dict(model["encoding"])
@@ -143,8 +141,7 @@ def load(folder: Path) -> tuple[PyTree, Encoding, Posterior]:
 
 def _not_ours(path: Path) -> str:
     return (
-        f"{path} is damaged, or not what `jaxbnn fit` wrote; copy the folder again, or "
-        "fit again."
+        f"{path} is damaged, or not what `jaxbnn fit` wrote; copy the folder again, or fit again."
     )
 
 
