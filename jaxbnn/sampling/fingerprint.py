@@ -1,6 +1,7 @@
 """What a run computes, as one digest a part: only the same run may take up a checkpoint."""
 
 import hashlib
+import importlib
 import importlib.metadata
 from typing import Any, NamedTuple
 
@@ -75,7 +76,14 @@ def settings(
 
 def versions() -> dict[str, str]:
     """Return the versions that the drawn numbers depend on."""
-    return {f"version of {name}": importlib.metadata.version(name) for name in _PACKAGES}
+    return {f"version of {name}": _version(name) for name in _PACKAGES}
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:  # imported from its sources
+        return str(getattr(importlib.import_module(package), "__version__", "unknown"))
 
 
 def digest(tree: PyTree) -> str:

@@ -16,6 +16,7 @@ from jaxtyping import Array, PyTree
 
 from jaxbnn.sampling import records
 from jaxbnn.sampling.keys import REFRESH_COUNTER, step_key
+from jaxbnn.sampling.order import in_order, ordered, restored
 
 
 class Options(NamedTuple):
@@ -121,6 +122,11 @@ def _trace_once(function: Callable, *example: PyTree) -> tuple[Callable, PyTree]
     return call, shapes
 
 
+def _loop(count: Any, body: Callable, start: PyTree) -> PyTree:
+    """Call `body(i, carry) -> carry` for i below `count`; the carry is compiled in its order."""
+    return restored(jax.lax.fori_loop(0, count, in_order(body), ordered(start)))
+
+
 def _zeros(shapes: PyTree) -> PyTree:
     return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
 
@@ -155,7 +161,7 @@ def sample_chain(
         return state, look(options, state, info)
 
     step, (_, shapes) = _trace_once(step_and_look, chain_key, state)
-    kept = (shapes.collected, shapes.info)
+    kept = ordered((shapes.collected, shapes.info))
     capacity = options.capacity
     if options.chunk_bytes is not None:
         capacity = max(1, min(capacity, options.chunk_bytes // records.bytes_of(kept)))
@@ -178,7 +184,7 @@ def sample_chain(
             def body(j, loop):
                 return advance(step_key(chain_key, _counter(counter, j)), *loop[0])
 
-            carry, seen = jax.lax.fori_loop(0, gaps[i], body, (carry, nothing_seen))
+            carry, seen = _loop(gaps[i], body, (carry, nothing_seen))
             return _counter(counter, gaps[i]), carry, seen
     else:
         # All keys of the chunk at once: one vectorised pass instead of one small hash a step.
@@ -199,7 +205,7 @@ def sample_chain(
     def record(i, loop):
         counter, carry, buffers = loop
         counter, (state, reducers, rate_sum), seen = to_record(i, counter, carry)
-        buffers = records.write(buffers, (seen.collected, seen.info), i)
+        buffers = records.write(buffers, ordered((seen.collected, seen.info)), i)
         reducers = tuple(
             update(reducer, r, x, i)
             for reducer, r, x in zip(options.reduce, reducers, seen.reduced, strict=True)
@@ -210,8 +216,8 @@ def sample_chain(
     sums_rates = options.is_thinned or options.collect is None
     rate_sum = _zeros(shapes.rate) if sums_rates else None
     loop = (start, (state, reducers, rate_sum), records.make_buffers(kept, capacity))
-    _, (state, reducers, rate_sum), buffers = jax.lax.fori_loop(0, count, record, loop)
-    positions, infos = records.read(buffers, kept)
+    _, (state, reducers, rate_sum), buffers = _loop(count, record, loop)
+    positions, infos = restored(records.read(buffers, kept))
     if shapes.rate is not None and not sums_rates:
         rates = infos.acceptance_rate.astype(shapes.rate.dtype)
         is_filled = jnp.arange(capacity, dtype=count.dtype) < count
@@ -233,7 +239,7 @@ def burn_in_chain(options: Options, kernel, chain_key, state, start, count) -> t
         return state, _add_rate(rate_sum, rate_of(info))
 
     rate_sum = _zeros(jax.eval_shape(rate_of, info_shape))
-    state, rate_sum = jax.lax.fori_loop(0, count, body, (state, rate_sum))
+    state, rate_sum = _loop(count, body, (state, rate_sum))
     return state, rate_sum, _zeros(example)
 
 
@@ -273,4 +279,4 @@ def adapt_chains(
 
     rate_sum = _zeros(rate_shape)
     carry = (states, adaptation, parameters, rate_sum)
-    return (*jax.lax.fori_loop(0, count, body, carry), _zeros(example))
+    return (*_loop(count, body, carry), _zeros(example))

@@ -41,6 +41,7 @@ from jaxbnn.sampling.fingerprint import look_ahead, settings, versions
 from jaxbnn.sampling.hosts import Interrupt, gather, hosts_of, translated
 from jaxbnn.sampling.keys import MOST_STEPS, chain_keys
 from jaxbnn.sampling.loops import Options, as_arrays
+from jaxbnn.sampling.order import ordered, restored
 from jaxbnn.sampling.programs import Programs, programs_for
 from jaxbnn.sampling.progress import Reporter, choose_reporter
 from jaxbnn.sampling.reducers import Reducer
@@ -202,6 +203,7 @@ def sample(
     (4, 500, 2)
     """
     hosts = hosts_of(mesh)
+    positions, parameters, data = ordered((positions, parameters, data))
     with hosts.together():
         check_counts(num_samples, num_warmup, chunk_size, chunk_bytes)
         check_modes(lazy, checkpoint is not None, debug, hosts.num_processes)
@@ -287,12 +289,13 @@ def sample(
             positions, infos, steps = opened.positions, opened.infos, opened.steps
         else:
             positions, infos = run.kept()
+    states = restored(states)
     return Draws(
-        positions=positions,
-        infos=infos,
-        reduced=reduced,
+        positions=restored(positions),
+        infos=restored(infos),
+        reduced=restored(reduced),
         final_state=states.inner if debug else states,
-        parameters=parameters,
+        parameters=restored(parameters),
         steps=steps[: int(is_record[: run.done].sum())],
         acceptance_rate=run.acceptance_rate(),
         interrupted=interrupted,
