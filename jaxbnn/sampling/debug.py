@@ -104,8 +104,8 @@ class Watch:
             self._check(result[0], keys)
             return result
 
-        def sampling(keys, states, reducers, parameters, data, *counters):
-            chunk = programs.sampling(keys, states, reducers, parameters, data, *counters)
+        def sampling(keys, states, reducers, rate_sum, parameters, data, *counters):
+            chunk = programs.sampling(keys, states, reducers, rate_sum, parameters, data, *counters)
             self._check(chunk.states, keys, parameters, data)
             return chunk
 

@@ -92,9 +92,9 @@ def _build(get_kernel: Callable[[], Any], options: Options) -> Programs:
     def burn_in(chain_key, state, parameters, data, start, count):
         return burn_in_chain(options, make(parameters, data), chain_key, state, start, count)
 
-    def sampling(chain_key, state, reducers, parameters, data, *counters):
+    def sampling(chain_key, state, reducers, rate_sum, parameters, data, *counters):
         kernel = make(parameters, data)
-        return sample_chain(options, kernel, chain_key, state, reducers, *counters)
+        return sample_chain(options, kernel, chain_key, state, reducers, rate_sum, *counters)
 
     def init_reducers(example):
         return tuple(jax.vmap(reducer.init)(x) for reducer, x in zip(reduce, example, strict=True))
@@ -119,7 +119,7 @@ def _build(get_kernel: Callable[[], Any], options: Options) -> Programs:
         refresh=_of_chains(refresh, (0, 0, 0, None)),
         burn_in=_of_chains(burn_in, (0, 0, 0, None, None, None)),
         init_reducers=jax.jit(in_order(init_reducers)),
-        sampling=_of_chains(sampling, (0, 0, 0, 0, None, None, None, None, None)),
+        sampling=_of_chains(sampling, (0, 0, 0, 0, 0, None, None, None, None, None)),
         finalise=jax.jit(in_order(finalise)),
     )
 
