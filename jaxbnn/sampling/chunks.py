@@ -216,10 +216,10 @@ class Sampling:
         done = int(self._gaps[: self.done].sum())
         if self.rate_sum is None or done == 0:
             return np.full(len(self._keys), math.nan)
-        total = self.rate_sum
-        if isinstance(total, RateSum):
-            total = sum(np.asarray(part, np.float64) for part in gather(total))
-        return total / done
+        if isinstance(self.rate_sum, RateSum):
+            total, lost = (np.asarray(part, np.float64) for part in gather(self.rate_sum))
+            return (total + lost) / done
+        return self.rate_sum / done
 
     def finish(self, reduced: dict) -> None:
         """Publish the results of the reducers with the last state."""

@@ -88,8 +88,9 @@ class Hosts(NamedTuple):
         texts = self.exchange(json.dumps(parts))
         first, *others = (json.loads(text) for text in texts)
         for index, other in enumerate(others, 1):
-            parts = [part for part in first | other if first.get(part) != other.get(part)]
-            different = named(parts)
+            different = named(
+                [part for part in first | other if first.get(part) != other.get(part)]
+            )
             if different:
                 raise ValueError(
                     f"process {index} was called with another {' and another '.join(different)} "
