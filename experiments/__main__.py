@@ -22,7 +22,7 @@ from typing import NoReturn
 from experiments.errors import InputError
 from experiments.threads import settle_threads
 
-EXTRAS = ("pydantic", "matplotlib", "arviz", "tqdm", "h5netcdf")
+EXTRAS = ("pydantic", "matplotlib", "tqdm", "h5netcdf")
 WORDS = ("list", "report", "benchmark", "record", "reference")
 
 
@@ -87,7 +87,7 @@ def _check_extras() -> None:
     if missing:
         raise InputError(
             f"The experiments need {', '.join(missing)}, not installed here: "
-            "pip install 'jaxbnn[experiments]'."
+            "run `pip install -e '.[experiments]'` in the clone."
         )
 
 

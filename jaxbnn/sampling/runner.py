@@ -177,7 +177,7 @@ def sample(
     `with jax.enable_x64(True): sample(...)` is one run in float64, whatever runs beside it are in:
     positions and data that are float64 then stay so.
 
-    Several processes: `python -m jaxbnn hosts --processes 4 script.py` starts a script in four on
+    Several processes: `jaxbnn hosts --processes 4 script.py` starts a script in four on
     this machine; on a cluster each process calls `jax.distributed.initialize()` before it imports
     jaxbnn. All call `sample` with the same arguments and a mesh of all `jax.devices()`. With a
     checkpoint, which lies on a disk that all see, each writes its chains, and the first one the

@@ -228,7 +228,7 @@ def test_a_missing_extra_is_named_with_what_to_install(monkeypatch, capsys):
     )
     assert run("list") == 2
     message = capsys.readouterr().err
-    assert_one_sentence(message, ["pydantic", "pip install 'jaxbnn[experiments]'"])
+    assert_one_sentence(message, ["pydantic", "pip install -e '.[experiments]'"])
 
 
 def test_the_command_starts_without_the_extras_as_a_program():
