@@ -216,6 +216,7 @@ _MODULES = (
     "kernels_found",
     "networks",
     "numerics",
+    "packages",
     "plots",
     "readings",
     "results",
