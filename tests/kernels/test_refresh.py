@@ -131,7 +131,7 @@ def test_on_block_keeps_what_its_kernel_has_learnt():
 )
 def test_a_state_that_says_nothing_is_refused(compose):
     kernel = compose(adaptive(normal, Forgetful))
-    with pytest.raises(TypeError, match=r"^Forgetful .*write `auxiliary = \(\)` into its class"):
+    with pytest.raises(TypeError, match=r"^Forgetful, .*write `auxiliary = \(\)` into the class"):
         kernel.init(jnp.zeros(2))
 
 
