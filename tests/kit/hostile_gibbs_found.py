@@ -53,9 +53,7 @@ def _make(choice):
     (activation, output, features, scale, delta), seed = choice
     name = f"gibbs_sampler, {activation}, {output}, Delta = {delta:g}"
     kind = f"{features}, inputs times {scale:g}"
-    return seed, Call(
-        name, kind, lambda: _sweeps(activation, output, features, scale, delta, seed)
-    )
+    return seed, Call(name, kind, lambda: _sweeps(activation, output, features, scale, delta, seed))
 
 
 _CHOICES = [
