@@ -227,8 +227,8 @@ def spectrum_of(
         Weight over bias precision, for joint draws; None for weights alone.
     """
     dtype = inputs.dtype
-    gram, total, count = feature_gram(layer, inputs)
-    count = jnp.asarray(count, dtype)
+    gram, total, number = feature_gram(layer, inputs)
+    count = jnp.asarray(number, dtype)
     scale = jnp.ones(gram.shape[0], dtype)
     matrix = gram
     if precision_ratio is not None:
