@@ -84,6 +84,8 @@ def posterior_from_numpyro(
     if space not in ("unconstrained", "constrained"):
         raise ValueError(f"space must be 'unconstrained' or 'constrained', but is {space!r}.")
     check_call(model, args, kwargs)
+    arrays, call = Call.split(args, kwargs)
+    args, kwargs = call.join(arrays)
     trace = traced(model, args, kwargs, anywhere)
     check_sites(trace, space)
     latent = {

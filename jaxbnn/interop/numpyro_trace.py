@@ -47,22 +47,7 @@ def model_terms(
     Supports may depend on other sites: each bijection is that of the support as the model meets it.
     A position that is not whole is that of some of the sites; the others are anywhere.
     """
-
-    def substitute(site: dict) -> Any:
-        if not _is_latent(site):
-            return None
-        name = site["name"]
-        if name not in position:
-            if is_whole:
-                raise ValueError(
-                    f"the position has no value for the model's site {name!r}; give one for each "
-                    "of its latent sites (sites that are discrete have to be summed out)."
-                )
-            return init_to_uniform(site)
-        value = _of_this_step(site, jnp.asarray(position[name]))
-        return bijection(site)(value) if space == "unconstrained" else value
-
-    trace = traced(model, args, kwargs, substitute, key)
+    trace = trace_at(model, args, kwargs, position, space, is_whole=is_whole, key=key)
     prior, likelihood, values, deterministic = {}, {}, {}, {}
     for name, site in trace.items():
         if site["type"] == "deterministic":
@@ -84,6 +69,35 @@ def model_terms(
                 jacobian = bijection(site).log_abs_det_jacobian(free, site["value"])
                 prior[name] = (terms, jacobian)
     return Terms(prior, likelihood, values, deterministic)
+
+
+def trace_at(
+    model: Callable,
+    args: tuple,
+    kwargs: dict,
+    position: Sites,
+    space: str,
+    *,
+    is_whole: bool = True,
+    key: Any = None,
+) -> Trace:
+    """Return the trace of a model at a position; see `model_terms`."""
+
+    def substitute(site: dict) -> Any:
+        if not _is_latent(site):
+            return None
+        name = site["name"]
+        if name not in position:
+            if is_whole:
+                raise ValueError(
+                    f"the position has no value for the model's site {name!r}; give one for each "
+                    "of its latent sites (sites that are discrete have to be summed out)."
+                )
+            return init_to_uniform(site)
+        value = _of_this_step(site, jnp.asarray(position[name]))
+        return bijection(site)(value) if space == "unconstrained" else value
+
+    return traced(model, args, kwargs, substitute, key)
 
 
 def traced(

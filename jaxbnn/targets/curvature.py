@@ -78,12 +78,12 @@ def posterior_hessian(posterior: Posterior) -> Callable[[PyTree], Matrix]:
     >>> posterior_hessian(posterior)(params).tolist()  # bias first: x^T x + I
     [[3.0, 3.0], [3.0, 6.0]]
     """
+    _check(posterior)
     if not isinstance(posterior.network, Network):
         raise ValueError(
             "posterior_hessian needs a Network whose layers it knows, but was given a function; "
             "leave the Hessian to smmala."
         )
-    _check(posterior)
 
     def hessian(params: PyTree) -> Matrix:
         return _of_network(posterior, params, exact=True) + _prior_curvature(posterior, params)
@@ -364,6 +364,11 @@ def _check_convex(posterior: Posterior) -> None:
 
 
 def _check(posterior: Posterior) -> None:
+    if not isinstance(posterior, Posterior):
+        raise TypeError(
+            "the curvature is that of a Posterior(network, prior, likelihood, x, y), but was asked "
+            f"of a {type(posterior).__name__}."
+        )
     if posterior.likelihood.learns_noise:
         raise ValueError(
             "the likelihood must have no parameter of its own, but learned_gaussian has one; use "

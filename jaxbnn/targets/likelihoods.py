@@ -190,10 +190,10 @@ def check_likelihood(likelihood: object) -> None:
     if isinstance(likelihood, Likelihood):
         return
     named = type(likelihood).__name__
-    if callable(likelihood):
-        named = f"the function {getattr(likelihood, '__name__', named)!r}, which is to be called"
-    elif isinstance(likelihood, dist.Distribution):
+    if isinstance(likelihood, dist.Distribution):
         named += ", a distribution, which does not say how it depends on the outputs"
+    elif callable(likelihood):
+        named = f"the function {getattr(likelihood, '__name__', named)!r}, which is to be called"
     raise TypeError(
         "likelihood must be a jaxbnn likelihood, such as gaussian(0.1) or categorical(), but is "
         f"{named}; for another one write Likelihood(log_prob, predictive, check)."

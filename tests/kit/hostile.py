@@ -213,6 +213,7 @@ _MODULES = (
     "diagnostics",
     "files",
     "kernels",
+    "models",
     "networks",
     "numerics",
     "plots",
