@@ -67,7 +67,7 @@ def propagate(
 
     Notes
     -----
-    Source: Wu et al. (2019), section 3.1 and appendices A and C.1, with errata C1, C2, C5, C6. A
+    Source: Wu et al., section 3.1 and appendices A and C.1, with errata C1, C2, C5, C6. A
     `Residual` carries Cov(a', .) through any inner layers: by the mean weights of a Dense, by E f'
     of an activation.
 

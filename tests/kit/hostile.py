@@ -216,6 +216,7 @@ _MODULES = (
     "models",
     "networks",
     "numerics",
+    "packages",
     "plots",
     "readings",
     "results",
