@@ -78,11 +78,11 @@ def normal_pieces(
     of_function = jnp.clip((at - mean[None]) / deviation[None], -_REACH, _REACH)
     cuts = jnp.sort(jnp.concatenate([own, of_function]), axis=0)
     middle, half = (cuts[1:] + cuts[:-1]) / 2, (cuts[1:] - cuts[:-1]) / 2
-    nodes, weights = np.polynomial.legendre.leggauss(_NODES_A_PIECE)
+    nodes, own_weights = np.polynomial.legendre.leggauss(_NODES_A_PIECE)
     along = (1, _NODES_A_PIECE, *axes)
     u = middle[:, None] + half[:, None] * jnp.asarray(nodes, dtype).reshape(along)
     density = jnp.exp(-0.5 * jnp.square(u)) / np.asarray(np.sqrt(2 * np.pi), dtype)
-    weights = half[:, None] * jnp.asarray(weights, dtype).reshape(along) * density
+    weights = half[:, None] * jnp.asarray(own_weights, dtype).reshape(along) * density
     return u.reshape(-1, *mean.shape), weights.reshape(-1, *mean.shape)
 
 

@@ -66,12 +66,19 @@ def model_groups(
         def draw(key_and_position: tuple) -> dict:
             trace = at(key_and_position[1])
             keys = jax.random.split(key_and_position[0], len(sites))
-            return {name: trace[name]["fn"].sample(k) for name, k in zip(sites, keys, strict=True)}
+            pairs = zip(sites, keys, strict=True)
+            return {name: _drawn(k, trace[name]) for name, k in pairs}
 
         keys = jax.random.split(key, log_density.shape)
         drawn = evaluate(draw, (keys, positions), batch_size=batch_size)
         groups["posterior_predictive"] = _group(jax.tree.map(np.asarray, drawn), 2)
     return groups, np.asarray(log_density, float)
+
+
+def _drawn(key: PRNGKeyArray, site: Any) -> Any:
+    """Draw a site anew. Outside a plate a distribution may have fewer values than the data."""
+    distribution, shape = site["fn"], np.shape(site["value"])
+    return distribution.expand(shape[: len(shape) - distribution.event_dim]).sample(key)
 
 
 def _group(values: dict[str, np.ndarray], lead: int) -> Group:

@@ -238,7 +238,8 @@ class NumPyroKernel(MCMCKernel):
         return {name: jnp.asarray(given[name]) for name in latent}
 
     def _latent(self, args, kwargs):
-        trace = traced(self._model, args, kwargs, anywhere)
+        model: Any = self._model
+        trace = traced(model, args, kwargs, anywhere)
         check_sites(trace, "unconstrained")
         return [
             name

@@ -48,7 +48,8 @@ def model_terms(
     A position that is not whole is that of some of the sites; the others are anywhere.
     """
     trace = trace_at(model, args, kwargs, position, space, is_whole=is_whole, key=key)
-    prior, likelihood, values, deterministic = {}, {}, {}, {}
+    prior: dict[str, tuple] = {}
+    likelihood, values, deterministic = {}, {}, {}
     for name, site in trace.items():
         if site["type"] == "deterministic":
             deterministic[name] = site["value"]

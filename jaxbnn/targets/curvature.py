@@ -14,7 +14,7 @@ K = J^T S J with J = d outputs / d e, S the Hessian of the loss by the outputs, 
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -332,10 +332,10 @@ def _is_elementwise(prior: PyTree) -> bool:
     return all(base.event_dim == 0 for base in _bases(prior, dist.Independent))
 
 
-def _bases(prior: PyTree, wrappers: type | tuple) -> list[dist.Distribution]:
+def _bases(prior: PyTree, wrappers: Any) -> list[Any]:
     """Return the distributions of a prior, each without the wrappers around it."""
 
-    def base(distribution: dist.Distribution) -> dist.Distribution:
+    def base(distribution: Any) -> Any:
         while isinstance(distribution, wrappers):
             distribution = distribution.base_dist
         return distribution
