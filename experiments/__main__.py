@@ -4,6 +4,7 @@
                           [--set key=value ...] [--out DIR] [--resume]
     python -m experiments list
     python -m experiments report [DIR]
+    python -m experiments record [RESULTS]
     python -m experiments benchmark NAME [--set key=value ...] [--out DIR]
     python -m experiments reference [--out DIR]
 
@@ -21,8 +22,8 @@ from typing import NoReturn
 from experiments.errors import InputError
 from experiments.threads import settle_threads
 
-EXTRAS = ("pydantic", "matplotlib", "arviz", "tqdm", "h5netcdf")
-WORDS = ("list", "report", "benchmark", "reference")
+EXTRAS = ("pydantic", "matplotlib", "tqdm", "h5netcdf")
+WORDS = ("list", "report", "benchmark", "record", "reference")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,8 +56,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         description="Run the papers' experiments and compare with the numbers they print.",
         allow_abbrev=False,
     )
-    parser.add_argument("what", help="a config file, or one of: list, report, benchmark, reference")
-    parser.add_argument("argument", nargs="?", help="report: a directory; benchmark: its name")
+    parser.add_argument("what", help=f"a config file, or one of: {', '.join(WORDS)}")
+    parser.add_argument(
+        "argument", nargs="?", help="report, record: a directory; benchmark: its name"
+    )
     parser.add_argument("--scale", default="desk", help="smoke, desk (default) or paper")
     parser.add_argument("--seed", type=int, help="instead of the config's seed")
     parser.add_argument(
@@ -74,7 +77,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.what == "benchmark" and options.argument is None:
         parser.error("benchmark needs a name")
-    if options.what not in ("report", "benchmark") and options.argument is not None:
+    if options.what not in ("report", "record", "benchmark") and options.argument is not None:
         parser.error(f"{options.what} takes no second argument, but got {options.argument!r}")
     return options
 
@@ -84,7 +87,7 @@ def _check_extras() -> None:
     if missing:
         raise InputError(
             f"The experiments need {', '.join(missing)}, not installed here: "
-            "pip install 'jaxbnn[experiments]'."
+            "run `pip install -e '.[experiments]'` in the clone."
         )
 
 
@@ -99,6 +102,8 @@ def _run(options: argparse.Namespace) -> int:
         return commands.list_configs()
     if options.what == "report":
         return commands.report(Path(options.argument) if options.argument else options.out)
+    if options.what == "record":
+        return commands.record(Path(options.argument) if options.argument else None)
     if options.what == "benchmark":
         return commands.benchmark(options.argument, options.assignments, options.out)
     if options.what == "reference":

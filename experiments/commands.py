@@ -11,6 +11,10 @@ from typing import Any
 import experiments.benchmarks
 from experiments.config import SCALES, check_seed, parse_assignment, read_config, settings_for
 from experiments.errors import InputError, did_you_mean
+from experiments.record import record_runs, settings_digest
+from experiments.record.code import code_digest
+from experiments.record.ledger import Ledger
+from experiments.record.pages import write_pages
 from experiments.reference import write_reference
 from experiments.report import full_report
 from experiments.results import (
@@ -58,13 +62,19 @@ def run_config(
         resume=resume,
         identity={"experiment": name, "kind": config.experiment, "settings": recorded},
     )
+    code = code_digest({experiment.run.__module__, experiment.settings.__module__})
     print(f"{name} at scale {scale}, seed {seed}: {config.description}", flush=True)
     with held(context.out_dir):
         start = time.perf_counter()
+        of = {"scale": scale, "seed": seed, **context.identity}
+        ledger = Ledger.open(context.out_dir, of, code, resume=resume)
+        context.after_stage = ledger.write
         try:
             rows = experiment.run(settings, context) or []
         except (BadCheckpoint, CheckpointNotWritten) as error:
             raise InputError(str(error)) from None
+        finally:
+            ledger.write()
         table = write_results(
             context.out_dir,
             experiment=name,
@@ -74,7 +84,9 @@ def run_config(
             run={
                 "kind": config.experiment,
                 "settings": recorded,
+                "settings_digest": settings_digest(recorded),
                 "wall_seconds": time.perf_counter() - start,
+                **ledger.entries,
                 "steps_per_second": context.speeds,
                 "stages_reused": context.reused,
             },
@@ -142,6 +154,14 @@ def benchmark(name: str, assignments: Sequence[str], out: Path) -> int:
         paper_values={},
     )
     print(f"{table}\n{directory / 'table.md'}")
+    return 0
+
+
+def record(results: Path | None) -> int:
+    """Put the finished runs below `results` into the record, and make its pages anew."""
+    written = record_runs(results) if results else []
+    for path in [*written, *write_pages()]:
+        print(path)
     return 0
 
 

@@ -85,6 +85,8 @@ class Context:
     identity
         What the run computes (settings and all), as JSON data: a stage of a run with another
         identity, seed or version is never reused.
+    after_stage
+        Called when a stage has been computed and written.
     """
 
     scale: str
@@ -96,6 +98,7 @@ class Context:
     files: list[Path] = field(default_factory=list)
     speeds: dict[str, float] = field(default_factory=dict)
     reused: list[str] = field(default_factory=list)
+    after_stage: Callable[[], None] = lambda: None
 
     @cached_property
     def key(self) -> jax.Array:
@@ -127,6 +130,7 @@ class Context:
                     return {key: stored[key] for key in stored.files if key != "__fingerprint__"}
         arrays = {key: np.asarray(value) for key, value in compute().items()}
         _write_npz(path, {**arrays, "__fingerprint__": np.asarray(fingerprint)})
+        self.after_stage()
         self._remove_checkpoints(name)
         return arrays
 

@@ -1,4 +1,4 @@
-"""`python -m jaxbnn fit DATA.csv --target COLUMN`, `predict FOLDER NEW.csv` or `hosts SCRIPT`."""
+"""`jaxbnn fit DATA.csv --target COLUMN`, `predict FOLDER NEW.csv` or `hosts SCRIPT`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Iterations a second of the four samplers of Table 2 of paper 004 on Iris, four chains, one core.
+"""Iterations a second of the four samplers of table 2 of Papamarkou et al. on Iris, on one core.
 
 Each sampler runs in `jaxbnn.sample` with the settings of `configs/challenges/iris_samplers.toml`,
 positions kept; it is compiled first. Chains count each on its own: four chains that make a step

@@ -4,7 +4,7 @@
 # Draw a teacher's weights from the prior and data from its network: the teacher is then an exact
 # draw of the posterior given these data. A chain that starts at the teacher is in equilibrium from
 # the first step on. A chain that starts elsewhere has reached it when its test error is that of
-# the informed one (Piccioli, Troiani, Zdeborova). `JAXBNN_SCALE=smoke` makes it short.
+# the informed one (Piccioli et al.). `JAXBNN_SCALE=smoke` makes it short.
 
 # %%
 import os

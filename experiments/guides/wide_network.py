@@ -4,7 +4,7 @@
 # In the ntk parametrisation with standard normal weights, pCN keeps the prior exactly. Random-walk
 # kernels need ever smaller steps as the network widens. With the read-out integrated exactly
 # (`wide.reparametrise`) the posterior of the rest is close to that prior, the closer the wider
-# the network: large steps are accepted (Pezzetti, Favaro, Peluchetti). `JAXBNN_SCALE=smoke`
+# the network: large steps are accepted (Pezzetti et al.). `JAXBNN_SCALE=smoke`
 # makes it short; MNIST is read from `$JAXBNN_DATA`, else downloaded.
 
 # %%

@@ -56,11 +56,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Say what was wrong in one line; argparse would print the usage before it."""
-        self.exit(2, f"error: {message} (python -m jaxbnn {{fit,predict,hosts}} --help)\n")
+        self.exit(2, f"error: {message} (jaxbnn {{fit,predict,hosts}} --help)\n")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m jaxbnn", description="Bayesian neural networks on CSV files.")
+    parser = _Parser(prog="jaxbnn", description="Bayesian neural networks on CSV files.")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
     fit = commands.add_parser("fit", help="sample the posterior of a network on a CSV file")
     fit.add_argument("data", type=Path, help="CSV file with a header")
@@ -110,7 +110,7 @@ def _add_format(parser: argparse.ArgumentParser) -> None:
 
 
 def _fit(options: argparse.Namespace) -> None:
-    _check_installed()
+    _check_installed("fit")
     settings = _settings(options)
     out = options.out or options.data.with_name(f"{options.data.stem}-fit")
     table, notes = usable_rows(_read(options), options.target, options.drop)
@@ -163,6 +163,7 @@ def _fit(options: argparse.Namespace) -> None:
 
 
 def _predict(options: argparse.Namespace) -> None:
+    _check_installed("predict")
     _check_level(options.level)
     positions, encoding, posterior = folders.load(options.folder)
     table = _read(options)
@@ -225,11 +226,11 @@ def _check_level(level: float) -> None:
         raise ValueError(f"--level must be a probability between 0 and 1, but is {level}.")
 
 
-def _check_installed() -> None:
+def _check_installed(command: str) -> None:
     """Ask for what is needed at the end before the work begins."""
-    for name in ("arviz", "h5netcdf", "h5py", "matplotlib"):
+    for name in ("h5netcdf", "h5py", "matplotlib", "xarray"):
         if importlib.util.find_spec(name) is None:
-            raise ImportError(f"fit needs {name}; run `pip install 'jaxbnn[experiments]'`.")
+            raise ImportError(f"{command} needs {name}; run `pip install 'jaxbnn[cli]'`.")
 
 
 def _settings(options: argparse.Namespace) -> Settings:

@@ -106,6 +106,7 @@ def save(
         fitted.positions if fitted.draws is None else fitted.draws,
         posterior if is_small else None,
         coords={"layer0_in": encoding.features},
+        format="DataTree",  # needs no ArviZ, and both of its lines read the file
     )
     data.to_netcdf(str(folder / _DRAWS), engine="h5netcdf")
     model = {"sampler": sampler, "settings": settings._asdict(), "encoding": encoding.to_dict()}
@@ -119,9 +120,7 @@ def load(folder: Path) -> tuple[PyTree, Encoding, Posterior]:
     """Return the draws, the encoding, and a posterior to predict with (its data are blank)."""
     for name in (_MODEL, _DRAWS):
         if not (folder / name).is_file():
-            raise ValueError(
-                f"{folder} has no {name}; give the folder that `python -m jaxbnn fit` wrote."
-            )
+            raise ValueError(f"{folder} has no {name}; give the folder that `jaxbnn fit` wrote.")
     try:
         model = json.loads((folder / _MODEL).read_text(encoding="utf-8"))
         encoding = Encoding.from_dict(model["encoding"])
@@ -142,8 +141,7 @@ def load(folder: Path) -> tuple[PyTree, Encoding, Posterior]:
 
 def _not_ours(path: Path) -> str:
     return (
-        f"{path} is damaged, or not what `python -m jaxbnn fit` wrote; copy the folder again, or "
-        "fit again."
+        f"{path} is damaged, or not what `jaxbnn fit` wrote; copy the folder again, or fit again."
     )
 
 

@@ -27,7 +27,7 @@ from jaxbnn.numerics import check_fraction
 def ess_geyer(draws: ArrayLike) -> Float[Array, "chain ..."]:
     """ESS of each chain by Geyer's (1992) initial monotone sequence.
 
-    Paper 004, equation 3.8, with the asymptotic variance as erratum D7 reads it: with
+    Papamarkou et al., (3.8), with the asymptotic variance as erratum D7 reads it: with
     gamma_k = (1/v) sum_i (x_i - xbar)(x_{i+k} - xbar) and G_m = gamma_2m + gamma_{2m+1},
 
         S = v * [sum_i (x_i - xbar)^2 / (v-1)] / (-gamma_0 + 2 sum_{m<M} min(G_0, ..., G_m)),
@@ -63,7 +63,7 @@ def ess_geyer(draws: ArrayLike) -> Float[Array, "chain ..."]:
 def ess_tfp(draws: ArrayLike) -> Float[Array, "chain ..."]:
     """ESS of each chain from its autocorrelations up to the first negative one.
 
-    Paper 001, section 4.2, the rule of TensorFlow Probability: with R_i normalised by
+    Pezzetti et al., section 4.2, the rule of TensorFlow Probability: with R_i normalised by
     N - i terms, so that (1 - i/N) R_i is the autocorrelation normalised by N,
 
         ESS = N / (1 + 2 sum_i (1 - i/N) R_i),   i from 1 to before the first R_i < 0.

@@ -30,7 +30,7 @@ from jaxbnn.diagnostics.ranks import fold, normal_scores
 def rhat_paper(draws: ArrayLike) -> Float[Array, "..."]:
     """R-hat of Piccioli et al., on the variance scale: (M+1)/M sigma_+^2/W - (N-1)/(M N).
 
-    Paper 000, equation 16; equal to Vhat/W with Vhat = sigma_+^2 + B/(M N), which is
+    Piccioli et al., (16); equal to Vhat/W with Vhat = sigma_+^2 + B/(M N), which is
     Brooks and Gelman's (1998) R without a square root (erratum A12). Never compare it with a
     threshold meant for the root.
 
@@ -155,7 +155,7 @@ def folded_split_rhat(draws: ArrayLike) -> Float[Array, "..."]:
     """Split R-hat of the rank-normalised folded draws |x - median|.
 
     Sees chains that agree in location and differ in scale. This is the statistic that
-    Papamarkou et al. report (Paper 004, section 3.2.1) beside `split_rhat`; the larger of
+    section 3.2.1 of Papamarkou et al. reports beside `split_rhat`; the larger of
     it and the rank-normalised split R-hat of the draws themselves is `rank_rhat`.
 
     Parameters

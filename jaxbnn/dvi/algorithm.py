@@ -137,7 +137,7 @@ def deterministic_vi(
 
     Notes
     -----
-    Source: Wu et al. (2019), with errata C1 to C7. `fit` runs it.
+    Source: Wu et al., with errata C1 to C7. `fit` runs it.
 
     Examples
     --------

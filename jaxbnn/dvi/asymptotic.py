@@ -17,7 +17,7 @@ def heaviside_covariance_asymptotic(mu1: Values, mu2: Values, rho: Values) -> Va
 
     b = rho / (2 rb asin rho), c = (1 - rb) / (rb asin rho), rb = sqrt(1 - rho^2).
 
-    Source: Wu et al. (2019), table 1, read as in erratum C1 (entries 12 and 14): the sign of rho
+    Source: Wu et al., table 1, read as in erratum C1: the sign of rho
     stays outside the logarithm.
 
     Examples
@@ -39,7 +39,7 @@ def relu_remainder_asymptotic(mu1: Values, mu2: Values, rho: Values) -> Values:
 
     g = asin rho - rho / (1 + rb), b = rho / (2 g (1 + rb)), c = (asin rho - rho) / (rho g).
 
-    Source: Wu et al. (2019), table 1, read as in erratum C1 (entry 13): minus in g, rho in front.
+    Source: Wu et al., table 1, read as in erratum C1: minus in g, rho in front.
 
     Examples
     --------

@@ -82,7 +82,7 @@ def empirical_bayes(
 
     Notes
     -----
-    Source: Wu et al. (2019), equations (11)-(13); erratum C5. Their text has alpha = 1, beta = 10;
+    Source: Wu et al., (11)-(13); erratum C5. Their text has alpha = 1, beta = 10;
     their code alpha = 4.4798 and beta = (alpha + 1) 5 / fan_in.
 
     Examples
@@ -129,7 +129,7 @@ def kl_divergence(q: Family, prior: PyTree | EmpiricalBayes) -> Scalar:
 
     Notes
     -----
-    Source: Wu et al. (2019), equations (10), (12), (13); erratum C5.
+    Source: Wu et al., (10), (12), (13); erratum C5.
 
     Examples
     --------

@@ -65,7 +65,7 @@ def expected_log_likelihood(
 
     Notes
     -----
-    Source: Wu et al. (2019), equations (8) and (21), errata C4 and C7. For learned noise l = 2
+    Source: Wu et al., (8) and (21), errata C4 and C7. For learned noise l = 2
     log_noise_scale is independent of the outputs, hence (8) with its mean and variance and
     Sigma_ml = 0. The exponential in (8) goes on as a straight line from e^30, where nothing but
     a start from afar ever is; softplus variances stop at e^-30.

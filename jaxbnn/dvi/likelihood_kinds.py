@@ -20,7 +20,7 @@ def softplus_gaussian() -> Likelihood:
     """Gaussian noise from the network: outputs (n, 2k) are k means, then k values l.
 
     The noise variances are softplus(l) where `heteroscedastic_gaussian` has exp(l); the
-    "softplus" rows of table 3 of Wu et al. (2019).
+    "softplus" rows of table 3 of Wu et al.
 
     Examples
     --------

@@ -98,7 +98,7 @@ def activation_moments(
 
     Notes
     -----
-    Source: Wu et al. (2019), equations (4)-(6), table 1 and appendix A, with errata C1 to C3. The
+    Source: Wu et al., (4)-(6), table 1 and appendix A, with errata C1 to C3. The
     diagonal is exact in every rule; the authors' code takes it from the approximation.
 
     Examples

@@ -87,7 +87,7 @@ def activation_draws(
 
     Notes
     -----
-    Source: Kingma, Salimans, Welling (2015); Wu et al. (2019), appendix E.
+    Source: Kingma, Salimans, Welling (2015); Wu et al., appendix E.
 
     Examples
     --------

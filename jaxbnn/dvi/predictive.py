@@ -72,7 +72,7 @@ def predictive(
 
     Notes
     -----
-    Source: Wu et al. (2019), equations (9) and (23); errata C4 (which density is scored), C7.
+    Source: Wu et al., (9) and (23); errata C4 (which density is scored), C7.
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """The Gaussian reading of a network: moments of its outputs under q(w).
 
-Layer by layer, with h independent of the layer's weights (Wu et al., equation 3),
+Layer by layer, with h independent of the layer's weights (Wu et al., (3)),
 
     E a_i        = sum_j E h_j E W_ji + E b_i
     Cov(a_i, a_k) = sum_jl E[h_j h_l] Cov(W_ji, W_lk) + sum_jl E W_ji Cov(h_j, h_l) E W_lk
@@ -67,7 +67,7 @@ def propagate(
 
     Notes
     -----
-    Source: Wu et al. (2019), section 3.1 and appendices A and C.1, with errata C1, C2, C5, C6. A
+    Source: Wu et al., section 3.1 and appendices A and C.1, with errata C1, C2, C5, C6. A
     `Residual` carries Cov(a', .) through any inner layers: by the mean weights of a Dense, by E f'
     of an activation.
 

@@ -40,7 +40,7 @@ def relu_moments(mu: Values) -> tuple[Values, Values]:
     With t = |mu| and P = Phi(-t): SR = max(mu, 0) + P D, and the variance is
     q = P [(1 - t D) - P D^2] for mu < 0, 1 - 2 P + q for mu > 0. Derivatives: Phi, 2 SR Phi(-mu).
 
-    Source: Wu et al. (2019), appendix A, and erratum C1.
+    Source: Wu et al., appendix A, and erratum C1.
 
     Examples
     --------

@@ -205,8 +205,7 @@ def _datasets(
         import xarray
     except ImportError as error:
         raise ImportError(
-            "to_arviz needs xarray, which comes with ArviZ; run "
-            "`pip install 'jaxbnn[experiments]'`."
+            "to_arviz needs xarray, which comes with ArviZ; run `pip install 'jaxbnn[arviz]'`."
         ) from error
     all_dims = {dim for _, dims in groups.values() for names in dims.values() for dim in names}
     unknown = sorted(set(coords) - all_dims)

@@ -78,7 +78,7 @@ def pcn(
 
     Notes
     -----
-    Pezzetti, Favaro, Peluchetti (2024), equations (4)-(5) and algorithm 1, which are right as
+    Pezzetti et al., (4)-(5) and algorithm 1, which are right as
     printed (erratum B5). beta = 0, which never moves, is refused.
 
     Examples

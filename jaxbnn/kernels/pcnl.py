@@ -87,7 +87,7 @@ def pcnl(
 
     Notes
     -----
-    Pezzetti, Favaro, Peluchetti (2024), equation (6). The acceptances printed in equation (7),
+    Pezzetti et al., (6). The acceptances printed in equation (7),
     algorithm 2 and appendix B are wrong; this is the right one (erratum B6), with beta and
     delta related as in erratum B7.
 

@@ -5,7 +5,7 @@ With M the metric at x and g the gradient of the log density,
     y ~ N(x + eps^2/2 M(x)^-1 g(x), eps^2 M(x)^-1),
     log q(x, y) = log det M(x) / 2 - |R(x)^T (y - x - eps^2/2 M(x)^-1 g(x))|^2 / (2 eps^2)
 
-up to a constant, M = R R^T (Girolami and Calderhead 2011; Papamarkou et al., equation (3.4) with
+up to a constant, M = R R^T (Girolami and Calderhead 2011; Papamarkou et al., (3.4) with
 erratum D5). By default M is the SoftAbs of the Hessian (erratum D6); "simplified" because the
 derivatives of M are left out of the drift, which the accept step makes exact.
 """

@@ -98,7 +98,7 @@ def swap_log_ratio(
 def partner_logits(rungs: int, beta: ArrayLike, dtype: jnp.dtype) -> Float[Array, "rungs rungs"]:
     """Return -beta |i - j|, -inf on the diagonal: row i holds the logits of the partner of i.
 
-    Papamarkou et al., equations (4.2)-(4.4), up to the constant gamma_i (erratum D2).
+    Papamarkou et al., (4.2)-(4.4), up to the constant gamma_i (erratum D2).
     """
     rung = jnp.arange(rungs, dtype=dtype)
     distance = jnp.abs(rung[:, None] - rung[None, :])

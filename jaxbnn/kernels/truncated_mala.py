@@ -81,7 +81,7 @@ def truncated_mala(
         If `step_size` is not positive; in `init`, if a lower bound is not below its upper bound,
         bounds do not fit the position, or the start is outside of the box, naming the leaf.
 
-    Source: Papamarkou et al., section 4.1; errata 18 and D1.
+    Source: Papamarkou et al., section 4.1; erratum D1.
 
     Examples
     --------

@@ -87,7 +87,7 @@ def underdamped_langevin(
 
     Notes
     -----
-    Pezzetti, Favaro, Peluchetti (2024) write "underdamped LMC" for MALA; their step beta is
+    Pezzetti et al. write "underdamped LMC" for MALA; their step beta is
     eps here, and this kernel with partial refreshment is what the name means (erratum B8).
     Generalised HMC with one leapfrog step: Horowitz (1991).
 

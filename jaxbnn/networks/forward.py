@@ -4,7 +4,7 @@
     ntk:       z = weight_scale / sqrt(d_in) * x @ w + bias_scale * b
 
 with d_in the fan-in (height * width * c_in of a filter), not counting the bias. The ntk form is
-(1) of Pezzetti, Favaro, Peluchetti with erratum B1.
+(1) of Pezzetti et al. with erratum B1.
 """
 
 import math

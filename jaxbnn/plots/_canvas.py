@@ -31,8 +31,7 @@ def new_axes(
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError(
-            "Plots need matplotlib, which is not installed; "
-            "run `pip install 'jaxbnn[experiments]'`."
+            "Plots need matplotlib, which is not installed; run `pip install 'jaxbnn[plots]'`."
         ) from error
     columns = min(num_panels, max_columns)
     rows = -(-num_panels // columns)

@@ -25,7 +25,7 @@ from jaxtyping import PyTree
 
 from jaxbnn.sampling import files
 from jaxbnn.sampling.devices import Placer
-from jaxbnn.sampling.fingerprint import Shapes, key_name, to_numpy
+from jaxbnn.sampling.fingerprint import Shapes, differences, key_name, to_numpy
 from jaxbnn.sampling.hosts import Hosts
 from jaxbnn.sampling.shards import Shard, chunks_upto, every_file, rows_of, shard_of
 from jaxbnn.sampling.trees import describe, leaf_names
@@ -61,12 +61,14 @@ class Checkpoint:
         self,
         folder: Path,
         fingerprint: dict[str, str],
+        steps: np.ndarray,
+        chunk: dict[str, int],
         shapes: Shapes,
         spread: Placer = _stay,
         by_chain: Placer = _stay,
         hosts: Hosts = _ALONE,
     ):
-        self.shapes, self.spread = shapes, spread
+        self.shapes, self.spread, self._chunk = shapes, spread, chunk
         self._hosts, self._by_chain = hosts, by_chain if hosts.num_processes > 1 else _stay
         self._num_chains = jax.tree.leaves(shapes.sampling)[0].shape[0]
         self._shard = shard_of(self._by_chain, self._num_chains)
@@ -79,9 +81,9 @@ class Checkpoint:
             is_new = not (folder / "state.nc").exists()
             if not is_new:
                 header, self._found = read_state(folder)
-                _check_same(folder / "state.nc", header["fingerprint"], fingerprint)
+                _check_same(folder / "state.nc", header["fingerprint"], fingerprint, steps)
                 self.progressed = Progressed(*header["progressed"])
-                self._seconds = header["seconds"]
+                self._run, self._seconds = header["run"], header["seconds"]
             if hosts.is_first:
                 self._clean(is_new)
         if is_new:
@@ -145,6 +147,7 @@ class Checkpoint:
             "fingerprint": self._fingerprint,
             "run": self._run,
             "num_chains": self._num_chains,
+            "chunk": self._chunk,
             "progressed": progressed,
             "seconds": self.seconds,
             "trees": {name: describe(tree) for name, tree in trees.items()},
@@ -224,10 +227,30 @@ def read_state(folder: Path) -> tuple[dict, dict[str, Any]]:
     return header, found
 
 
-def _check_same(path: Path, stored: dict[str, str], ours: dict[str, str]) -> None:
-    different = [part for part in ours if stored.get(part) != ours[part]]
+def _check_same(
+    path: Path, stored: dict[str, str], ours: dict[str, str], steps: np.ndarray
+) -> None:
+    different = differences(stored, ours, steps)
+    if different == ["num_samples"]:
+        raise files.BadCheckpoint(
+            f"{path} belongs to a run of {stored['num_samples']} draws, but num_samples is "
+            f"{len(steps)}; ask for as many or more, or read those that are there by open_draws."
+        )
     if different:
         raise files.BadCheckpoint(
             f"{path} belongs to a run with another {' and another '.join(different)}; call with "
             "what it was made with, or give this run a folder of its own."
         )
+
+
+def chunk_capacity(folder: Path, asked: int, num_records: int) -> int:
+    """Return the most records of a chunk: of a run that goes on, as many as it had.
+
+    A run shorter than the chunk that it was asked for had chunks of its own length, and made longer
+    it keeps them: compiled for others, its numbers might differ in their last bits.
+    """
+    if (folder / "state.nc").exists():
+        stored = read_state(folder)[0].get("chunk", {})
+        if asked in stored.values():
+            return stored["capacity"]
+    return min(asked, num_records)

@@ -7,12 +7,14 @@ import math
 import time
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
 from jaxbnn.sampling.checkpoint import FINISHED, SAMPLING, WARM_UP, Checkpoint, Progressed
+from jaxbnn.sampling.devices import Placer
 from jaxbnn.sampling.hosts import Interrupt, gather
-from jaxbnn.sampling.loops import as_arrays
+from jaxbnn.sampling.loops import RateSum, as_arrays
 from jaxbnn.sampling.programs import Programs
 from jaxbnn.sampling.progress import Clock
 
@@ -92,14 +94,16 @@ class Sampling:
         is_record,
         report,
         interrupt: Interrupt,
+        spread: Placer,
         store: Checkpoint | None = None,
     ):
-        self._interrupt = interrupt
+        self._interrupt, self._spread = interrupt, spread
         self._programs, self._options, self._steps, self._store = programs, options, steps, store
         self._keys, self._data, self._offset = keys, data, offset
         self._gaps, self._is_record, self._report = gaps, is_record, report
         self.done = 0  # records, kept or not
-        self.rate_sum: np.ndarray | None = None
+        # Of each chain: on the host, float64; or as the compiled loop carries it along.
+        self.rate_sum: np.ndarray | RateSum | None = None
         self.states = self.reducers = self.parameters = self.positions = self.infos = None
 
     def go(self, states, reducers, parameters, *, is_paced: bool) -> bool:
@@ -114,7 +118,7 @@ class Sampling:
                 count = self._interrupt.next_chunk(pace.next(left) if is_paced else left)
                 pace.tick(self._run_chunk(count))
                 done = int(self._gaps[: self.done].sum())
-                rate = None if self.rate_sum is None else float(np.mean(self.rate_sum)) / done
+                rate = None if self.rate_sum is None else float(np.mean(self.acceptance_rate()))
                 clock.tick(done, rate)
         except KeyboardInterrupt:
             return True
@@ -125,6 +129,9 @@ class Sampling:
         assert self._store is not None
         self.done = self._store.progressed.done
         self.rate_sum = self._store.stored_array("rate_sum")
+        if self.rate_sum is None and self._store.stored_array("rate_sum.total") is not None:
+            parts = (self._store.stored_array(f"rate_sum.{name}") for name in RateSum._fields)
+            self.rate_sum = self._store.spread(RateSum(*parts))
         restored = self._store.restore("sampling", self._store.shapes.sampling)
         return as_arrays(self._store.spread(restored))
 
@@ -137,6 +144,7 @@ class Sampling:
             self._keys,
             self.states,
             self.reducers,
+            self._carried_sum(),
             self.parameters,
             self._data,
             start,
@@ -147,16 +155,30 @@ class Sampling:
         chunk = jax.block_until_ready(chunk)
         made = int(np.asarray(chunk.num_records.addressable_data(0)).flat[0])  # the same of all
         end = begin + made
-        rate_sum = self.rate_sum
-        if chunk.rate_sum is not None:
-            added = np.asarray(gather(chunk.rate_sum), np.float64)
-            rate_sum = added if rate_sum is None else rate_sum + added
+        rate_sum = self._add_rates(chunk, made)
         self._keep(chunk, begin, end)
         self.states, self.reducers, self.rate_sum = chunk.states, chunk.reducers, rate_sum
         self.done = end
         if self._store is not None:
             self._publish(self._store, SAMPLING)
         return made
+
+    def _carried_sum(self) -> RateSum:
+        if isinstance(self.rate_sum, RateSum):
+            return self.rate_sum
+        zeros = jnp.zeros(len(self._keys))
+        return self._spread(RateSum(zeros, zeros))
+
+    def _add_rates(self, chunk, made: int) -> np.ndarray | RateSum | None:
+        """Add a chunk's acceptance rates one after the other, as if all were one chunk."""
+        rates = getattr(chunk.infos, "acceptance_rate", None)
+        if chunk.rate_sum is not None or rates is None:
+            return chunk.rate_sum
+        rates = np.asarray(gather(rates), np.float64)[:, :made]
+        rates = np.where(np.isnan(rates), 0.0, rates)
+        if self.rate_sum is not None:
+            rates[:, 0] += self.rate_sum
+        return np.cumsum(rates, axis=1)[:, -1]  # np.sum would add in pairs
 
     def _keep(self, chunk, begin: int, end: int) -> None:
         """Copy the kept draws of a chunk to the host: to files, or behind those before."""
@@ -194,6 +216,9 @@ class Sampling:
         done = int(self._gaps[: self.done].sum())
         if self.rate_sum is None or done == 0:
             return np.full(len(self._keys), math.nan)
+        if isinstance(self.rate_sum, RateSum):
+            total, lost = (np.asarray(part, np.float64) for part in gather(self.rate_sum))
+            return (total + lost) / done
         return self.rate_sum / done
 
     def finish(self, reduced: dict) -> None:

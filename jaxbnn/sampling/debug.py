@@ -18,6 +18,7 @@ from jaxtyping import Array, Bool, Int, PyTree, UInt
 from jaxbnn.sampling.adaptation import Adaptation
 from jaxbnn.sampling.keys import step_key
 from jaxbnn.sampling.loops import Options
+from jaxbnn.sampling.order import restored
 from jaxbnn.sampling.programs import Programs
 
 _PROPOSAL = "the log ratio of its proposal"
@@ -103,8 +104,8 @@ class Watch:
             self._check(result[0], keys)
             return result
 
-        def sampling(keys, states, reducers, parameters, data, *counters):
-            chunk = programs.sampling(keys, states, reducers, parameters, data, *counters)
+        def sampling(keys, states, reducers, rate_sum, parameters, data, *counters):
+            chunk = programs.sampling(keys, states, reducers, rate_sum, parameters, data, *counters)
             self._check(chunk.states, keys, parameters, data)
             return chunk
 
@@ -138,7 +139,7 @@ class Watch:
         name, step = self._names[int(trouble[chain]) - 1], int(steps[chain]) - 1
         in_warmup = step < self._num_warmup
         when = f"warm-up step {step}" if in_warmup else f"sampling step {step - self._num_warmup}"
-        state = jax.tree.map(lambda leaf: leaf[chain], states)
+        state = restored(jax.tree.map(lambda leaf: leaf[chain], states))
         raise FloatingPointError(
             f"chain {chain} met a NaN or an infinity at {when}: {_value(name, state.inner)}"
             f"{self._line(state, keys[chain], step, chain, arguments) if arguments else ''}."
@@ -147,7 +148,8 @@ class Watch:
     def _line(self, state: Watched, key: Array, step: int, chain: int, arguments: tuple) -> str:
         """Take the step again, operation by operation, and name the line that made the NaN."""
         parameters, data = arguments
-        kernel = self._inner(jax.tree.map(lambda leaf: leaf[chain], parameters), data)
+        parameters = jax.tree.map(lambda leaf: leaf[chain], parameters)
+        kernel = self._inner(*restored((parameters, data)))
         try:
             with jax.debug_nans(True):
                 kernel.step(step_key(key, jnp.uint32(step)), state.before)

@@ -1,7 +1,13 @@
-"""What a run computes, as one digest a part: only the same run may take up a checkpoint."""
+"""What a run computes, as one digest a part: only the same run may go on from a checkpoint.
+
+A longer one may too: the same in all but its number of draws, with the steps of the stored run's
+draws as its first ones.
+"""
 
 import hashlib
+import importlib
 import importlib.metadata
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -10,7 +16,9 @@ import numpy as np
 from jaxtyping import PyTree
 
 from jaxbnn.sampling.hosts import gather
+from jaxbnn.sampling.loops import RateSum
 
+_PROGRAM = "program (kernel, adapt, collect or reduce)"
 _PACKAGES = ("jaxbnn", "jax", "jaxlib", "blackjax", "numpy")
 
 
@@ -44,7 +52,8 @@ def look_ahead(
     example = warm_up[0].eval_shape(*warm_up[1:])[-1]
     reducers = _abstract(programs.init_reducers.eval_shape(example)) if options.reduce else ()
     records = _abstract((np.zeros(options.capacity, np.int32), np.zeros(options.capacity, bool)))
-    sampling = (keys, states, reducers, final, data, *counters, *records)
+    sums = _abstract(RateSum(*(jnp.zeros(len(keys)),) * 2))
+    sampling = (keys, states, reducers, sums, final, data, *counters, *records)
     seen.append(programs.sampling.lower(*sampling))
     chunk = programs.sampling.eval_shape(*sampling)
     digests = hashlib.sha256("".join(program.as_text() for program in seen).encode())
@@ -53,7 +62,7 @@ def look_ahead(
         (states, reducers, final),
         _abstract((chunk.positions, chunk.infos)),
     )
-    return shapes, {"program (kernel, adapt, collect or reduce)": digests.hexdigest()}
+    return shapes, {_PROGRAM: digests.hexdigest()}
 
 
 def settings(
@@ -63,7 +72,7 @@ def settings(
     return {
         "num_samples": f"{len(steps)}",
         "num_warmup": f"{num_warmup}",
-        "thinning": digest(steps),
+        "thinning": _thinning(steps),
         "chunk_size": f"{options.capacity} draws, {options.chunk_bytes} bytes",
         "set of reducers": ", ".join(reducers),
         "key": digest(key),
@@ -73,9 +82,44 @@ def settings(
     }
 
 
+def differences(stored: dict[str, str], ours: dict[str, str], steps: np.ndarray) -> list[str]:
+    """Return which parts of a run keep it from going on from the stored one.
+
+    `steps` are those after which this run keeps its draws.
+    """
+    num_stored = int(stored["num_samples"])
+    if num_stored <= len(steps):
+        first = _thinning(steps[:num_stored])
+        # Loops that skip steps are compiled otherwise than those that keep every one.
+        if first == _thinning(np.arange(1, num_stored + 1)) != ours["thinning"]:
+            first = ours["thinning"]
+        ours = ours | {"num_samples": f"{num_stored}", "thinning": first}
+    return named(part for part in ours if stored.get(part) != ours[part])
+
+
+def named(different: Iterable[str]) -> list[str]:
+    """Return the parts that a refusal names: a program that follows from other parts is none."""
+    different = list(different)
+    return [part for part in different if part != _PROGRAM] or different
+
+
+def _thinning(steps: np.ndarray) -> str:
+    """Describe when draws are kept; of every k'th step, without saying how many."""
+    gap = int(steps[0])
+    is_regular = np.array_equal(steps, gap * np.arange(1, len(steps) + 1))
+    return f"every {gap}" if is_regular else digest(steps)
+
+
 def versions() -> dict[str, str]:
     """Return the versions that the drawn numbers depend on."""
-    return {f"version of {name}": importlib.metadata.version(name) for name in _PACKAGES}
+    return {f"version of {name}": _version(name) for name in _PACKAGES}
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:  # imported from its sources
+        return str(getattr(importlib.import_module(package), "__version__", "unknown"))
 
 
 def digest(tree: PyTree) -> str:

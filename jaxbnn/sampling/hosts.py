@@ -10,7 +10,7 @@ import json
 import math
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -81,12 +81,16 @@ class Hosts(NamedTuple):
                 kind, message = json.loads(text)
                 raise _KINDS.get(kind, RuntimeError)(f"process {index} stopped the run: {message}")
 
-    def check_same(self, parts: dict[str, str]) -> None:
-        """Raise unless all processes have the same text for each part of the run."""
+    def check_same(
+        self, parts: dict[str, str], named: Callable[[list[str]], list[str]] = list
+    ) -> None:
+        """Raise unless all processes have the same text for each part; `named` ones are named."""
         texts = self.exchange(json.dumps(parts))
         first, *others = (json.loads(text) for text in texts)
         for index, other in enumerate(others, 1):
-            different = [part for part in first | other if first.get(part) != other.get(part)]
+            different = named(
+                [part for part in first | other if first.get(part) != other.get(part)]
+            )
             if different:
                 raise ValueError(
                     f"process {index} was called with another {' and another '.join(different)} "

@@ -16,6 +16,7 @@ from jaxtyping import Array, PyTree
 
 from jaxbnn.sampling import records
 from jaxbnn.sampling.keys import REFRESH_COUNTER, step_key
+from jaxbnn.sampling.order import in_order, ordered, restored
 
 
 class Options(NamedTuple):
@@ -38,8 +39,8 @@ class Chunk(NamedTuple):
     """What one sampling loop returns; leaves (chain, ...).
 
     `num_records` were made, those asked for or fewer if there was no room for more; the first
-    `num_records` of `positions` and `infos` are filled. `rate_sum` is the sum of acceptance
-    rates, None for a kernel that reports none.
+    `num_records` of `positions` and `infos` are filled. `rate_sum` is the sum of acceptance rates
+    so far; None where the kernel reports none, or where `infos` has that of every step.
     """
 
     num_records: Array
@@ -121,12 +122,38 @@ def _trace_once(function: Callable, *example: PyTree) -> tuple[Callable, PyTree]
     return call, shapes
 
 
+def _loop(count: Any, body: Callable, start: PyTree) -> PyTree:
+    """Call `body(i, carry) -> carry` for i below `count`; the carry is compiled in its order."""
+    return restored(jax.lax.fori_loop(0, count, in_order(body), ordered(start)))
+
+
 def _zeros(shapes: PyTree) -> PyTree:
     return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
 
 
 def _add_rate(total: Any, rate: Any) -> Any:
     return None if rate is None else total + jnp.where(jnp.isnan(rate), jnp.zeros_like(rate), rate)
+
+
+class RateSum(NamedTuple):
+    """A sum of acceptance rates and what its roundings lost, of the opposite sign.
+
+    Steps are added one after the other, over all chunks, so that the sum does not depend on how a
+    run was cut into chunks; a plain float32 sum would stand still after 2^24 of them.
+    """
+
+    total: Array
+    lost: Array
+
+    def add(self, rate: Array | None) -> "RateSum":
+        """Add one step's rate (Neumaier 1974); NaN counts as a rejection."""
+        if rate is None:
+            return self
+        rate = jnp.where(jnp.isnan(rate), jnp.zeros_like(rate), rate).astype(self.total.dtype)
+        total = self.total + rate
+        is_large = jnp.abs(self.total) >= jnp.abs(rate)
+        large, small = jnp.where(is_large, self.total, rate), jnp.where(is_large, rate, self.total)
+        return RateSum(total, self.lost + ((large - total) + small))
 
 
 def _counter(start: Array, i: Array) -> Array:
@@ -142,7 +169,16 @@ def _pick_key(rng_keys: Array) -> Callable[[Array], Array]:
 
 
 def sample_chain(
-    options: Options, kernel, chain_key, state, reducers, start, count, gaps, is_record
+    options: Options,
+    kernel,
+    chain_key,
+    state,
+    reducers,
+    rate_sum: RateSum,
+    start,
+    count,
+    gaps,
+    is_record,
 ) -> Chunk:
     """Make `count` records of one chain from step counter `start`.
 
@@ -155,11 +191,13 @@ def sample_chain(
         return state, look(options, state, info)
 
     step, (_, shapes) = _trace_once(step_and_look, chain_key, state)
-    kept = (shapes.collected, shapes.info)
+    kept = ordered((shapes.collected, shapes.info))
     capacity = options.capacity
     if options.chunk_bytes is not None:
         capacity = max(1, min(capacity, options.chunk_bytes // records.bytes_of(kept)))
     count = jnp.minimum(count, jnp.int32(capacity))
+    # Where the Info of every step is kept, the host adds them up: a sum here costs a write a step.
+    sums_rates = options.is_thinned or options.collect is None
 
     def advance(rng_key, state, reducers, rate_sum):
         state, seen = step(rng_key, state)
@@ -167,8 +205,8 @@ def sample_chain(
             reducer.update(r, x) if reducer.every_step else r
             for reducer, r, x in zip(options.reduce, reducers, seen.reduced, strict=True)
         )
-        if rate_sum is not None:
-            rate_sum = _add_rate(rate_sum, seen.rate)
+        if sums_rates:
+            rate_sum = rate_sum.add(seen.rate)
         return (state, reducers, rate_sum), seen
 
     if options.is_thinned:
@@ -178,7 +216,7 @@ def sample_chain(
             def body(j, loop):
                 return advance(step_key(chain_key, _counter(counter, j)), *loop[0])
 
-            carry, seen = jax.lax.fori_loop(0, gaps[i], body, (carry, nothing_seen))
+            carry, seen = _loop(gaps[i], body, (carry, nothing_seen))
             return _counter(counter, gaps[i]), carry, seen
     else:
         # All keys of the chunk at once: one vectorised pass instead of one small hash a step.
@@ -199,24 +237,19 @@ def sample_chain(
     def record(i, loop):
         counter, carry, buffers = loop
         counter, (state, reducers, rate_sum), seen = to_record(i, counter, carry)
-        buffers = records.write(buffers, (seen.collected, seen.info), i)
+        buffers = records.write(buffers, ordered((seen.collected, seen.info)), i)
         reducers = tuple(
             update(reducer, r, x, i)
             for reducer, r, x in zip(options.reduce, reducers, seen.reduced, strict=True)
         )
         return counter, (state, reducers, rate_sum), buffers
 
-    # Where every step's Info is kept, rates are summed in one pass after the loop.
-    sums_rates = options.is_thinned or options.collect is None
-    rate_sum = _zeros(shapes.rate) if sums_rates else None
-    loop = (start, (state, reducers, rate_sum), records.make_buffers(kept, capacity))
-    _, (state, reducers, rate_sum), buffers = jax.lax.fori_loop(0, count, record, loop)
-    positions, infos = records.read(buffers, kept)
-    if shapes.rate is not None and not sums_rates:
-        rates = infos.acceptance_rate.astype(shapes.rate.dtype)
-        is_filled = jnp.arange(capacity, dtype=count.dtype) < count
-        rate_sum = jnp.sum(jnp.where(is_filled & ~jnp.isnan(rates), rates, 0))
-    return Chunk(count, state, reducers, rate_sum, positions, infos)
+    carry = (state, reducers, rate_sum if sums_rates else None)
+    loop = (start, carry, records.make_buffers(kept, capacity))
+    _, (state, reducers, rate_sum), buffers = _loop(count, record, loop)
+    positions, infos = restored(records.read(buffers, kept))
+    has_sum = sums_rates and shapes.rate is not None
+    return Chunk(count, state, reducers, rate_sum if has_sum else None, positions, infos)
 
 
 def burn_in_chain(options: Options, kernel, chain_key, state, start, count) -> tuple:
@@ -233,7 +266,7 @@ def burn_in_chain(options: Options, kernel, chain_key, state, start, count) -> t
         return state, _add_rate(rate_sum, rate_of(info))
 
     rate_sum = _zeros(jax.eval_shape(rate_of, info_shape))
-    state, rate_sum = jax.lax.fori_loop(0, count, body, (state, rate_sum))
+    state, rate_sum = _loop(count, body, (state, rate_sum))
     return state, rate_sum, _zeros(example)
 
 
@@ -273,4 +306,4 @@ def adapt_chains(
 
     rate_sum = _zeros(rate_shape)
     carry = (states, adaptation, parameters, rate_sum)
-    return (*jax.lax.fori_loop(0, count, body, carry), _zeros(example))
+    return (*_loop(count, body, carry), _zeros(example))

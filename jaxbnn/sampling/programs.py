@@ -23,6 +23,7 @@ from jaxbnn.sampling.loops import (
     burn_in_chain,
     sample_chain,
 )
+from jaxbnn.sampling.order import in_order
 
 # Sets of options remembered a kernel; beyond that the oldest compiles anew.
 _MOST_REMEMBERED = 16
@@ -31,7 +32,7 @@ _remembered: "weakref.WeakKeyDictionary[Callable, dict]" = weakref.WeakKeyDictio
 
 
 class Programs(NamedTuple):
-    """Jitted functions on all chains; see `_build` for their arguments."""
+    """Jitted functions on all chains, of ordered PyTrees; see `_build` for their arguments."""
 
     init: Callable
     init_adaptation: Callable
@@ -91,9 +92,9 @@ def _build(get_kernel: Callable[[], Any], options: Options) -> Programs:
     def burn_in(chain_key, state, parameters, data, start, count):
         return burn_in_chain(options, make(parameters, data), chain_key, state, start, count)
 
-    def sampling(chain_key, state, reducers, parameters, data, *counters):
+    def sampling(chain_key, state, reducers, rate_sum, parameters, data, *counters):
         kernel = make(parameters, data)
-        return sample_chain(options, kernel, chain_key, state, reducers, *counters)
+        return sample_chain(options, kernel, chain_key, state, reducers, rate_sum, *counters)
 
     def init_reducers(example):
         return tuple(jax.vmap(reducer.init)(x) for reducer, x in zip(reduce, example, strict=True))
@@ -111,13 +112,17 @@ def _build(get_kernel: Callable[[], Any], options: Options) -> Programs:
         return reducer.merge(merged, r), None
 
     return Programs(
-        init=jax.jit(jax.vmap(init, (0, 0, 0, None))),
-        init_adaptation=jax.jit(init_adaptation),
-        adapt=jax.jit(lambda *args: adapt_chains(options, make, *args)),
-        final_parameters=jax.jit(final_parameters),
-        refresh=jax.jit(jax.vmap(refresh, (0, 0, 0, None))),
-        burn_in=jax.jit(jax.vmap(burn_in, (0, 0, 0, None, None, None))),
-        init_reducers=jax.jit(init_reducers),
-        sampling=jax.jit(jax.vmap(sampling, (0, 0, 0, 0, None, None, None, None, None))),
-        finalise=jax.jit(finalise),
+        init=_of_chains(init, (0, 0, 0, None)),
+        init_adaptation=jax.jit(in_order(init_adaptation)),
+        adapt=jax.jit(in_order(lambda *args: adapt_chains(options, make, *args))),
+        final_parameters=jax.jit(in_order(final_parameters)),
+        refresh=_of_chains(refresh, (0, 0, 0, None)),
+        burn_in=_of_chains(burn_in, (0, 0, 0, None, None, None)),
+        init_reducers=jax.jit(in_order(init_reducers)),
+        sampling=_of_chains(sampling, (0, 0, 0, 0, 0, None, None, None, None, None)),
+        finalise=jax.jit(in_order(finalise)),
     )
+
+
+def _of_chains(function: Callable, axes: tuple) -> Callable:
+    return jax.jit(jax.vmap(in_order(function), axes))

@@ -20,7 +20,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from jaxbnn.numerics import check_finite
 from jaxbnn.sampling.adaptation import Adaptation
-from jaxbnn.sampling.checkpoint import FINISHED, SAMPLING, Checkpoint
+from jaxbnn.sampling.checkpoint import FINISHED, SAMPLING, Checkpoint, chunk_capacity
 from jaxbnn.sampling.chunks import Sampling, warm_up
 from jaxbnn.sampling.debug import Watch
 from jaxbnn.sampling.devices import placement
@@ -37,10 +37,11 @@ from jaxbnn.sampling.door import (
 )
 from jaxbnn.sampling.draws import Draws, Reduced
 from jaxbnn.sampling.files import locked
-from jaxbnn.sampling.fingerprint import look_ahead, settings, versions
+from jaxbnn.sampling.fingerprint import look_ahead, named, settings, versions
 from jaxbnn.sampling.hosts import Interrupt, gather, hosts_of, translated
 from jaxbnn.sampling.keys import MOST_STEPS, chain_keys
 from jaxbnn.sampling.loops import Options, as_arrays
+from jaxbnn.sampling.order import ordered, restored
 from jaxbnn.sampling.programs import Programs, programs_for
 from jaxbnn.sampling.progress import Reporter, choose_reporter
 from jaxbnn.sampling.reducers import Reducer
@@ -176,7 +177,7 @@ def sample(
     `with jax.enable_x64(True): sample(...)` is one run in float64, whatever runs beside it are in:
     positions and data that are float64 then stay so.
 
-    Several processes: `python -m jaxbnn hosts --processes 4 script.py` starts a script in four on
+    Several processes: `jaxbnn hosts --processes 4 script.py` starts a script in four on
     this machine; on a cluster each process calls `jax.distributed.initialize()` before it imports
     jaxbnn. All call `sample` with the same arguments and a mesh of all `jax.devices()`. With a
     checkpoint, which lies on a disk that all see, each writes its chains, and the first one the
@@ -202,6 +203,7 @@ def sample(
     (4, 500, 2)
     """
     hosts = hosts_of(mesh)
+    positions, parameters, data = ordered((positions, parameters, data))
     with hosts.together():
         check_counts(num_samples, num_warmup, chunk_size, chunk_bytes)
         check_modes(lazy, checkpoint is not None, debug, hosts.num_processes)
@@ -218,20 +220,6 @@ def sample(
         place = placement(mesh, num_chains, data)
     gaps, is_record = segments(steps)
     reduce = dict(reduce or {})
-    options = Options(
-        collect,
-        tuple(reduce.values()),
-        adapt,
-        min(_MOST_RECORDS if chunk_size is None else chunk_size, len(gaps)),
-        _bytes_a_chain(chunk_bytes, chunk_size, num_chains),
-        bool((gaps > 1).any()),
-    )
-    programs = programs_for(kernel, options)
-    if debug:
-        watch = Watch(kernel, num_warmup)
-        watched = watch.kernel() if hasattr(kernel, "step") else watch.kernel
-        programs = watch.programs(programs_for(watched, watch.options(options)))
-
     begin = time.perf_counter()
     with contextlib.ExitStack() as stack:
         interrupt = stack.enter_context(Interrupt(hosts))
@@ -239,6 +227,26 @@ def sample(
         stack.enter_context(translated())
         if checkpoint is not None:
             stack.enter_context(locked(Path(checkpoint), hosts))
+        asked = _MOST_RECORDS if chunk_size is None else int(chunk_size)
+        with hosts.together():
+            capacity = (
+                min(asked, len(gaps))
+                if checkpoint is None
+                else chunk_capacity(Path(checkpoint), asked, len(gaps))
+            )
+        options = Options(
+            collect,
+            tuple(reduce.values()),
+            adapt,
+            capacity,
+            _bytes_a_chain(chunk_bytes, chunk_size, num_chains),
+            bool((gaps > 1).any()),
+        )
+        programs = programs_for(kernel, options)
+        if debug:
+            watch = Watch(kernel, num_warmup)
+            watched = watch.kernel() if hasattr(kernel, "step") else watch.kernel
+            programs = watch.programs(programs_for(watched, watch.options(options)))
         called_with = {}
         if checkpoint is not None or hosts.num_processes > 1:
             called_with = settings(
@@ -252,7 +260,7 @@ def sample(
         if checkpoint is not None or hosts.num_processes > 1:
             shapes, of_programs = look_ahead(programs, options, keys, positions, parameters, data)
             fingerprint = called_with | of_programs | versions()
-            hosts.check_same(fingerprint)
+            hosts.check_same(fingerprint, named)
         states = programs.init(keys, positions, parameters, data)
         with hosts.together():
             check_start(states.inner if debug else states)
@@ -260,12 +268,19 @@ def sample(
         store, is_taken_up, interrupted = None, False, False
         if checkpoint is not None:
             store = Checkpoint(
-                Path(checkpoint), fingerprint, shapes, place.spread, place.by_chain, hosts
+                Path(checkpoint),
+                fingerprint,
+                steps,
+                {"capacity": capacity, "asked": asked},
+                shapes,
+                place.spread,
+                place.by_chain,
+                hosts,
             )
             is_taken_up = store.progressed.phase in (SAMPLING, FINISHED)
         run = Sampling(
             programs, options, keys, data, num_warmup, steps, gaps, is_record, report, interrupt,
-            store,
+            place.spread, store,
         )  # fmt: skip
         if is_taken_up:
             states, reducers, parameters = run.take_up()
@@ -287,12 +302,13 @@ def sample(
             positions, infos, steps = opened.positions, opened.infos, opened.steps
         else:
             positions, infos = run.kept()
+    states = restored(states)
     return Draws(
-        positions=positions,
-        infos=infos,
-        reduced=reduced,
+        positions=restored(positions),
+        infos=restored(infos),
+        reduced=restored(reduced),
         final_state=states.inner if debug else states,
-        parameters=parameters,
+        parameters=restored(parameters),
         steps=steps[: int(is_record[: run.done].sum())],
         acceptance_rate=run.acceptance_rate(),
         interrupted=interrupted,

@@ -146,7 +146,7 @@ def cross_entropy(temperature: ArrayLike) -> Likelihood:
     ValueError
         If the temperature is not positive.
 
-    Source: Piccioli, Troiani, Zdeborova, equations (2)-(3), read as in erratum A11.
+    Source: Piccioli et al., (2)-(3), read as in erratum A11.
 
     Examples
     --------

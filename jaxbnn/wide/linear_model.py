@@ -16,7 +16,7 @@ Two forms, each one Cholesky factorisation and triangular solves, hence safe to 
 They have different A, so that a phi belongs to the form that made it. Products run at the highest
 precision, since a TF32 product in a Gram matrix is an error in the posterior.
 
-Source: Pezzetti, Favaro, Peluchetti (2024), (2)-(3) (erratum B2); the density of the inner weights
+Source: Pezzetti et al., (2)-(3) (erratum B2); the density of the inner weights
 in appendices A-C is wrong as printed (erratum B3); the "data" bijection is the square-root Kalman
 form (erratum B4).
 """

@@ -80,7 +80,7 @@ def marginal_conditional(
 
     Notes
     -----
-    Pezzetti, Favaro, Peluchetti (2024), section 3 and appendix C, with l(W) as in erratum B3.
+    Pezzetti et al., section 3 and appendix C, with l(W) as in erratum B3.
 
     Examples
     --------

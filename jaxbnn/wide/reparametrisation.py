@@ -170,7 +170,7 @@ def reparametrise(
 
     Notes
     -----
-    Pezzetti, Favaro, Peluchetti (2024), (2)-(3). l(W) as in erratum B3: in appendices A-C the sign
+    Pezzetti et al., (2)-(3). l(W) as in erratum B3: in appendices A-C the sign
     of the exponent and the determinant are wrong, and the power k of the latter is missing. The
     bijection as in erratum B4.
 

@@ -23,7 +23,7 @@ def geyer(x):
 
 
 def tfp(x):
-    """Paper 001, section 4.2, with R normalised by its number of terms."""
+    """Pezzetti et al., section 4.2, with R normalised by its number of terms."""
     n = len(x)
     r = autocovariances(x) * n / (n - np.arange(n))
     r = r / r[0]

@@ -78,7 +78,7 @@ def test_skip_connections(name, x64):
     draws = output_draws(1, ("dense", (name, "dense")), q.mean, q.factor, X, 200_000)
     compare_moments(draws, np.asarray(found.mean), np.asarray(found.covariance))
     if name == "heaviside":
-        # Erratum 15: the printed 1 / Sigma_jj in place of 1 / sqrt(Sigma_jj) is found.
+        # Erratum C6: the printed 1 / Sigma_jj in place of 1 / sqrt(Sigma_jj) is found.
         first = moments(Network((Dense(3),), (3,)), LayerwiseNormal(q.mean[:1], q.factor[:1]))
         scale = np.sqrt(np.asarray(first.variance))
         phi = density(np.asarray(first.mean) / scale)

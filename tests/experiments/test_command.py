@@ -94,6 +94,7 @@ def test_a_run_writes_everything_to_its_own_directory(study, tmp_path, capsys):
     assert written == {
         "metrics.json",
         "run.json",
+        "ledger.json",
         "table.md",
         "extra.md",
         "draws.npz",
@@ -167,7 +168,7 @@ def test_a_bad_call_is_one_sentence_and_exit_code_2(study, capsys, monkeypatch, 
     ("arguments", "words"),
     [
         (["nothing.toml"], ["no config file", "nothing.toml"]),
-        (["lst"], ["lst", "list, report, benchmark, reference"]),
+        (["lst"], ["lst", "list, report, benchmark, record, reference"]),
         ([], ["what"]),
         (["benchmark"], ["Benchmark needs a name"]),
         (["benchmark", "timng"], ["'timng'", "did you mean 'timing'"]),
@@ -227,7 +228,7 @@ def test_a_missing_extra_is_named_with_what_to_install(monkeypatch, capsys):
     )
     assert run("list") == 2
     message = capsys.readouterr().err
-    assert_one_sentence(message, ["pydantic", "pip install 'jaxbnn[experiments]'"])
+    assert_one_sentence(message, ["pydantic", "pip install -e '.[experiments]'"])
 
 
 def test_the_command_starts_without_the_extras_as_a_program():

@@ -63,6 +63,8 @@ def test_smoke_run_writes_numbers_and_pictures(config, tmp_path, capsys):
     assert list(folder.glob("*.png"))
     run = json.loads((folder / "run.json").read_text())
     assert run["versions"]["jax"]
+    assert run["cpu_seconds"] > 0
+    assert len(run["code"]) == len(run["commits"]) == 1
     printed = capsys.readouterr().out
     assert "table.md" in printed
     assert ("R-hat" in printed) == (_name(config) not in WITHOUT_RHAT)

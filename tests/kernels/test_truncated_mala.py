@@ -68,7 +68,7 @@ def normaliser(state, product):
 
 
 def replaced_normaliser(product):
-    """The log ratio with the difference of erratum 18 taken out, and the product put in."""
+    """The log ratio with the difference of erratum D1 taken out, and the product put in."""
 
     def mutant(state, proposal, step_size, lower, upper):
         right = truncated_mala_log_ratio(state, proposal, step_size, lower, upper)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tests.kit.report import record
+from tests.long.comparisons import record
 
 FALSE_ALARM = 1e-6
 MISS = 1e-6

@@ -215,6 +215,7 @@ _MODULES = (
     "kernels",
     "networks",
     "numerics",
+    "packages",
     "plots",
     "readings",
     "results",

@@ -1,4 +1,4 @@
-"""Broken tables for `python -m jaxbnn fit`, and broken folders for `predict`.
+"""Broken tables for `jaxbnn fit`, and broken folders for `predict`.
 
 A table that survives is not fitted: what is tried is everything before the sampling.
 """

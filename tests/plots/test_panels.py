@@ -102,5 +102,5 @@ def test_the_package_needs_no_matplotlib_until_something_is_drawn(monkeypatch):
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ImportError, match=r"pip install 'jaxbnn\[experiments\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'jaxbnn\[plots\]'"):
         plots.trace(np.zeros((1, 3)))

@@ -1,48 +1,49 @@
-"""Runs that are killed without warning, taken up again, and compared with one that was not.
+"""Runs that are killed without warning, resumed by other processes, and compared with one that
+was not.
 
-    python -m tests.sampling.kills [--number 200] [--log kills.log] [--seed 0]
+    python -m tests.sampling.kills [--number 200] [--report tests/KILLS.md] [--log kills.log]
 
-Each run is a forked process of its own. Half of the kills come at a moment uniform over the
-run; the others at a call that writes: before, midway or after it. A kill never lets the process
-do anything more (SIGKILL). Exit status 1 if any resumed run differs in a single bit.
+Each start is a process of its own, under a hash seed of its own; some runs are shared by two or
+four processes. A run is killed a few times in a row before it may end. Half of the kills come at a
+moment uniform over the rest of the run, the others at a call that writes: before, midway in or
+after it. A kill never lets a process do anything more (SIGKILL). After each kill the draws in the
+folder must be those of the run that was not killed, bit for bit, and no more than the chunk in
+progress may be lost; in the end all numbers must agree. Exit status 1 if anything differs.
 """
 
 import argparse
 import collections
-import hashlib
+import datetime
 import json
 import os
 import select
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import NamedTuple
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
-import h5netcdf  # noqa: F401 - here once, and not in each of the processes
 import jax
 import numpy as np
 
-# BlackJAX takes a logarithm at import, which starts JAX's threads: after that nothing can fork.
-_log, jax.numpy.log = jax.numpy.log, np.log
-import blackjax  # noqa: E402, F401
+from jaxbnn.sampling import open_draws
+from jaxbnn.sampling.checkpoint import read_state
+from tests.sampling.kill_program import DATA, OPTIONS, WARMUP_CHUNK, kind_of
 
-jax.numpy.log = _log
-
-from jaxbnn.sampling import chunks, open_draws  # noqa: E402
-from jaxbnn.sampling.checkpoint import read_state  # noqa: E402
-from tests.sampling import small_run  # noqa: E402
-
-CALLS = ("write", "fsync", "replace")
-OPTIONS = {"num_warmup": 5 * 64, "num_samples": 20, "thinning": 1500, "chunk_size": 2}
+ROOT = Path(__file__).parents[2]
+PROGRAM = Path(__file__).with_name("kill_program.py")
+# Kills in a row before the run may end.
+KILLS_A_RUN = 4
+# Of a hundred kills, so many fall on runs shared by this number of processes.
+PROCESSES = {1: 78, 2: 14, 4: 8}
+WHEN = ("before", "midway", "after")
 
 
 class Ended(NamedTuple):
-    """What became of one run: lines that it told, whether it was killed, its seconds."""
+    """What became of one start: lines that it told, whether it was killed, its seconds."""
 
     told: list[dict]
     is_killed: bool
@@ -52,219 +53,239 @@ class Ended(NamedTuple):
         return next((line[name] for line in reversed(self.told) if name in line), None)
 
 
-def digest(draws) -> str:
-    seen = hashlib.sha256()
-    for place, leaf in small_run.leaves(draws).items():
-        seen.update(f"{place} {leaf.dtype} {leaf.shape}".encode() + leaf.tobytes())
-    return seen.hexdigest()
+class Start:
+    """Starts processes, each under another hash seed, and kills them at a moment."""
+
+    def __init__(self, seed: int):
+        self.rng, self.number = np.random.default_rng(seed), 0
+        self.hash_seeds: set[int] = set()
+
+    def __call__(self, data, count, folder, *, hook="", delay=None) -> Ended:
+        self.number += 1
+        hash_seed = int(self.rng.integers(1, 2**32))
+        self.hash_seeds.add(hash_seed)
+        command = [sys.executable, str(PROGRAM), data, str(folder), hook]
+        if count > 1:
+            command[1:1] = ["-m", "jaxbnn", "hosts", "--processes", str(count)]
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+        # Each of several processes draws a hash seed of its own.
+        environment["PYTHONHASHSEED"] = str(hash_seed) if count == 1 else "random"
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+        text, seconds = _follow(process, delay)
+        errors = process.stderr.read().decode()
+        status = process.wait()
+        lines = [json.loads(line) for line in text.splitlines() if line.endswith(b"}")]
+        is_killed = status == -signal.SIGKILL or "was killed by SIGKILL" in errors
+        if not is_killed and status != 0:
+            raise RuntimeError(f"a run of {data} failed with status {status}: {errors}")
+        return Ended(lines, is_killed, seconds)
 
 
-def child(folder: Path, pipe: int, hook) -> None:
-    """Run to the end, or to the call named by `hook`: (its number, "before" ...)."""
-    write = os.write
-    number = 0
-
-    def tell(**line):
-        write(pipe, json.dumps(line).encode() + b"\n")
-
-    def watch(name, real):
-        def call(*args):
-            nonlocal number
-            number += 1
-            if hook is None or number != hook[0]:
-                return real(*args)
-            target = args[0] if name == "replace" else os.readlink(f"/proc/self/fd/{args[0]}")
-            tell(where=f"{hook[1]} {name} of {_kind(Path(target))}")
-            if hook[1] == "midway in" and name == "write":
-                real(args[0], args[1][: len(args[1]) // 2])
-            elif hook[1] == "after":
-                real(*args)
-            os.kill(os.getpid(), signal.SIGKILL)
-
-        return call
-
-    for name in CALLS:
-        setattr(os, name, watch(name, getattr(os, name)))
-    chunks.Pace.tick = lambda self, count: None  # warm-up in chunks of 64 steps, not by the clock
-    begun = time.perf_counter()
-    draws = small_run.run(
-        folder, lambda p: tell(phase=p.phase, done=p.done, calls=number), **OPTIONS
-    )
-    tell(digest=digest(draws), calls=number, seconds=time.perf_counter() - begun)
-
-
-def start(folder: Path, *, hook=None, delay: float | None = None) -> Ended:
-    """Fork a run; kill it `delay` seconds after its first chunk, unless it kills itself."""
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            os.close(reader)
-            child(folder, writer, hook)
-            status = 0
-        finally:
-            sys.stderr.flush()
-            os._exit(status)
-    os.close(writer)
-    text, first, deadline = b"", None, None
+def _follow(process, delay) -> tuple[bytes, float]:
+    """Read what is told; kill all processes `delay` seconds after the first chunk."""
+    text, first, deadline, pipe = b"", None, None, process.stdout.fileno()
     while True:
         left = None if deadline is None else max(deadline - time.perf_counter(), 0)
-        if left == 0 or not select.select([reader], [], [], left)[0]:
-            os.kill(pid, signal.SIGKILL)
-            deadline, delay = None, None
+        if left == 0 or not select.select([pipe], [], [], left)[0]:
+            os.killpg(process.pid, signal.SIGKILL)
+            deadline = delay = None
             continue
-        part = os.read(reader, 2**16)
+        part = os.read(pipe, 2**16)
         if not part:
             break
         text += part
         if first is None and b'"done"' in text:
             first = time.perf_counter()
             deadline = None if delay is None else first + delay
-    os.close(reader)
-    status = os.waitpid(pid, 0)[1]
-    lines = [json.loads(line) for line in text.splitlines() if line.endswith(b"}")]
-    is_killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-    if not is_killed and status != 0:
-        raise RuntimeError(f"a run failed with status {status}: {lines[-1:]}")
-    return Ended(lines, is_killed, time.perf_counter() - (first or time.perf_counter()))
+    return text, time.perf_counter() - (first or time.perf_counter())
 
 
-def found(folder: Path) -> tuple[str, tuple]:
-    """Where a kill fell, by what lies in the folder, and how far the run had come."""
-    progressed = tuple(read_state(folder)[0]["progressed"])
-    parts = sorted(folder.glob("*.part"))
-    uncounted = len(list(folder.glob("draws-*.nc"))) * OPTIONS["chunk_size"] > progressed[2]
-    if parts:
-        return f"{_kind(parts[0])} not yet renamed", progressed
-    return ("draws written, state not yet" if uncounted else "between writes"), progressed
+class Whole(NamedTuple):
+    """The run that was not killed: its folder, its digest, its calls that write, its seconds."""
+
+    folder: Path
+    digest: str
+    calls: int
+    seconds: float
 
 
 class Campaign:
-    """Kills by kind, each followed by a run that must end like the undisturbed one."""
+    """Kills by kind of data and number of processes."""
 
     def __init__(self, root: Path, seed: int, log):
-        self.root, self.rng, self.log = root, np.random.default_rng(seed), log
+        self.root, self.log, self.start = root, log, Start(seed)
+        self.rng = np.random.default_rng(seed + 1)
         self.rows: list[dict] = []
-        self.runs = 0
-        whole, again = self._whole(), self._whole()
-        self.digest, self.seconds = whole.last("digest"), again.seconds
-        if again.last("digest") != self.digest:
-            raise RuntimeError("two undisturbed runs differ; nothing can be compared with them")
-        of_phase = {
-            phase: [line["calls"] for line in whole.told if line.get("phase") == phase]
-            for phase in ("warm-up", "sampling")
-        }
-        # From the first published chunk on.
-        self.first, self.warm, self.all = (
-            of_phase["warm-up"][0],
-            of_phase["warm-up"][-1],
-            whole.last("calls"),
-        )
+        self.runs: list[bool] = []
+        self.wholes: dict[tuple[str, int], Whole] = {}
 
-    def _whole(self) -> Ended:
-        folder = self.root / f"whole{self.runs}"
-        self.runs += 1
-        return start(folder)
+    def whole(self, data: str, count: int) -> Whole:
+        """Return the run that nobody kills, made when it is first asked for."""
+        if (data, count) not in self.wholes:
+            folder = self.root / f"whole {data} {count}"
+            ended = self.start(data, count, folder)
+            told = ended.last("digest"), ended.last("calls"), ended.seconds
+            self.wholes[data, count] = Whole(folder, *told)
+        return self.wholes[data, count]
 
-    def kill(self, kind: str) -> bool:
-        """Kill one run; False if it ended before, which counts for nothing."""
-        folder = self.root / "run"
+    def run(self, data: str, count: int, most: int) -> None:
+        """Kill one run a few times, then let it end; it must have ended like the whole one."""
+        whole, folder = self.whole(data, count), self.root / "run"
         shutil.rmtree(folder, ignore_errors=True)
-        hook, delay = self._moment(kind.removeprefix("resumed, "))
-        if kind.startswith("resumed, "):
-            early = (int(self.rng.integers(self.first + 1, self.all * 6 // 10)), "before")
-            start(folder, hook=early)
-            if hook is not None:
-                hook = (int(self.rng.integers(1, self.all * 4 // 10)), hook[1])
+        for left in range(most, 0, -1):
+            share = self.rng.uniform(0, 1 / left) * _share_left(folder)
+            if self.rng.random() < 0.5:
+                kind, delay, hook = "at any moment", share * whole.seconds, ""
             else:
-                delay *= 0.4
-        ended = start(folder, hook=hook, delay=delay)
-        if not ended.is_killed:
-            return False
-        where, progressed = found(folder)
-        phase, done = ended.last("phase"), ended.last("done")
-        done = done // OPTIONS["thinning"] if phase == "sampling" else done
-        is_lost = phase == progressed[0] and done > progressed[1]
-        resumed = start(folder)
-        same = resumed.last("digest") == self.digest and digest(open_draws(folder)) == self.stored()
+                number = 1 + int(share * whole.calls)
+                hook = f"{self.rng.integers(count)} {number} {self.rng.choice(WHEN)}"
+                kind, delay = "at a call that writes", None
+            before = _progressed(folder)
+            ended = self.start(data, count, folder, hook=hook, delay=delay)
+            if not ended.is_killed:
+                break
+            self._seen(data, count, kind, whole, folder, before, ended)
+        else:
+            ended = self.start(data, count, folder)
+        self.runs.append(ended.last("digest") == whole.digest)
+        print(json.dumps({"ended": data, "processes": count, "same": self.runs[-1]}),
+              file=self.log, flush=True)  # fmt: skip
+
+    def _seen(self, data, count, kind, whole, folder, before, ended):
+        phase, done, kept = _progressed(folder)
+        told = ended.last("phase"), ended.last("done")
+        # What was told was published before, and what was published is never lost.
+        is_lost = (phase, done) < before[:2] if phase == before[0] else phase < before[0]
+        if told[0] is not None and _number(told[0]) == phase:
+            is_lost |= (told[1] // (OPTIONS["thinning"] if phase else 1)) > done
         row = {
             "number": len(self.rows) + 1,
+            "data": data,
+            "processes": count,
             "kind": kind,
-            "fell": ended.last("where") or where,
-            "phase": progressed[0],
-            "published": progressed[1],
-            "lost": is_lost,
-            "same": bool(same),
+            "fell": ended.last("where") or _where(folder, kept),
+            "phase": ("warm-up", "sampling")[phase],
+            "published": done,
+            "lost": bool(is_lost),
+            "same": _same_draws(folder, whole.folder, kept),
         }
         self.rows.append(row)
         print(json.dumps(row), file=self.log, flush=True)
-        return True
 
-    def stored(self) -> str:
-        """Digest of the undisturbed run as `open_draws` has it: other types, same numbers."""
-        return digest(open_draws(self.root / "whole0"))
+    def is_well(self) -> bool:
+        return all(self.runs) and all(row["same"] and not row["lost"] for row in self.rows)
 
-    def _moment(self, kind: str):
-        when = str(self.rng.choice(["before", "midway in", "after"]))
-        if kind == "any moment":
-            return None, float(self.rng.uniform(0, self.seconds))
-        if kind == "inside a write":
-            return (int(self.rng.integers(self.first + 1, self.all + 1)), when), None
-        return (int(self.rng.integers(self.first + 1, self.warm + 1)), when), None
-
-    def table(self) -> str:
-        counts = collections.Counter((row["kind"], row["phase"]) for row in self.rows)
-        places = collections.Counter(row["fell"] for row in self.rows)
+    def report(self) -> str:
+        """Return Markdown: what was tried and what differed."""
+        lines = ["| data | processes | kills | runs |", "| --- | --- | --- | --- |"]
+        counts = collections.Counter((row["data"], row["processes"]) for row in self.rows)
+        for (data, count), number in sorted(counts.items(), key=lambda item: item[0][::-1]):
+            lines.append(f"| {data} | {count} | {number} | {-(-number // KILLS_A_RUN)} or more |")
+        for title, names in (("kill", ("kind", "phase")), ("where it fell", ("fell",))):
+            kinds = collections.Counter(", in ".join(row[n] for n in names) for row in self.rows)
+            lines += ["", f"| {title} | number |", "| --- | --- |"]
+            lines += [f"| {kind} | {number} |" for kind, number in kinds.most_common()]
         different = sum(not row["same"] for row in self.rows)
         lost = sum(row["lost"] for row in self.rows)
-        lines = ["| kills | last state published | number |", "| --- | --- | --- |"]
-        lines += [f"| {kind} | {phase} | {n} |" for (kind, phase), n in sorted(counts.items())]
-        lines += ["", "| where it fell | number |", "| --- | --- |"]
-        lines += [f"| {place} | {n} |" for place, n in places.most_common()]
-        lines += ["", f"{len(self.rows)} kills: {different} resumed runs differ, {lost} lost more "
-                  "than the chunk in progress."]  # fmt: skip
+        lines += [
+            "",
+            f"{len(self.rows)} kills of {len(self.runs)} runs, {self.start.number} starts under "
+            f"{len(self.start.hash_seeds)} hash seeds:",
+            f"after {different} kills the draws in the folder differed from those of the run that "
+            "was not killed,",
+            f"after {lost} more than the chunk in progress was lost, and "
+            f"{self.runs.count(False)} runs ended with other numbers.",
+        ]
         return "\n".join(lines)
 
 
-def _kind(path: Path) -> str:
-    if path.is_dir():
-        return "the folder"
-    return "draws" if path.name.startswith("draws-") else "state"
+def _number(phase: str) -> int:
+    return int(phase == "sampling")
 
 
-KINDS = {
-    "any moment": 45,
-    "inside a write": 30,
-    "in warm-up": 12,
-    "resumed, inside a write": 7,
-    "resumed, any moment": 6,
-}
+def _progressed(folder: Path) -> tuple[int, int, int]:
+    """Return what is published: 0 (warm-up) or 1 (sampling), steps or records of it, draws."""
+    if not (folder / "state.nc").exists():
+        return 0, 0, 0
+    phase, done, kept = read_state(folder)[0]["progressed"]
+    return int(phase in ("sampling", "finished")), done, kept
+
+
+def _share_left(folder: Path) -> float:
+    """Return which share of the whole run's calls that write is still to come."""
+    warm, each = OPTIONS["num_warmup"] // WARMUP_CHUNK, OPTIONS["num_samples"]
+    phase, done, _ = _progressed(folder)
+    total = warm + each  # a chunk of two draws writes two files, one of warm-up one
+    return 1 - (warm + done if phase else done // WARMUP_CHUNK) / total
+
+
+def _where(folder: Path, kept: int) -> str:
+    parts = sorted(folder.glob("*.part"))
+    if parts:
+        return f"{kind_of(parts[0])} not yet renamed"
+    begins = {int(path.name[6:18]) for path in folder.glob("draws-*.nc")}
+    return "draws written, state not yet" if any(b >= kept for b in begins) else "between writes"
+
+
+def _same_draws(folder: Path, whole: Path, kept: int) -> bool:
+    """Whether the draws that the state counts are the first ones of the whole run."""
+    if not (folder / "state.nc").exists():
+        return True
+    found, expected = open_draws(folder), open_draws(whole)
+    pairs = zip(
+        jax.tree.leaves((found.positions, found.infos)),
+        jax.tree.leaves((expected.positions, expected.infos)) if kept else [],
+        strict=True,
+    )
+    return len(found.steps) == kept and all(
+        np.asarray(x).tobytes() == np.asarray(y[:, :kept]).tobytes() for x, y in pairs
+    )
+
+
+def plan(number: int):
+    """Return (data, processes) of runs with that many kills in all, kinds spread evenly."""
+    counts = [count for count, share in PROCESSES.items() for _ in range(share)]
+    order = sorted(range(len(counts)), key=lambda i: (i * 0.618034) % 1)
+    names = list(DATA)
+    for i in range(number):
+        round_number = i // len(names)
+        yield names[i % len(names)], counts[order[round_number % len(counts)]]
 
 
 def main(arguments=None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--number", type=int, default=200)
     parser.add_argument("--log", type=Path, default=Path(os.devnull))
+    parser.add_argument("--report", type=Path, help="write the tables to this file")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as root, options.log.open("w") as log:
         # Programs are compiled once for all the processes.
         os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", f"{root}/programs")
-        jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
         campaign = Campaign(Path(root), options.seed, log)
-        total = sum(KINDS.values())
-        kinds = [kind for kind, share in KINDS.items() for _ in range(share)]
-        # Spread evenly, so that any part of the campaign has kills of all kinds.
-        order = sorted(range(total), key=lambda i: (i * 0.618034) % 1)
-        while len(campaign.rows) < options.number:
-            kind = kinds[order[len(campaign.rows) % total]]
-            while not campaign.kill(kind):
-                pass
-        print(campaign.table())
-        print("\n" + campaign.table(), file=log)
-        return int(any(row["lost"] or not row["same"] for row in campaign.rows))
+        runs = plan(options.number)
+        while (left := options.number - len(campaign.rows)) > 0:
+            campaign.run(*next(runs), min(left, KILLS_A_RUN))
+    print(campaign.report())
+    if options.report:
+        options.report.write_text(_page(options.number, campaign.report()), encoding="utf-8")
+    return int(not campaign.is_well())
+
+
+def _page(number: int, tables: str) -> str:
+    command = ["git", "rev-parse", "HEAD"]
+    commit = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    about = __doc__.partition("]\n\n")[2]
+    return (
+        "# Runs that were killed, and how they went on\n\n"
+        f"Made on {datetime.date.today()} at commit {commit.strip()[:12]} by\n\n"
+        f"    python -m tests.sampling.kills --number {number} --report tests/KILLS.md\n\n"
+        f"{about.rpartition(' Exit')[0]}\n\n{tables}\n"
+    )
 
 
 if __name__ == "__main__":

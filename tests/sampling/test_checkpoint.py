@@ -151,7 +151,6 @@ def other_kernel(parameters, data):
         ({"starts": {"w": STARTS["w"] + np.float32(1)}}, "set of positions"),
         ({"data": SETTINGS["data"] * 2}, "data set"),
         ({"parameters": {"step_size": np.full(3, 0.2, np.float32)}}, "set of parameters"),
-        ({"num_samples": 41}, "num_samples"),
         ({"num_warmup": 129}, "num_warmup"),
         ({"thinning": 2}, "thinning"),
         ({"chunk_size": 5}, "chunk_size"),

@@ -10,7 +10,7 @@ import pytest
 
 import jaxbnn
 from jaxbnn.sampling.door import segments
-from jaxbnn.sampling.loops import Options
+from jaxbnn.sampling.loops import Options, RateSum
 from jaxbnn.sampling.programs import programs_for
 from tests.sampling.tiny import ar, ar_by_hand, normal_log_density, rates_by_hand
 
@@ -93,13 +93,14 @@ def test_one_program_cut_anywhere_agrees_to_the_last_bit(is_thinned):
     def run(*counts):
         states = programs.init(keys, jnp.asarray(STARTS), None, None)
         reducers = programs.init_reducers((jnp.asarray(STARTS), jnp.zeros(3)))
-        positions, start = [], 0
+        positions, start, rates = [], 0, RateSum(jnp.zeros(3), jnp.zeros(3))
         for count in counts:
             gaps, is_record = np.full(10, gap, np.int32), np.ones(10, bool)
             chunk = programs.sampling(
                 keys,
                 states,
                 reducers,
+                rates,
                 None,
                 None,
                 np.uint32(start),
@@ -109,8 +110,9 @@ def test_one_program_cut_anywhere_agrees_to_the_last_bit(is_thinned):
             )
             assert chunk.num_records.tolist() == [min(count, 10)] * 3
             states, reducers, start = chunk.states, chunk.reducers, start + gap * count
+            rates = rates if chunk.rate_sum is None else chunk.rate_sum
             positions.append(np.asarray(chunk.positions)[:, :count])
-        return np.concatenate(positions, 1), reducers
+        return np.concatenate(positions, 1), reducers, rates
 
     whole, cut = run(10), run(1, 4, 0, 5)
     jax.tree.map(np.testing.assert_array_equal, whole, cut)

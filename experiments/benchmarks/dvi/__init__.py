@@ -2,7 +2,7 @@
 
     python -m experiments benchmark dvi
 
-A batch of 10 is propagated through one d x d layer (figure 4 of paper 002): moments exact and
+A batch of 10 is propagated through one d x d layer (figure 4 of Wu et al.): moments exact and
 asymptotic, the diagonal ones, and draws. Then all splits of Boston housing are trained as one
 program with the recipe of `configs/deterministic_vi/uci.toml`: time to convergence, the ELBO
 changing by less than 1e-3 nats a datum over the last tenth of the updates.

@@ -1,4 +1,4 @@
-"""Challenges in MCMC for neural networks (Paper 004): XOR and Iris."""
+"""Challenges in MCMC for neural networks (Papamarkou et al.): XOR and Iris."""
 
 from experiments.studies.challenges.converged import ConvergedSettings, run_converged
 from experiments.studies.challenges.evidence import EvidenceSettings, run_evidence

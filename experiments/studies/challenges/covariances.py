@@ -1,4 +1,4 @@
-"""Whether the settings of figure 3 find the same covariances (paper 004, section 6.1.6).
+"""Whether the settings of figure 3 find the same covariances (Papamarkou et al., section 6.1.6).
 
 The paper looks at the matrices. Here, for each setting: whether its chains agree on their
 covariance, which no setting's R-hat tells; and how its pattern of correlations goes with that of

@@ -1,4 +1,4 @@
-"""Gradient descent on XOR from draws of a prior (paper 004, section 6.1.3 and figure 1).
+"""Gradient descent on XOR from draws of a prior (Papamarkou et al., section 6.1.3 and figure 1).
 
 Each start is followed for a fixed number of epochs; the end is a solution if all four points
 are classified right, that is if P(y = 1) is above the threshold for the ones only.

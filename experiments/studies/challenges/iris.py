@@ -1,4 +1,4 @@
-"""Iris by MLP(4, 3, 3): the samplers of Table 2, and NUTS (paper 004, section 6.2).
+"""Iris by MLP(4, 3, 3): the samplers of Table 2, and NUTS (Papamarkou et al., section 6.2).
 
 No sampler here converges in parameter space, as the paper finds: hidden units can
 be exchanged and reflected without any change of the output, and chains stay in different

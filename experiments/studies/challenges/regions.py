@@ -1,4 +1,4 @@
-"""The regions of theta_4 that section 6.1.3 of paper 004 names in words, as numbers.
+"""The regions of theta_4 that section 6.1.3 of Papamarkou et al. names in words, as numbers.
 
 The paper reads them off its figures, in round numbers. Here a region of most of the mass, on one
 side of zero, is where the central nine tenths of that side's draws lie; a modal region is the

@@ -1,4 +1,4 @@
-"""XOR by MLP(2, 2, 1): Metropolis and MALA under several priors (paper 004, section 6.1).
+"""XOR by MLP(2, 2, 1): Metropolis and MALA under several priors (Papamarkou et al., section 6.1).
 
 Table 1, Table 3, the numbers in the text of section 6.1, and figures 1c, 2, 3, 6 and 7.
 """

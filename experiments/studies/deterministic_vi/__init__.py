@@ -1,4 +1,4 @@
-"""Deterministic variational inference (Paper 002): its tables and figures, and long MCMC runs."""
+"""Deterministic variational inference (Wu et al.): its tables and figures, and long MCMC runs."""
 
 from experiments.studies.deterministic_vi.against_mcmc import AgainstSettings, run_against
 from experiments.studies.deterministic_vi.curves import CurvesSettings, run_curves

@@ -1,4 +1,4 @@
-"""Function-space MCMC for wide networks (Paper 001): figures 1 to 4 and more.
+"""Function-space MCMC for wide networks (Pezzetti et al.): figures 1 to 4 and more.
 
 Run on CIFAR-10, on reduced inputs; `samplers` holds the chains, `cells` runs them.
 """

@@ -1,4 +1,4 @@
-"""Gibbs sampling and the teacher-student criterion (Paper 000): figures 1 to 4, and two more."""
+"""Gibbs sampling and the teacher-student criterion (Piccioli et al.): figures 1 to 4, two more."""
 
 from experiments.studies.thermalization.criteria import CriteriaSettings, run_criteria
 from experiments.studies.thermalization.mnist import MnistSettings, run_mnist

@@ -1,0 +1,121 @@
+"""What a study's numbers were computed with: a digest of the modules it uses.
+
+Two versions of a module have the same digest when their syntax trees are the same without
+docstrings; comments and layout are not in the tree. The modules are found by reading import
+statements, from the module of the study on. A name imported from a package leads to the module that
+defines it, so that `from jaxbnn import pcn` uses `jaxbnn.kernels.pcn` and not all of `jaxbnn`.
+"""
+
+import ast
+import hashlib
+import importlib.util
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("jaxbnn", "experiments")
+ROOT = Path(__file__).parents[2]
+
+
+def code_digest(modules: Iterable[str]) -> str:
+    """Return the digest of the modules named and of all that they use, over hexadecimal digits."""
+    seen = hashlib.sha256()
+    for name in sorted(used_modules(modules)):
+        seen.update(f"{name} {_digest(name)}\n".encode())
+    return seen.hexdigest()
+
+
+def used_modules(modules: Iterable[str]) -> set[str]:
+    """Return the modules of this repository that `modules` use, themselves among them."""
+    waiting, found = list(modules), set()
+    while waiting:
+        name = waiting.pop()
+        if name in found or _file(name) is None:
+            continue
+        found.add(name)
+        waiting += _imports(name)
+    return found
+
+
+@cache
+def _digest(module: str) -> str:
+    tree = _tree(module)
+    return hashlib.sha256(repr(_plain(tree)).encode()).hexdigest()
+
+
+def _plain(node: Any) -> Any:
+    """Return a tree as tuples, without docstrings, positions and the fields that hold nothing.
+
+    `ast.dump` would name fields that only some versions of Python have.
+    """
+    if isinstance(node, list):
+        return tuple(_plain(item) for item in node)
+    if not isinstance(node, ast.AST):
+        return node
+    fields = dict(ast.iter_fields(node))
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        fields["body"] = node.body[ast.get_docstring(node, clean=False) is not None :]
+    filled = {name: value for name, value in fields.items() if value not in (None, [])}
+    return (type(node).__name__, *((name, _plain(value)) for name, value in filled.items()))
+
+
+@cache
+def _imports(module: str) -> frozenset[str]:
+    """Return the modules whose names a module imports, wherever the statement stands."""
+    found: set[str] = set()
+    for node in ast.walk(_tree(module)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names if _is_ours(alias.name)}
+        elif isinstance(node, ast.ImportFrom) and node.module and _is_ours(node.module):
+            for alias in node.names:
+                found |= set(_definers(node.module, alias.name))
+    return frozenset(found)
+
+
+def _definers(module: str, name: str) -> Iterator[str]:
+    """Yield the modules that `from module import name` leads to."""
+    source = _reexported(module).get(name)
+    if source is not None and source[0] != module:
+        yield from _definers(*source)  # a function hides the module of its name
+    elif _file(f"{module}.{name}") is not None:
+        yield f"{module}.{name}"
+    else:
+        yield module
+
+
+@cache
+def _reexported(module: str) -> dict[str, tuple[str, str]]:
+    """Return the names that a package takes from its own modules: name -> (module, name there)."""
+    path = _file(module)
+    if path is None or path.name != "__init__.py":
+        return {}
+    return {
+        alias.asname or alias.name: (node.module, alias.name)
+        for node in _tree(module).body
+        if isinstance(node, ast.ImportFrom) and node.module and _is_ours(node.module)
+        for alias in node.names
+    }
+
+
+def _is_ours(module: str) -> bool:
+    return module.split(".")[0] in PACKAGES
+
+
+@cache
+def _file(module: str) -> Path | None:
+    """Return a module's file in this repository, or None where there is none."""
+    if not _is_ours(module):
+        return None
+    base = ROOT.joinpath(*module.split("."))
+    for path in (base.with_suffix(".py"), base / "__init__.py"):
+        if path.is_file():
+            return path
+    return None
+
+
+@cache
+def _tree(module: str) -> ast.Module:
+    path = _file(module)
+    assert path is not None
+    return ast.parse(importlib.util.decode_source(path.read_bytes()))

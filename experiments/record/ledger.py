@@ -1,0 +1,101 @@
+"""What a run has cost so far and which code ran it, kept beside its results.
+
+A run that was stopped and resumed is one run: its processor seconds are those of all its
+processes, its commits and digests of code those of all of them. What a killed process spent since
+its last finished stage is not counted.
+"""
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from experiments.record.code import ROOT
+from experiments.results import write_json
+
+FILE = "ledger.json"
+
+
+@dataclass
+class Ledger:
+    """Processor seconds, commits and code digests of one run, over all its processes.
+
+    Parameters
+    ----------
+    folder
+        The run's folder.
+    identity
+        What the run computes, as JSON data: scale, seed, settings.
+    cpu_seconds
+        Of all processes, their children included, up to the last `write`.
+    commits, code
+        Of the processes in turn, each once.
+    counted
+        This process's own seconds at the last `write`.
+    """
+
+    folder: Path
+    identity: Mapping[str, Any]
+    cpu_seconds: float = 0.0
+    commits: list[str | None] = field(default_factory=list)
+    code: list[str] = field(default_factory=list)
+    counted: float = field(default_factory=lambda: _cpu_seconds())
+
+    @classmethod
+    def open(
+        cls, folder: Path, identity: Mapping[str, Any], code: str, *, resume: bool
+    ) -> "Ledger":
+        """Start a ledger, or under `resume` go on with that of the same run."""
+        ledger = cls(folder, json.loads(json.dumps(identity, default=str)))
+        if resume:
+            ledger._read()
+        ledger.commits = list(dict.fromkeys([*ledger.commits, current_commit()]))
+        ledger.code = list(dict.fromkeys([*ledger.code, code]))
+        return ledger
+
+    def write(self) -> None:
+        """Add what was spent since the last call, and write the file whole."""
+        now = _cpu_seconds()
+        self.cpu_seconds += now - self.counted
+        self.counted = now
+        write_json(self.folder / FILE, {"identity": self.identity, **self.entries})
+
+    @property
+    def entries(self) -> dict[str, Any]:
+        """What run.json says of it."""
+        return {
+            "cpu_seconds": round(self.cpu_seconds, 1),
+            "commits": self.commits,
+            "code": self.code,
+        }
+
+    def _read(self) -> None:
+        try:
+            stored = json.loads((self.folder / FILE).read_text(encoding="utf-8"))
+            if stored["identity"] == self.identity:
+                self.cpu_seconds = float(stored["cpu_seconds"])
+                self.commits, self.code = list(stored["commits"]), list(stored["code"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return  # another run's, or none: this one starts its own
+
+
+def current_commit() -> str | None:
+    """Return the commit of this repository, with "+" where files differ from it; None without."""
+    try:
+        commit = _git("rev-parse", "HEAD")
+        return commit + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _git(*words: str) -> str:
+    found = subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True)
+    return found.stdout.strip()
+
+
+def _cpu_seconds() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system

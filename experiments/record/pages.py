@@ -1,0 +1,236 @@
+"""`docs/reproduction.md` and a page a paper: our numbers beside those that the papers print.
+
+Made from the record, `experiments/paper_values/`, and two files of the record's own:
+`reasons.toml` (why a number is OUTSIDE or NOT RUN) and `assumed_settings.toml` (settings that the
+papers do not print).
+"""
+
+import json
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from experiments.config import SCALES, read_config
+from experiments.errors import InputError
+from experiments.record import RECORD, ROOT, recorded_runs
+from experiments.record.code import code_digest
+from experiments.report import judge
+from experiments.results import PaperValue, RowKey, load_paper_values, markdown_table, written_whole
+from experiments.study import load_experiment
+
+PAGES = ROOT / "docs" / "reproduction.md"
+PAPERS = {
+    "000": "Gibbs sampling with intermediate noise (Piccioli, Troiani, Zdeborová)",
+    "001": "Function-space MCMC for wide networks (Pezzetti, Favaro, Peluchetti)",
+    "002": "Deterministic variational inference (Wu et al.)",
+    "004": "Challenges in MCMC for neural networks (Papamarkou et al.)",
+}
+STATES = ("WITHIN", "IMPRECISE", "OUTSIDE", "NO ERROR", "NO VALUE", "NOT RUN")
+LEGEND = """\
+* WITHIN: |ours - paper| is at most three times both errors together, plus half a unit of the
+  paper's last digit; and our standard error is at most the paper's, or 5 % of the value where
+  the paper prints none.
+* IMPRECISE: as near, but our standard error is larger than that.
+* OUTSIDE: farther away; the reason stands below the table.
+* NO ERROR, NO VALUE: our run states no standard error, or found no finite number.
+* NOT RUN: no recorded run has it; the cost of one stands below the table.
+* STALE: the code that the run used has changed since.
+"""
+
+
+@dataclass(frozen=True)
+class Found:
+    """One row of a recorded run: the row, the run's name and scale, whether its code changed."""
+
+    row: Mapping[str, Any]
+    run: str
+    scale: str
+    is_stale: bool
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One printed result with ours beside it, where there is one."""
+
+    paper: PaperValue
+    found: Found | None
+    state: str
+    reason: str | None
+
+
+def write_pages(record: Path = RECORD, index: Path = PAGES) -> list[Path]:
+    """Write the index and a page a paper beside it; return their paths."""
+    paths = []
+    for path, text in pages(record, index).items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with written_whole(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+        paths.append(path)
+    return paths
+
+
+def pages(record: Path = RECORD, index: Path = PAGES) -> dict[Path, str]:
+    """Return the text of every page, by its path."""
+    entries = _entries(record)
+    folder = index.with_suffix("")
+    texts = {index: _index(entries, record, folder.name)}
+    for paper, title in PAPERS.items():
+        own = [entry for entry in entries if entry.paper.source.startswith(f"{paper} ")]
+        texts[folder / f"{paper}.md"] = _page(paper, title, own)
+    return texts
+
+
+def state_of(row: Mapping[str, Any] | None, paper: PaperValue) -> str:
+    """Return which of STATES a printed result is in."""
+    if row is None:
+        return "NOT RUN"
+    state = judge(row, paper)[0]
+    most = paper.error if paper.error else 0.05 * abs(paper.value)
+    # A count or a share that came out the same in every repetition has no error to speak of.
+    if state == "WITHIN" and row["standard_error"] > max(most, paper.half_digit):
+        return "IMPRECISE"
+    return state
+
+
+def _entries(record: Path) -> list[Entry]:
+    found = _found(record)
+    reasons = _read(record / "reasons.toml", "reason")
+    entries = []
+    for key, paper in load_paper_values().items():
+        if paper.kind != "result":
+            continue
+        one = found.get(key)
+        state = state_of(one.row if one else None, paper)
+        reason = _reason(reasons, paper) if state in ("OUTSIDE", "NOT RUN") else None
+        entries.append(Entry(paper, one, state, reason))
+    return entries
+
+
+def _found(record: Path) -> dict[RowKey, Found]:
+    """Return the recorded row of each key: of the largest scale, then of the last name."""
+    found: dict[RowKey, Found] = {}
+    order = {scale: index for index, scale in enumerate(SCALES)}
+    runs = sorted(recorded_runs(record), key=lambda pair: order[pair[1]["scale"]])
+    for folder, run in runs:
+        is_stale = run["code"] != [current_code(run["experiment"])]
+        metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+        for row in metrics["rows"]:
+            key = (row["source"] or "", row["quantity"], row["setting"])
+            found[key] = Found(row, run["experiment"], run["scale"], is_stale)
+    return found
+
+
+def current_code(experiment: str) -> str:
+    """Return the digest of the code that a run of `study/name` would use now."""
+    config = read_config(ROOT / "configs" / f"{experiment}.toml")
+    kind = load_experiment(config.study, config.experiment, str(config.path))
+    return code_digest({kind.run.__module__, kind.settings.__module__})
+
+
+def _read(path: Path, name: str) -> list[dict[str, str]]:
+    if not path.exists():
+        return []
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8")).get(name, [])
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not TOML: {error}.") from None
+
+
+def _reason(reasons: Iterable[Mapping[str, str]], paper: PaperValue) -> str | None:
+    """Return the first reason whose patterns match; a pattern left out matches all."""
+    for reason in reasons:
+        fields = ("source", "quantity", "setting")
+        if all(fnmatchcase(getattr(paper, f), reason.get(f, "*")) for f in fields):
+            return reason["reason"]
+    return None
+
+
+def _index(entries: Sequence[Entry], record: Path, folder: str) -> str:
+    states = Counter(entry.state for entry in entries)
+    stale = sum(entry.found.is_stale for entry in entries if entry.found)
+    beside = len(entries) - states["NOT RUN"]
+    text = "# Reproduction\n\n"
+    text += (
+        f"{beside} of {len(entries)} results that the four papers print have ours beside them: "
+        f"{states['WITHIN']} WITHIN, {states['IMPRECISE']} IMPRECISE, {states['OUTSIDE']} OUTSIDE, "
+        f"{states['NO ERROR']} NO ERROR, {states['NO VALUE']} NO VALUE; "
+        f"{states['NOT RUN']} NOT RUN, {stale} STALE.\n\n{LEGEND}\n"
+    )
+    lines = []
+    for paper, title in PAPERS.items():
+        own = [entry for entry in entries if entry.paper.source.startswith(f"{paper} ")]
+        count = Counter(entry.state for entry in own)
+        lines.append([f"[{paper}]({folder}/{paper}.md)", title, *(count[s] for s in STATES)])
+    text += markdown_table(["paper", "", *STATES], lines)
+    text += "\nMade by `python -m experiments record` from the files in `record/`, never by hand.\n"
+    return text + _runs(record) + _assumed(record)
+
+
+def _runs(record: Path) -> str:
+    lines = []
+    for _, run in recorded_runs(record):
+        is_stale = run["code"] != [current_code(run["experiment"])]
+        hours = run["cpu_seconds"] / 3600
+        lines.append(
+            [
+                run["experiment"],
+                run["scale"],
+                run["seed"],
+                ", ".join(commit[:7] + commit[40:] for commit in run["commits"] if commit),
+                f"{hours:.2f}",
+                "STALE" if is_stale else "",
+            ]
+        )
+    if not lines:
+        return "\n## The runs\n\nNone is recorded yet.\n"
+    total = sum(float(line[4]) for line in lines)
+    header = ["run", "scale", "seed", "commit", "CPU hours", ""]
+    return f"\n## The runs\n\n{total:.1f} CPU hours in all.\n\n" + markdown_table(header, lines)
+
+
+def _assumed(record: Path) -> str:
+    settings = _read(record / "assumed_settings.toml", "setting")
+    if not settings:
+        return ""
+    lines = [[s["paper"], s["setting"], s["value"], s["from"], s["effect"]] for s in settings]
+    header = ["paper", "setting", "taken here", "where it comes from", "what it changes"]
+    return "\n## Settings that the papers do not print\n\n" + markdown_table(header, lines)
+
+
+def _page(paper: str, title: str, entries: Sequence[Entry]) -> str:
+    text = f"# Paper {paper}: {title}\n\n[What the states mean](../reproduction.md)\n"
+    sections: dict[str, list[Entry]] = {}
+    for entry in entries:
+        sections.setdefault(entry.paper.source, []).append(entry)
+    for source, own in sections.items():
+        header = ["quantity", "setting", "ours", "error", "paper", "error", "state", "run"]
+        text += f"\n## {source}\n\n" + markdown_table(header, [_line(entry) for entry in own])
+        text += _reasons(own)
+    return text
+
+
+def _line(entry: Entry) -> list[Any]:
+    row = entry.found.row if entry.found else {"value": None, "standard_error": None}
+    state = entry.state + (", STALE" if entry.found and entry.found.is_stale else "")
+    run = f"{entry.found.run} {entry.found.scale}" if entry.found else None
+    paper = entry.paper
+    ours = [row["value"], row["standard_error"]]
+    return [paper.quantity, paper.setting, *ours, paper.value, paper.error, state, run]
+
+
+def _reasons(entries: Sequence[Entry]) -> str:
+    """Return the reasons of a section, each once, with the settings that it is given for."""
+    given: dict[tuple[str, str], list[str]] = {}
+    for entry in entries:
+        if entry.state in ("OUTSIDE", "NOT RUN"):
+            reason = entry.reason or "No reason is known yet."
+            given.setdefault((entry.state, reason), []).append(entry.paper.setting)
+    lines = []
+    for (state, reason), settings in given.items():
+        which = "all" if len(settings) == len(entries) else "; ".join(dict.fromkeys(settings))
+        lines.append(f"* {state} ({which}): {reason}\n")
+    return "\n" + "".join(lines) if lines else ""

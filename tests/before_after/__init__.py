@@ -1,0 +1,1 @@
+"""Figures that a mend changed: each module measures one finding through the public functions."""

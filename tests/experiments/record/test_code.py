@@ -1,0 +1,76 @@
+"""Tests of experiments.record.code: what changes the digest of a study."""
+
+import pytest
+
+from experiments.record import code
+
+MODULES = {
+    "jaxbnn/__init__.py": "from jaxbnn.kernels import pcn\nfrom jaxbnn.other import unused\n",
+    "jaxbnn/kernels/__init__.py": "from jaxbnn.kernels.pcn import pcn_kernel as pcn\n",
+    "jaxbnn/kernels/pcn.py": '"""Says."""\n\n\ndef pcn_kernel(x):\n    """Says."""\n    return x\n',
+    "jaxbnn/other.py": "unused = 1\n",
+    "experiments/__init__.py": "",
+    "experiments/study.py": "import math\nfrom jaxbnn import pcn\n",
+}
+
+
+@pytest.fixture
+def tree(tmp_path, monkeypatch):
+    """Write MODULES, changed as asked, and return the digest of the study among them."""
+    monkeypatch.setattr(code, "ROOT", tmp_path)
+
+    def digest(**changes):
+        for name, text in (MODULES | changes).items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        forget()
+        return code.code_digest(["experiments.study"])
+
+    yield digest
+    forget()
+
+
+def forget():
+    for cached in (code._digest, code._imports, code._reexported, code._file, code._tree):
+        cached.cache_clear()
+
+
+def test_a_name_from_a_package_leads_to_the_module_that_defines_it(tree):
+    tree()
+    assert code.used_modules(["experiments.study"]) == {"experiments.study", "jaxbnn.kernels.pcn"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# A comment.\ndef pcn_kernel(x):\n    return x  # another\n",
+        '"""Other words."""\ndef pcn_kernel(\n    x,\n):\n    """Others."""\n    return (x)\n',
+    ],
+)
+def test_words_and_layout_do_not_change_the_digest(tree, text):
+    assert tree(**{"jaxbnn/kernels/pcn.py": text}) == tree()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("jaxbnn/kernels/pcn.py", "def pcn_kernel(x):\n    return -x\n"),
+        ("jaxbnn/kernels/pcn.py", "def pcn_kernel(x, y=1):\n    return x\n"),
+        ("jaxbnn/kernels/pcn.py", 'def pcn_kernel(x):\n    x + "text"\n    return x\n'),
+        ("experiments/study.py", "import math\nfrom jaxbnn import pcn\nSTEPS = 2\n"),
+        ("jaxbnn/kernels/__init__.py", "from jaxbnn.other import unused as pcn\n"),
+    ],
+)
+def test_code_changes_the_digest(tree, name, text):
+    assert tree(**{name: text}) != tree()
+
+
+def test_a_module_that_the_study_does_not_use_does_not_change_the_digest(tree):
+    assert tree(**{"jaxbnn/other.py": "unused = 2\n"}) == tree()
+
+
+def test_every_kind_of_experiment_uses_the_kernels_it_runs():
+    found = code.used_modules(["experiments.studies.thermalization.samplers"])
+    assert {"jaxbnn.gibbs.sampler", "jaxbnn.sampling.runner"} <= found
+    assert not any(name.startswith("jaxbnn.dvi") for name in found)

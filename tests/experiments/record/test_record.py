@@ -1,0 +1,167 @@
+"""Tests of experiments.record, its pages, pictures and ledger: what is taken, and what is said."""
+
+import json
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from experiments.__main__ import main
+from experiments.errors import InputError
+from experiments.record import (
+    RECORD,
+    config_settings,
+    record_runs,
+    recorded_runs,
+    settings_digest,
+)
+from experiments.record.ledger import Ledger
+from experiments.record.pages import PAGES, current_code, pages, state_of
+from experiments.record.pictures import MOST_BYTES
+from experiments.results import PaperValue, Row, load_paper_values, write_results
+
+NAME = "challenges/figure1"
+
+
+@pytest.fixture
+def finished(tmp_path):
+    """Return a function that writes a run of figure 1 as the command would, without running it."""
+
+    def write(scale="desk", rows=(), **changes):
+        settings, seed = config_settings(NAME, "desk")
+        settings |= changes.pop("settings", {})
+        run = {
+            "settings": settings,
+            "settings_digest": settings_digest(settings),
+            "cpu_seconds": 7200.0,
+            "commits": ["a" * 40],
+            "code": [current_code(NAME)],
+        } | changes
+        folder = tmp_path / "results" / NAME / scale
+        folder.mkdir(parents=True)
+        seed = run.pop("seed", seed)
+        write_results(
+            folder, experiment=NAME, scale=scale, seed=seed, rows=rows, run=run, paper_values={}
+        )
+        return tmp_path / "results"
+
+    return write
+
+
+def test_a_finished_run_is_recorded_with_a_small_picture(finished, tmp_path):
+    results = finished()
+    noise = np.random.default_rng(0).normal(size=(700, 900, 3))
+    plt.imsave(results / NAME / "desk" / "loud.png", np.clip(noise, 0, 1))
+    (results / NAME / "desk" / "stages").mkdir()
+    old = tmp_path / "record" / NAME / "desk" / "old.png"
+    old.parent.mkdir(parents=True)
+    old.touch()
+    (folder,) = record_runs(results, tmp_path / "record")
+    assert folder == old.parent
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"metrics.json", "run.json", "table.md", "loud.png"}
+    assert (folder / "loud.png").stat().st_size <= MOST_BYTES
+    assert plt.imread(folder / "loud.png").shape[0] > 100
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"settings": {"num_points": 3}}, ["other settings", "num_points", "--set"]),
+        ({"seed": 77}, ["seed 77", "--seed"]),
+        ({"scale": "smoke"}, ["smoke run"]),
+        ({"commits": None, "code": None}, []),
+    ],
+)
+def test_what_is_no_run_of_the_config_is_refused(finished, tmp_path, changes, words):
+    results = finished(**changes)
+    if not words:
+        path = results / NAME / "desk" / "run.json"
+        run = json.loads(path.read_text())
+        del run["commits"], run["code"]
+        path.write_text(json.dumps(run))
+        words = ["commits, code", "again"]
+    with pytest.raises(InputError) as refused:
+        record_runs(results, tmp_path / "record")
+    assert all(word in str(refused.value) for word in words)
+    assert not (tmp_path / "record").exists()
+
+
+def test_a_folder_without_runs_is_refused_by_the_command(tmp_path, capsys):
+    assert main(["record", str(tmp_path)]) == 2
+    assert "no finished run" in capsys.readouterr().err
+
+
+def printed(value=1.0, error=None, half_digit=0.0):
+    return PaperValue("004 Table 1", "ess", "a", value, "result", error, half_digit)
+
+
+def row(value, standard_error):
+    return {"value": value, "standard_error": standard_error, "source": "004 Table 1"}
+
+
+@pytest.mark.parametrize(
+    ("ours", "paper", "state"),
+    [
+        (None, printed(), "NOT RUN"),
+        (row(1.02, 0.05), printed(), "WITHIN"),
+        (row(1.02, 0.051), printed(), "IMPRECISE"),
+        (row(1.02, 0.1), printed(error=0.1), "WITHIN"),
+        (row(1.02, 0.11), printed(error=0.1), "IMPRECISE"),
+        (row(2.0, 0.1), printed(error=0.1), "OUTSIDE"),
+        (row(1.0, None), printed(), "NO ERROR"),
+        (row(None, 0.1), printed(), "NO VALUE"),
+        (row(0.0, 0.0), printed(0.0), "WITHIN"),
+    ],
+)
+def test_near_is_not_enough_where_our_own_error_is_large(ours, paper, state):
+    assert state_of(ours, paper) == state
+
+
+def test_pages_count_say_reasons_and_name_what_is_stale(finished, tmp_path):
+    first, second, *_ = (v for v in load_paper_values().values() if v.kind == "result")
+    rows = [Row(v.quantity, v.setting, v.value + 9.0, 0.0, v.source) for v in (first, second)]
+    results = finished(rows=rows, code=["of another version"])
+    record = tmp_path / "record"
+    record_runs(results, record)
+    pattern = f'source = "{first.source}"\nquantity = "{first.quantity}"\n'
+    (record / "reasons.toml").write_text(f'[[reason]]\n{pattern}reason = "Because."\n')
+    made = pages(record, tmp_path / "reproduction.md")
+    index = made[tmp_path / "reproduction.md"]
+    assert index.splitlines()[2].startswith("2 of 467 results")
+    assert "2 OUTSIDE" in index
+    assert "2 STALE" in index
+    assert "2.0 CPU hours" in index
+    page = made[tmp_path / "reproduction" / f"{first.source[:3]}.md"]
+    assert "OUTSIDE, STALE" in page
+    assert "Because." in page
+    assert f"{NAME} desk" in page
+
+
+def test_a_resumed_run_counts_all_its_processes(tmp_path):
+    of = {"settings": {"n": 1}}
+    ledger = Ledger.open(tmp_path, of, "one", resume=False)
+    ledger.counted -= 5.0
+    ledger.write()
+    ledger = Ledger.open(tmp_path, of, "two", resume=True)
+    ledger.counted -= 2.0
+    ledger.write()
+    assert 7.0 <= ledger.cpu_seconds < 8.0
+    assert ledger.code == ["one", "two"]
+    other = Ledger.open(tmp_path, {"settings": {"n": 2}}, "three", resume=True)
+    assert other.cpu_seconds == 0.0
+    assert other.code == ["three"]
+
+
+def test_the_record_is_what_the_configs_say():
+    for folder, run in recorded_runs():
+        settings, seed = config_settings(run["experiment"], run["scale"])
+        assert run["settings"] == settings, folder
+        assert run["settings_digest"] == settings_digest(settings), folder
+        assert run["seed"] == seed, folder
+        assert folder == RECORD / run["experiment"] / run["scale"]
+
+
+def test_the_pages_are_what_the_command_makes():
+    for path, text in pages(RECORD, PAGES).items():
+        assert path.read_text(encoding="utf-8") == text, "run: python -m experiments record"

@@ -1,0 +1,1 @@
+"""The long tests in shards that a machine can run one after the other, and their report."""
