@@ -136,7 +136,8 @@ def covariance_agreement(
     chains = _check(name, draws, num_blocks, 2 if reference is None else 1)
     # No unit matters to the test, but products of numbers around 1e20 overflow.
     unit = jnp.max(jnp.abs(chains - chains[:1, :1]), axis=(0, 1))
-    unit = jnp.where(unit == 0, 1, unit)  # NaN stays, so that it is seen wherever it is
+    # A maximum may pass over a NaN, and a gap between blocks over a draw.
+    unit = jnp.where(jnp.isfinite(chains).all(axis=(0, 1)), jnp.where(unit > 0, unit, 1), jnp.nan)
     chains = chains / unit[None, None]
     if reference is None:
         return _refuse(_between(chains, num_blocks), chains, num_blocks)

@@ -105,10 +105,9 @@ def judge_offset(
     num_free
         Number of entries that can differ, of which (tr G)^2 / tr G^2 cannot exceed it.
     """
-    traces, squares = zip(*(_trace_and_square(side) for side in sides), strict=True)
-    noise = sum(traces[1:], start=traces[0])
-    floors = [trace**2 / num_free for trace in traces]
-    squares = [jnp.maximum(square, floor) for square, floor in zip(squares, floors, strict=True)]
+    found = [_trace_and_square(side) for side in sides]
+    noise = sum((trace for trace, _ in found[1:]), start=found[0][0])
+    squares = [jnp.maximum(square, trace**2 / num_free) for trace, square in found]
     total = sum(squares[1:], start=squares[0])
     for i, one in enumerate(sides):
         for other in sides[:i]:
