@@ -212,6 +212,7 @@ _MODULES = (
     "command",
     "diagnostics",
     "files",
+    "gibbs_found",
     "kernels",
     "models",
     "networks",
