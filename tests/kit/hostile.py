@@ -214,6 +214,7 @@ _MODULES = (
     "files",
     "gibbs_found",
     "kernels",
+    "models",
     "networks",
     "numerics",
     "packages",
