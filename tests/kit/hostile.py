@@ -8,6 +8,7 @@ program does: without the tests' import hook and strict modes.
 
 import argparse
 import importlib
+import multiprocessing
 import sys
 import traceback
 import warnings
@@ -152,6 +153,12 @@ class Report:
         if what == "FAILURE":
             self.failures.setdefault((family, call.name, call.kind), (number, seen))
 
+    def merge(self, other: "Report") -> None:
+        """Add the counts and failures of another report."""
+        for key, count in other.counts.items():
+            self.counts.setdefault(key, Counter()).update(count)
+        self.failures |= other.failures
+
     def table(self) -> str:
         """Return Markdown: family, kind, number tried, answers, sentences, failures."""
         columns = ("answer", "sentence", "FAILURE")
@@ -231,23 +238,38 @@ def families() -> dict[str, st.SearchStrategy]:
     return {name: one for module in modules for name, one in module.FAMILIES.items()}
 
 
+def try_one(family: str, examples: int) -> Report:
+    """Try one family by its name, in whatever process this runs."""
+    from tests.kit import hostile_files
+
+    report = Report()
+    # Files are compiled by nobody, so that many more are tried in the same time.
+    count = examples * (8 if family in hostile_files.FAMILIES else 1)
+    try_family(report, family, families()[family], count)
+    return report
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Try every family; print the table and the failures."""
-    from tests.kit import hostile_files, hostile_found
+    from tests.kit import hostile_found
 
     parser = argparse.ArgumentParser(description="Bad and extreme input, and what comes of it.")
     parser.add_argument("--examples", type=int, default=200, help="calls a family")
     parser.add_argument("--only", default="", help="families whose name holds this word")
+    parser.add_argument("--jobs", type=int, default=1, help="families tried side by side")
     parser.add_argument("--table", type=Path, help="write its sums by kind and family to this file")
     options = parser.parse_args(arguments)
     report = Report()
     for number, call in enumerate(hostile_found.calls()):
         report.add("found before", call, number, words=call.name)
-    for family, strategy in families().items():
-        if options.only in family:
-            # Files are compiled by nobody, so that many more are tried in the same time.
-            count = options.examples * (8 if family in hostile_files.FAMILIES else 1)
-            try_family(report, family, strategy, count)
+    names = [family for family in families() if options.only in family]
+    # A process a family: what one has compiled does not pile up for the next.
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(options.jobs, maxtasksperchild=1) as pool:
+        tasks = [(name, pool.apply_async(try_one, (name, options.examples))) for name in names]
+        for name, task in tasks:
+            report.merge(task.get())
+            print(f"{name}: done", file=sys.stderr, flush=True)
     print(report.table())
     if options.table:
         command = f"python -m tests.kit.hostile --examples {options.examples} --table {FILE}"
