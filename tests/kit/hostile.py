@@ -219,6 +219,7 @@ _MODULES = (
     "plots",
     "readings",
     "results",
+    "runner",
 )
 
 
