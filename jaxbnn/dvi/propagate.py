@@ -1,6 +1,6 @@
 """The Gaussian reading of a network: moments of its outputs under q(w).
 
-Layer by layer, with h independent of the layer's weights (Wu et al., equation 3),
+Layer by layer, with h independent of the layer's weights (Wu et al., (3)),
 
     E a_i        = sum_j E h_j E W_ji + E b_i
     Cov(a_i, a_k) = sum_jl E[h_j h_l] Cov(W_ji, W_lk) + sum_jl E W_ji Cov(h_j, h_l) E W_lk

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
+from jaxbnn.numerics.arrays import in_memory
 from jaxbnn.sampling.keys import chain_keys, step_key
 
 
@@ -146,4 +147,4 @@ def complete(
 
         return jax.lax.map(lambda argument: one_chain(*argument), (keys, positions))
 
-    return run(chain_keys(key, num_chains), draws.positions)
+    return run(chain_keys(key, num_chains), in_memory(draws.positions))

@@ -127,6 +127,19 @@ def test_the_transcribed_values_of_all_four_papers_load():
     assert sum(value.kind == "result" for value in values) > 400
 
 
+def test_the_noise_variances_of_a_table_go_down_by_equal_factors():
+    """Erratum A16: two of the tables print 4.64e-3 and 2.15e-3 twice, which leaves gaps."""
+    grids: dict[tuple, list] = {}
+    for value in load_paper_values().values():
+        if value.source.startswith("000 Table") and value.quantity == "delta":
+            kind = value.setting.rpartition(",")[0]
+            grids.setdefault((value.source, kind), []).append(value.value)
+    assert len(grids) == 4
+    for grid in grids.values():
+        ratios = np.array(grid[1:]) / np.array(grid[:-1])
+        np.testing.assert_allclose(ratios, 10 ** (-1 / 3), rtol=0.01)
+
+
 def test_a_table_survives_bars_and_line_breaks_in_its_words():
     table = markdown_table(["a"], [["x|y\nz"], [math.inf], [3]])
     assert table.splitlines() == [

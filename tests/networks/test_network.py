@@ -184,7 +184,7 @@ def test_what_does_not_fit_is_said_when_the_network_is_made(annotations_unchecke
     [
         (lambda: Network((Dense(2), "relu"), (4,)), "layer 1 of Network is 'relu', not a layer"),
         (lambda: Network(Dense(2), (4,)), "layers of Network must be a tuple of layers"),
-        (lambda: Activation(3), "must be a name or a callable, but is 3."),
+        (lambda: Activation(3), "but is an int; give a name"),
         (lambda: Activation(Unhashable()), "must be hashable"),
     ],
 )

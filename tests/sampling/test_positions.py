@@ -16,6 +16,7 @@ KEY = jax.random.key(31)
 
 class State(NamedTuple):
     position: object
+    auxiliary = ()
 
 
 class Layer(NamedTuple):
