@@ -222,6 +222,7 @@ _MODULES = (
     "plots",
     "readings",
     "results",
+    "runner",
 )
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import jaxbnn
-from jaxbnn.sampling.door import segments
 from jaxbnn.sampling.loops import Options, RateSum
 from jaxbnn.sampling.programs import programs_for
+from jaxbnn.sampling.validation import segments
 from tests.sampling.tiny import ar, ar_by_hand, normal_log_density, rates_by_hand
 
 KEY = jax.random.key(3)
