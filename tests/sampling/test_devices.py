@@ -13,7 +13,7 @@ import pytest
 from jax.sharding import AxisType, Mesh
 
 import jaxbnn
-from jaxbnn.sampling.devices import check_mesh
+from jaxbnn.sampling.devices.placement import check_mesh
 from tests.sampling.tiny import ar
 
 ROOT = Path(__file__).parents[2]
