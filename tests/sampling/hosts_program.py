@@ -131,7 +131,7 @@ def refusals(folder):
         "uneven": told(starts=STARTS[:3]),
         "start": told(starts=STARTS + np.float32(index)),
         "number": told(chunk_size=1 + index),
-        "door": told(starts=STARTS * np.float32(np.nan if index else 1)),
+        "validation": told(starts=STARTS * np.float32(np.nan if index else 1)),
         "folder": told(checkpoint=f"{folder}-{index}"),
         "debug": told(debug=True),
     }

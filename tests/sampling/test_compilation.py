@@ -1,4 +1,6 @@
-"""What is traced and how often, and what the cache of programs keeps alive."""
+"""Tests of sampling.programs: what is traced and how often, and what the cache of programs keeps
+alive.
+"""
 
 import dataclasses
 import gc

@@ -1,4 +1,4 @@
-"""The same run on any mesh: keys, draws and steps, and what a mesh cannot do."""
+"""Tests of sampling.devices.placement: the same run on any mesh: keys, draws and steps, and what a mesh cannot do."""
 
 import json
 import os
@@ -59,7 +59,7 @@ def test_a_mesh_of_one_device_changes_nothing():
 
 
 class FakeMesh:
-    """As much of a mesh as the door looks at before it refuses."""
+    """As much of a mesh as is looked at before it is refused."""
 
     def __init__(self, **sizes):
         self.shape, self.axis_names = sizes, tuple(sizes)

@@ -1,4 +1,6 @@
-"""Which numbers a run draws: by key, chain and step alone, however it is cut or thinned."""
+"""Tests of sampling.chunks, sampling.keys, sampling.loops and sampling.runner: which numbers a run
+draws: by key, chain and step alone, however it is cut or thinned.
+"""
 
 import functools
 
