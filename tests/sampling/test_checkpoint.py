@@ -1,5 +1,5 @@
-"""Tests of sampling.trees, sampling.store.shards and sampling.store.folder: a run that is resumed is
-the run that was never stopped, bit for bit.
+"""Tests of sampling.trees, sampling.store.shards and sampling.store.folder: a run that is resumed
+is the run that was never stopped, bit for bit.
 """
 
 import json

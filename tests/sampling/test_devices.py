@@ -1,4 +1,6 @@
-"""Tests of sampling.devices.placement: the same run on any mesh: keys, draws and steps, and what a mesh cannot do."""
+"""Tests of sampling.devices.placement: the same run on any mesh: keys, draws and steps,
+and what a mesh cannot do.
+"""
 
 import json
 import os
