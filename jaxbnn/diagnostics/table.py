@@ -19,6 +19,7 @@ from jaxbnn.diagnostics.movement import movement
 from jaxbnn.diagnostics.ranks import fold, normal_scores, quantile, sorted_draws
 from jaxbnn.diagnostics.rhat import split_rhat_of
 from jaxbnn.numerics import check_real
+from jaxbnn.numerics.arrays import in_memory
 
 # Leaves are judged in one call, hence by one compiled program, where a copy costs little.
 _COPY_BYTES = 2**27
@@ -173,6 +174,7 @@ def summary(
     4 chains of 1000 draws
     """
     chains, length = check_positions("summary", positions)
+    positions = in_memory(positions)
     values = positions if function is None else evaluate(function, positions)
     all_names = _names(values, "x" if function is None else "f")
     if names is not None:
