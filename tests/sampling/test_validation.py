@@ -1,4 +1,4 @@
-"""Tests of sampling.contract: bad input gets one sentence before a program is compiled."""
+"""Tests of sampling.contract: bad input ends in one sentence, before anything is compiled."""
 
 import inspect
 
