@@ -64,6 +64,28 @@ class Draws(NamedTuple):
     interrupted: bool
     seconds: float = math.nan
 
+    def __repr__(self) -> str:
+        """Say in a line what there is; the arrays themselves may be large, or lie in files."""
+        chains = len(self.acceptance_rate)
+        starts = jax.tree.leaves(getattr(self.final_state, "position", None))
+        number = sum(math.prod(np.shape(leaf)[1:]) for leaf in starts)
+        of_numbers = (
+            " of one number" if number == 1 else f" of {number:,} numbers" if starts else ""
+        )
+        kept = jax.tree_util.tree_leaves_with_path(self.positions)
+        arrays = [
+            f"positions{jax.tree_util.keystr(path)}: {leaf.dtype} {tuple(leaf.shape)}"
+            for path, leaf in kept[:4]
+        ] + (["..."] if len(kept) > 4 else [])
+        rate = self.acceptance_rate[~np.isnan(self.acceptance_rate)]
+        parts = [
+            f"{chains} chain{'s' * (chains != 1)}{of_numbers}",
+            f"{len(self.steps):,} draws each",
+            *([f"acceptance rate {rate.mean():.3f}"] if rate.size else []),
+            *(["interrupted"] if self.interrupted else []),
+        ]
+        return f"Draws({', '.join(parts)}; {'; '.join(arrays) or 'no positions kept'})"
+
 
 def complete(
     key: PRNGKeyArray,

@@ -229,6 +229,7 @@ _MODULES = (
     "plots",
     "readings",
     "results",
+    "runner",
 )
 
 

@@ -1,4 +1,6 @@
-"""Networks as data: equality, shapes, counts, the table, and what does not fit."""
+"""Tests of networks.layers, networks.shapes and networks.summary: networks as data: equality,
+shapes, counts, the table, and what does not fit.
+"""
 
 from functools import partial
 

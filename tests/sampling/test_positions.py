@@ -1,4 +1,6 @@
-"""Positions are PyTrees of any make and dtype, and come back as they went in."""
+"""Tests of sampling.records: positions are PyTrees of any make and dtype, and come back as they
+went in.
+"""
 
 from typing import NamedTuple
 
