@@ -9,6 +9,8 @@ program does: without the tests' import hook and strict modes.
 import argparse
 import importlib
 import multiprocessing
+import pickle
+import subprocess
 import sys
 import traceback
 import warnings
@@ -29,7 +31,7 @@ LONGEST_SENTENCE = 500
 FILE = "tests/HOSTILE.md"
 _INTRODUCTION = """# Bad input, and what came of it
 
-Made on version {version} by
+Made on version {version}, commit {commits}, by
 
     {command}
 
@@ -140,7 +142,8 @@ def _where(error: Exception) -> str:
 class Report:
     """Counts of outcomes by family and kind, and the failures one by one."""
 
-    def __init__(self):
+    def __init__(self, *commits: str):
+        self.commits = set(commits)
         self.counts: dict[tuple[str, str], Counter] = {}
         self.failures: dict[tuple[str, str, str], tuple[int, str]] = {}
 
@@ -158,6 +161,7 @@ class Report:
         for key, count in other.counts.items():
             self.counts.setdefault(key, Counter()).update(count)
         self.failures |= other.failures
+        self.commits |= other.commits
 
     def table(self) -> str:
         """Return Markdown: family, kind, number tried, answers, sentences, failures."""
@@ -239,15 +243,32 @@ def families() -> dict[str, st.SearchStrategy]:
     return {name: one for module in modules for name, one in module.FAMILIES.items()}
 
 
-def try_one(family: str, examples: int) -> Report:
-    """Try one family by its name, in whatever process this runs."""
+def try_one(family: str, examples: int, folder: Path | None) -> Report:
+    """Try one family by its name; with a folder, keep what came of it there, or read it back."""
     from tests.kit import hostile_files
 
-    report = Report()
+    kept = folder / f"{family.replace('/', ' ')}.pickle" if folder else None
+    if kept and kept.exists():
+        return pickle.loads(kept.read_bytes())
+    report = Report(commit())
     # Files are compiled by nobody, so that many more are tried in the same time.
     count = examples * (8 if family in hostile_files.FAMILIES else 1)
     try_family(report, family, families()[family], count)
+    if kept:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_bytes(pickle.dumps(report))
     return report
+
+
+def commit() -> str:
+    """Return the commit of the working tree, with "+" where files differ from it."""
+
+    def git(*words: str) -> str:
+        found = subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True)
+        return found.stdout.decode().strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no")
+    return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -258,23 +279,27 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--examples", type=int, default=200, help="calls a family")
     parser.add_argument("--only", default="", help="families whose name holds this word")
     parser.add_argument("--jobs", type=int, default=1, help="families tried side by side")
+    parser.add_argument("--keep", type=Path, help="a folder: families found there are not tried")
     parser.add_argument("--table", type=Path, help="write its sums by kind and family to this file")
     options = parser.parse_args(arguments)
-    report = Report()
+    report = Report(commit())
     for number, call in enumerate(hostile_found.calls()):
         report.add("found before", call, number, words=call.name)
     names = [family for family in families() if options.only in family]
     # A process a family: what one has compiled does not pile up for the next.
     context = multiprocessing.get_context("spawn")
     with context.Pool(options.jobs, maxtasksperchild=1) as pool:
-        tasks = [(name, pool.apply_async(try_one, (name, options.examples))) for name in names]
+        each = (options.examples, options.keep)
+        tasks = [(name, pool.apply_async(try_one, (name, *each))) for name in names]
         for name, task in tasks:
             report.merge(task.get())
             print(f"{name}: done", file=sys.stderr, flush=True)
     print(report.table())
     if options.table:
         command = f"python -m tests.kit.hostile --examples {options.examples} --table {FILE}"
-        text = _INTRODUCTION.format(command=command, version=jaxbnn.__version__)
+        text = _INTRODUCTION.format(
+            command=command, version=jaxbnn.__version__, commits=", ".join(sorted(report.commits))
+        )
         options.table.write_text(f"{text}\n{report.summary()}\n", encoding="utf-8")
     for (family, name, kind), (number, seen) in report.failures.items():
         print(f"FAILURE {family}: {name}, {kind} (number {number}): {seen}", file=sys.stderr)
