@@ -52,7 +52,7 @@ def session(run: Run, checkpoint: Any, progress: bool | Reporter) -> Iterator[Se
                 run = run.with_capacity(
                     chunk_capacity(Path(checkpoint), run.asked, run.schedule.num_records)
                 )
-        programs = compiled(run)
+        programs, _watched = compiled(run)
         is_compared = checkpoint is not None or hosts.num_processes > 1
         called_with = settings(run) if is_compared else {}
         hosts.check_same(called_with)
@@ -75,13 +75,16 @@ def session(run: Run, checkpoint: Any, progress: bool | Reporter) -> Iterator[Se
         yield Session(run, programs, keys, data, start, store, interrupt, report)
 
 
-def compiled(run: Run) -> Programs:
-    """Return the programs of a run; in debug mode, those that look at every step."""
+def compiled(run: Run) -> tuple[Programs, Any]:
+    """Return the programs of a run, in debug mode such as look at every step, and their kernel.
+
+    Programs do not keep their kernel alive: the caller holds it for as long as they are called.
+    """
     if not run.is_debug:
-        return programs_for(run.kernel, run.options)
+        return programs_for(run.kernel, run.options), run.kernel
     watch = Watch(run.kernel, run.num_warmup)
     watched = watch.kernel() if hasattr(run.kernel, "step") else watch.kernel
-    return watch.programs(programs_for(watched, watch.options(run.options)))
+    return watch.programs(programs_for(watched, watch.options(run.options))), watched
 
 
 def no_rates(run: Run) -> RateSum:
