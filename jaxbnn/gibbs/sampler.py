@@ -17,8 +17,10 @@ from jaxbnn.gibbs.first_layer import FirstLayer, first_layer
 from jaxbnn.gibbs.model import GibbsPosition, IntermediateNoise, chain_values
 from jaxbnn.gibbs.starts import satisfying
 from jaxbnn.gibbs.sweep import Sweep
+from jaxbnn.kernels.refresh import auxiliary_fields
 
 
+@auxiliary_fields()
 class GibbsState(NamedTuple):
     """State of `gibbs_sampler`.
 

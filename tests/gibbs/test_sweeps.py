@@ -1,4 +1,4 @@
-"""Whole sweeps: Geweke's joint test, in every order and with both ways to draw biases."""
+"""Tests of gibbs.sweep: Geweke's joint test, in every order, with both ways to draw biases."""
 
 import jax
 import jax.numpy as jnp

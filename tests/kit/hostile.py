@@ -214,12 +214,15 @@ _MODULES = (
     "files",
     "gibbs_found",
     "kernels",
+    "kernels_found",
+    "models",
     "networks",
     "numerics",
     "packages",
     "plots",
     "readings",
     "results",
+    "runner",
 )
 
 
