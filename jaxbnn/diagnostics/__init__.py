@@ -2,11 +2,8 @@
 
 from jaxbnn.diagnostics.autocovariance import autocorrelation
 from jaxbnn.diagnostics.blockwise import BlockwiseRhat, blockwise_rhat
-from jaxbnn.diagnostics.covariances import (
-    CovarianceAgreement,
-    covariance_agreement,
-    covariance_distance,
-)
+from jaxbnn.diagnostics.covariance_distances import covariance_distance
+from jaxbnn.diagnostics.covariances import CovarianceAgreement, covariance_agreement
 from jaxbnn.diagnostics.discrepancies import (
     Discrepancy,
     kernel_stein_discrepancy,

@@ -4,10 +4,12 @@ The diagnostic that section 6.1.6 of Papamarkou et al. asks for beside R-hat and
 sample size: those look at one coordinate at a time, and a chain that holds a wrong covariance
 structure can pass both.
 
-All coordinates are whitened by one covariance matrix, so that nothing depends on their units or on
-linear maps of them. How far two covariances may lie apart by chance is learned from the chains
-themselves: each is cut into blocks, and the second moments of the blocks of one chain differ by
-chance alone, autocorrelation included, as long as a block is much longer than its time.
+How far two covariances may lie apart by chance is learned from the chains themselves: each is cut
+into blocks, and the second moments of the blocks of one chain differ by chance alone,
+autocorrelation included, as long as a block is much longer than the chain's memory. Two sums of
+squares are tested, because each is blind where the other sees: that of all second moments, in
+coordinates whitened by one covariance matrix, which no linear map of the coordinates changes; and
+that of the variances of the coordinates, which finds one wrong scale among many right ones.
 """
 
 import math
@@ -18,8 +20,22 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+from jaxbnn.diagnostics.covariance_distances import covariance_distance, whiten
 from jaxbnn.diagnostics.draws import check_draws, float_dtype
-from jaxbnn.numerics import check_count, check_real, solve_triangular
+from jaxbnn.diagnostics.moment_blocks import (
+    Moments,
+    block_moments,
+    judge_groups,
+    judge_offset,
+    rows_of,
+    side_of,
+)
+from jaxbnn.numerics import check_count, check_real, is_concrete, solve_triangular
+
+# Below these the p-values were seen to be wrong (docs/covariance_agreement.md).
+_DRAWS_PER_COORDINATE = 5
+_DRAWS_PER_BLOCK = 3
+_FEWEST_BLOCKS = 4
 
 
 class CovarianceAgreement(NamedTuple):
@@ -27,10 +43,11 @@ class CovarianceAgreement(NamedTuple):
 
     Attributes
     ----------
-    ratio
-        Mean square distance over what chance explains: about 1 where the covariances agree.
+    ratio, variance_ratio
+        Mean square distance over what chance explains, of all second moments and of the
+        coordinates' variances: about 1 where the covariances agree.
     p_value
-        Probability of so large a ratio if they are equal.
+        From both ratios: uniform between 0 and 1 if the covariances are equal.
     distances
         `covariance_distance` between the covariances of chains (chain, chain), or of each
         chain from the reference (chain,).
@@ -39,13 +56,18 @@ class CovarianceAgreement(NamedTuple):
     neighbour_correlation
         Correlation between the second moments of neighbouring blocks. Well above 0, the blocks
         are no longer than the chain's memory, and the p-value is too small.
+    effective_draws
+        The number of independent Gaussian draws whose means and second moments would be known as
+        well, over all chains; of draws and a reference, the smaller number.
     """
 
     ratio: Float[Array, ""]
+    variance_ratio: Float[Array, ""]
     p_value: Float[Array, ""]
     distances: Float[Array, "*chains"]
     null_distance: Float[Array, ""]
     neighbour_correlation: Float[Array, ""]
+    effective_draws: Float[Array, ""]
 
 
 def covariance_agreement(
@@ -53,17 +75,23 @@ def covariance_agreement(
 ) -> CovarianceAgreement:
     """Test whether the chains have one covariance; or whether it is that of a reference.
 
-    With z the draws about their chain's mean, whitened by the mean covariance of the chains (or
-    by that of the reference), C_ck the mean of z z^T in block k of B of chain c, and C_c its mean
-    over k, the ratio of
+    Each of M chains is cut into B blocks, of which the first fifth is left out, so that blocks
+    are independent. With C_ck the second moments of block k of chain c about the mean of all
+    chains (see `moment_blocks`), whitened by their mean, C_c their mean over k and C over both,
 
         T = B/(M-1) sum_c |C_c - C|_F^2   and   V = 1/(M(B-1)) sum_ck |C_ck - C_c|_F^2
 
-    is F-distributed to a good approximation, with (M-1) v and M(B-1) v degrees of freedom,
-    v = (tr G)^2 / tr G^2 for the covariance G of C_ck - C_c (Satterthwaite, as in the
-    one-way analysis of variance). Against a reference, T compares the mean over chains with the
-    identity (a matrix) or with the mean over the reference's blocks (draws), and V is the sum of
-    both sides' errors. Differences between means are not looked at: R-hat does that.
+    have one expectation if the chains have one law, and T / V is F-distributed to a good
+    approximation, with (M-1) v and M(B-1) v degrees of freedom, v = (tr G)^2 / tr G^2 for the
+    covariance G of C_ck, estimated without bias from fewer blocks than entries (Bai and
+    Saranadasa, 1996). The same is done with the diagonals of C_ck in the coordinates given, and
+    both p-values become one, cot(pi p) = (cot(pi p_1) + cot(pi p_2)) / 2. Against a reference, T
+    compares the mean over chains with the matrix, or with the mean over the reference's blocks,
+    and V is the sum of both sides' errors.
+
+    The level was measured for independent draws, AR(1) chains and skewed and heavy-tailed draws:
+    docs/covariance_agreement.md. Chains whose means lie d standard deviations apart differ
+    in these second moments by about d^2; R-hat sees them first.
 
     Parameters
     ----------
@@ -74,20 +102,22 @@ def covariance_agreement(
         draws (chain, draw, ...) of another sampler, of which error is expected too. A reference
         run in one array (draw, p) is `run[None]`.
     num_blocks
-        B, of each chain. Ten leave blocks long enough for chains worth a hundred draws or more.
-        Draws at the start of a chain that fill no block are left out.
+        B, of each chain, at least 4. Draws at the start of a chain that fill no block are left
+        out.
 
     Returns
     -------
     `CovarianceAgreement`. NaN throughout if any draw is NaN, or the covariance that whitens is
     singular to rounding, or two covariances lie too far apart for one floating-point type;
-    infinite distances from a chain whose own covariance is, a frozen one say.
+    infinite distances from a chain whose own covariance is singular, a frozen one say. Inside
+    `jit` and `vmap`, where nothing can be raised, a p-value that would be wrong is NaN.
 
     Raises
     ------
     ValueError
-        One chain and no reference; fewer than two draws a block, or two blocks; a reference with
-        other coordinates, or no covariance matrix.
+        One chain and no reference; fewer than two draws a block, or four blocks; a reference with
+        other coordinates, or that is not a covariance matrix; effective draws fewer than five
+        times the coordinates, or fewer than three a block, where the p-value would be wrong.
 
     Notes
     -----
@@ -106,10 +136,11 @@ def covariance_agreement(
     chains = _check(name, draws, num_blocks, 2 if reference is None else 1)
     # No unit matters to the test, but products of numbers around 1e20 overflow.
     unit = jnp.max(jnp.abs(chains - chains[:1, :1]), axis=(0, 1))
-    unit = jnp.where(unit > 0, unit, 1)
+    # A maximum may pass over a NaN, and a gap between blocks over a draw.
+    unit = jnp.where(jnp.isfinite(chains).all(axis=(0, 1)), jnp.where(unit > 0, unit, 1), jnp.nan)
     chains = chains / unit[None, None]
     if reference is None:
-        return _between(chains, num_blocks)
+        return _refuse(_between(chains, num_blocks), chains, num_blocks)
     dim = chains.shape[2]
     if np.ndim(reference) == 2:
         if np.shape(reference) != (dim, dim):
@@ -119,7 +150,7 @@ def covariance_agreement(
             )
         check_real("the reference covariance", reference)
         matrix = jnp.asarray(reference, chains.dtype) / unit[:, None] / unit[None]
-        return _against_matrix(chains, matrix, num_blocks)
+        return _refuse(_against_matrix(chains, matrix, num_blocks), chains, num_blocks)
     others = _check(name, reference, num_blocks, 1)
     if others.shape[2] != dim:
         raise ValueError(
@@ -127,172 +158,177 @@ def covariance_agreement(
             f"{others.shape[2]}."
         )
     others = others.astype(chains.dtype) / unit[None, None]
-    return _against_draws(chains, others, num_blocks)
-
-
-def covariance_distance(a: ArrayLike, b: ArrayLike) -> Float[Array, "*batch"]:
-    """Distance of two covariance matrices that no linear map of the coordinates changes.
-
-    (sum_i log(l_i)^2)^(1/2), l_i the eigenvalues of a^-1 b (Foerstner and Moonen, 1999): the
-    length of the shortest path between them in the affine-invariant geometry. The standard
-    deviation of one coordinate doubled is 2 log 2 = 1.39 away.
-
-    Parameters
-    ----------
-    a, b
-        (..., p, p), symmetric; their leading axes are broadcast.
-
-    Returns
-    -------
-    (...); infinite where b is singular, NaN where a is not positive definite.
-
-    Raises
-    ------
-    ValueError
-        Matrices that are not square, or not of one size.
-
-    Examples
-    --------
-    >>> round(float(covariance_distance(jnp.eye(3), jnp.diag(jnp.array([1.0, 1.0, 4.0])))), 2)
-    1.39
-    """
-    for matrix in (a, b):
-        check_real("a covariance matrix", matrix)
-    shapes = np.shape(a), np.shape(b)
-    if any(len(shape) < 2 or shape[-2:] != (shapes[0][-1],) * 2 or 0 in shape for shape in shapes):
-        raise ValueError(
-            "covariance_distance needs square matrices (..., p, p) of one size, but the shapes "
-            f"are {shapes[0]} and {shapes[1]}."
-        )
-    left, right = jnp.asarray(a), jnp.asarray(b)
-    dtype = jnp.promote_types(float_dtype(left.dtype), float_dtype(right.dtype))
-    batch = jnp.broadcast_shapes(left.shape, right.shape)
-    factor = jnp.linalg.cholesky(jnp.broadcast_to(left.astype(dtype), batch))
-    inner = _whiten(factor, jnp.broadcast_to(right.astype(dtype), batch))
-    eigenvalues = jnp.linalg.eigvalsh((inner + jnp.swapaxes(inner, -1, -2)) / 2)
-    # Rounding may put the eigenvalues of a singular matrix on either side of zero.
-    floor = jnp.finfo(dtype).eps * jnp.max(jnp.abs(eigenvalues), axis=-1, keepdims=True)
-    logs = jnp.where(eigenvalues > floor, jnp.log(jnp.maximum(eigenvalues, floor)), jnp.inf)
-    logs = jnp.where(jnp.isnan(eigenvalues), jnp.nan, logs)
-    return jnp.sqrt(jnp.sum(logs**2, axis=-1))
+    found = _against_draws(chains, others, num_blocks)
+    return _refuse(found, min(chains, others, key=len), num_blocks)
 
 
 def _check(
     name: str, draws: ArrayLike, num_blocks: int, min_chains: int
 ) -> Float[Array, "chain draw coordinate"]:
     check_count("num_blocks", num_blocks)
-    if num_blocks < 2:
+    if num_blocks < _FEWEST_BLOCKS:
         raise ValueError(
-            f"{name} needs at least 2 blocks a chain, but num_blocks is {num_blocks}; ten is usual."
+            f"{name} needs at least {_FEWEST_BLOCKS} blocks a chain, but num_blocks is "
+            f"{num_blocks}; ten is usual."
         )
     checked = check_draws(name, draws, min_chains=min_chains, min_draws=2 * num_blocks)
     flat = checked.reshape(*checked.shape[:2], math.prod(checked.shape[2:]))
     return flat.astype(float_dtype(checked.dtype))
 
 
+def _refuse(
+    found: CovarianceAgreement, draws: Float[Array, "chain draw p"], num_blocks: int
+) -> CovarianceAgreement:
+    """Raise where the p-value would be wrong, or make it NaN where nothing can be raised."""
+    chains, _, dim = draws.shape
+    per_coordinate, blocks = _DRAWS_PER_COORDINATE * dim, _DRAWS_PER_BLOCK * chains * num_blocks
+    effective = found.effective_draws
+    if not is_concrete(effective):
+        # Written so that NaN draws, whose p-value is NaN already, are left alone.
+        is_wrong = effective < max(per_coordinate, blocks)
+        return found._replace(p_value=jnp.where(is_wrong, jnp.nan, found.p_value))
+    if effective < per_coordinate:
+        raise ValueError(
+            f"covariance_agreement of {dim} coordinates needs {per_coordinate} effective draws, "
+            f"but there are about {float(effective):.0f}; run the chains longer, or judge fewer "
+            "coordinates."
+        )
+    if effective < blocks:
+        raise ValueError(
+            f"covariance_agreement needs {_DRAWS_PER_BLOCK} effective draws in a block, {blocks} "
+            f"in all, but there are about {float(effective):.0f}; take fewer blocks, or run the "
+            "chains longer."
+        )
+    return found
+
+
 @jax.jit(static_argnums=1)
 def _between(draws, num_blocks):
-    chains = draws.shape[0]
-    blocks = _block_moments(draws, num_blocks)
-    per_chain = jnp.mean(blocks, axis=1)
-    blocks = _whiten(jnp.linalg.cholesky(jnp.mean(per_chain, axis=0))[None, None], blocks)
-    white = jnp.mean(blocks, axis=1)
-    between = num_blocks * jnp.sum((white - jnp.mean(white, axis=0)[None]) ** 2) / (chains - 1)
-    rest = blocks - white[:, None]
-    freedom = chains * (num_blocks - 1)
-    noise = jnp.sum(rest**2) / freedom
-    components = _components(rest.reshape(chains * num_blocks, -1))
-    ratio = between / noise
-    p_value = _f_tail(ratio, (chains - 1) * components, freedom * components)
+    chains, _, dim = draws.shape
+    moments = block_moments(draws, num_blocks)
+    metric = jnp.mean(moments.second, axis=(0, 1))
+    white, scaled = _whitened(moments, metric), _scaled(moments, metric)
+    pairs = _free(dim)
+    by_chain = white.second.reshape(chains, num_blocks, -1)
+    ratio, p_all, noise = judge_groups(by_chain, pairs)
+    variances = jnp.diagonal(scaled, axis1=2, axis2=3)
+    variance_ratio, p_variances, _ = judge_groups(variances, dim)
+    per_chain = jnp.mean(moments.second, axis=1)
     distances = covariance_distance(per_chain[:, None], per_chain[None])
-    null = jnp.sqrt(2 * noise / num_blocks)
-    off_diagonal = jnp.where(jnp.eye(chains, dtype=bool), 0, distances)
-    return CovarianceAgreement(ratio, p_value, off_diagonal, null, _neighbours(rest))
+    return CovarianceAgreement(
+        ratio,
+        variance_ratio,
+        _either(p_all, p_variances),
+        jnp.where(jnp.eye(chains, dtype=bool), 0, distances),
+        jnp.sqrt(2 * noise / num_blocks),
+        _neighbours(white.second),
+        _effective_draws(white),
+    )
 
 
 @jax.jit(static_argnums=2)
 def _against_matrix(draws, reference, num_blocks):
-    blocks = _block_moments(draws, num_blocks)
-    distances = covariance_distance(reference[None], jnp.mean(blocks, axis=1))
-    factor = jnp.linalg.cholesky(reference)[None, None]
-    white = _whiten(factor, blocks)
-    rest = white - jnp.mean(white, axis=(0, 1))[None, None]
-    offset = jnp.mean(white, axis=(0, 1)) - jnp.eye(len(reference), dtype=draws.dtype)
-    count = draws.shape[0] * num_blocks
-    scaled = rest.reshape(count, -1) / math.sqrt(count * (count - 1))
-    return _judge_offset(offset, [(scaled, count - 1)], distances, _neighbours(rest))
+    moments = block_moments(draws, num_blocks)
+    distances = covariance_distance(reference[None], jnp.mean(moments.second, axis=1))
+    white, scaled = _whitened(moments, reference), _scaled(moments, reference)
+    identity = jnp.eye(len(reference), dtype=draws.dtype)
+    mean, side = side_of(rows_of(white.second, diagonal=False))
+    ratio, p_all, noise = judge_offset(mean - identity.reshape(-1), [side], _free(len(reference)))
+    mean, side = side_of(rows_of(scaled, diagonal=True))
+    variance_ratio, p_variances, _ = judge_offset(mean - 1, [side], len(reference))
+    return CovarianceAgreement(
+        ratio,
+        variance_ratio,
+        _either(p_all, p_variances),
+        distances,
+        jnp.sqrt(noise),
+        _neighbours(white.second),
+        _effective_draws(white),
+    )
 
 
 @jax.jit(static_argnums=2)
 def _against_draws(draws, others, num_blocks):
-    ours, theirs = _block_moments(draws, num_blocks), _block_moments(others, num_blocks)
-    reference = jnp.mean(theirs, axis=(0, 1))
-    distances = covariance_distance(reference[None], jnp.mean(ours, axis=1))
-    # Both sides alike, so that under the null neither has an advantage.
-    factor = jnp.linalg.cholesky((reference + jnp.mean(ours, axis=(0, 1))) / 2)[None, None]
-    offset, errors, correlations = jnp.zeros_like(reference), [], []
-    for sign, blocks in ((1, ours), (-1, theirs)):
-        white = _whiten(factor, blocks)
-        mean = jnp.mean(white, axis=(0, 1))
-        rest = white - mean[None, None]
-        offset = offset + sign * mean
-        count = blocks.shape[0] * num_blocks
-        errors.append((rest.reshape(count, -1) / math.sqrt(count * (count - 1)), count - 1))
-        correlations.append(_neighbours(rest))
-    return _judge_offset(offset, errors, distances, jnp.maximum(*correlations))
+    ours, theirs = block_moments(draws, num_blocks), block_moments(others, num_blocks)
+    metric = _weighted_metric(ours, theirs)
+    dim = metric.shape[0]
+    sides = [_whitened(moments, metric) for moments in (ours, theirs)]
+    (mean, ours_side), (other_mean, theirs_side) = (
+        side_of(rows_of(side.second, diagonal=False)) for side in sides
+    )
+    ratio, p_all, noise = judge_offset(mean - other_mean, [ours_side, theirs_side], _free(dim))
+    (mean, ours_side), (other_mean, theirs_side) = (
+        side_of(rows_of(_scaled(moments, metric), diagonal=True)) for moments in (ours, theirs)
+    )
+    variance_ratio, p_variances, _ = judge_offset(mean - other_mean, [ours_side, theirs_side], dim)
+    reference = jnp.mean(theirs.second, axis=(0, 1))
+    return CovarianceAgreement(
+        ratio,
+        variance_ratio,
+        _either(p_all, p_variances),
+        covariance_distance(reference[None], jnp.mean(ours.second, axis=1)),
+        jnp.sqrt(noise),
+        jnp.maximum(*(_neighbours(side.second) for side in sides)),
+        jnp.minimum(*(_effective_draws(side) for side in sides)),
+    )
 
 
-def _judge_offset(offset, errors, distances, correlation) -> CovarianceAgreement:
-    """Compare |offset|^2 with the sum of the sides' errors (Welch, where there are two)."""
-    traces = [jnp.sum(scaled**2) for scaled, _ in errors]
-    noise = sum(traces[1:], start=traces[0])
-    components = _components(jnp.concatenate([scaled for scaled, _ in errors]))
-    weights = [trace**2 / freedom for trace, (_, freedom) in zip(traces, errors, strict=True)]
-    freedom = noise**2 / sum(weights[1:], start=weights[0])
-    ratio = jnp.sum(offset**2) / noise
-    p_value = _f_tail(ratio, components, freedom * components)
-    return CovarianceAgreement(ratio, p_value, distances, jnp.sqrt(noise), correlation)
+def _weighted_metric(ours: Moments, theirs: Moments) -> Float[Array, "p p"]:
+    """Mean of both covariances by their precision.
+
+    It is not correlated with their difference, so whitening by it shrinks the difference no more
+    than the noise.
+    """
+    means = [jnp.mean(side.second, axis=(0, 1)) for side in (ours, theirs)]
+    noises = []
+    for side, mean in zip((ours, theirs), means, strict=True):
+        _, error = side_of(rows_of(_whitened(side, mean).second, diagonal=False))
+        noises.append(jnp.sum(error.rest**2))
+    return (means[0] * noises[1] + means[1] * noises[0]) / (noises[0] + noises[1])
 
 
-def _block_moments(draws, num_blocks):
-    """Second moments of each block about its chain's mean, (chain, block, p, p)."""
-    _, length, dim = draws.shape
-    size = length // num_blocks
-
-    def one_chain(chain):
-        kept = chain[length - num_blocks * size :]
-        first = kept[0]
-        shifted = kept - first[None]
-        blocks = (shifted - jnp.mean(shifted, axis=0)[None]).reshape(num_blocks, size, dim)
-        product = jnp.matmul(jnp.swapaxes(blocks, 1, 2), blocks, precision="highest")
-        return product / size
-
-    return jax.lax.map(one_chain, draws)
+def _whitened(moments: Moments, metric: Float[Array, "p p"]) -> Moments:
+    factor = jnp.linalg.cholesky(metric)
+    first = solve_triangular(factor, moments.first.reshape(-1, len(metric)).T).T
+    return Moments(whiten(factor[None, None], moments.second), first.reshape(moments.first.shape))
 
 
-def _whiten(factor, matrix):
-    """L^-1 A L^-T."""
-    shape = jnp.broadcast_shapes(factor.shape, matrix.shape)
-    factor, matrix = jnp.broadcast_to(factor, shape), jnp.broadcast_to(matrix, shape)
-    half = solve_triangular(factor, matrix)
-    half = jnp.swapaxes(half, -1, -2)
-    return solve_triangular(factor, half)
+def _scaled(moments: Moments, metric: Float[Array, "p p"]) -> Float[Array, "chain block p p"]:
+    """Second moments in units of the metric's standard deviations."""
+    scale = jnp.sqrt(jnp.diagonal(metric))
+    return moments.second / (scale[:, None] * scale[None])[None, None]
 
 
-def _components(rest: Float[Array, "block entry"]) -> Float[Array, ""]:
-    """(tr G)^2 / tr G^2 for the covariance G of the rows; too small rather than too large."""
-    gram = jnp.matmul(rest, rest.T, precision="highest")
-    return jnp.trace(gram) ** 2 / jnp.sum(gram**2)
+def _free(dim: int) -> int:
+    """Entries of a symmetric matrix that can differ."""
+    return dim * (dim + 1) // 2
 
 
-def _neighbours(rest: Float[Array, "chain block p p"]) -> Float[Array, ""]:
+def _either(p_all: Float[Array, ""], p_variances: Float[Array, ""]) -> Float[Array, ""]:
+    """Combine two p-values by the mean of cot(pi p) (Liu and Xie, 2020).
+
+    Each is a standard Cauchy variable, and so is their mean, in the tail whatever the dependence.
+    """
+    # Of two p-values near 0 and 1 the second would cancel the first.
+    both = jnp.minimum(jnp.stack([p_all, p_variances]), 0.99)
+    mean = jnp.mean(1 / jnp.tan(jnp.pi * both))
+    return jnp.arctan2(jnp.ones_like(mean), mean) / jnp.pi
+
+
+def _effective_draws(white: Moments) -> Float[Array, ""]:
+    """Independent Gaussian draws that would have such errors of means and second moments."""
+    chains, num_blocks, dim = white.first.shape
+    freedom, count = chains * (num_blocks - 1), chains * num_blocks
+    within = white.first - jnp.mean(white.first, axis=1, keepdims=True)
+    of_means = dim * count * freedom / jnp.sum(within**2)
+    within = white.second - jnp.mean(white.second, axis=1, keepdims=True)
+    of_squares = dim * (dim + 1) * count * freedom / jnp.sum(within**2)
+    return jnp.minimum(of_means, of_squares)
+
+
+def _neighbours(second: Float[Array, "chain block p p"]) -> Float[Array, ""]:
     # Residuals about a mean of B blocks have correlation -1/(B-1) by themselves.
+    rest = second - jnp.mean(second, axis=1, keepdims=True)
     blocks = rest.shape[1]
     products = jnp.mean(jnp.sum(rest[:, 1:] * rest[:, :-1], axis=(2, 3)))
     return products / jnp.mean(jnp.sum(rest**2, axis=(2, 3))) + 1 / (blocks - 1)
-
-
-def _f_tail(ratio, numerator, denominator):
-    """P(F > ratio) for an F variable with so many degrees of freedom."""
-    x = denominator / (denominator + numerator * ratio)
-    return jax.scipy.special.betainc(denominator / 2, numerator / 2, x)

@@ -24,6 +24,7 @@ from jaxbnn.dvi.moments import Rule, check_rule
 from jaxbnn.networks import Network, output_shape
 from jaxbnn.numerics import check_count, check_finite, is_concrete
 from jaxbnn.targets import Likelihood
+from jaxbnn.targets.likelihoods import check_likelihood
 
 Scalar = Float[Array, ""]
 
@@ -131,6 +132,8 @@ def deterministic_vi(
 
     Raises
     ------
+    TypeError
+        A network that is a function; a likelihood that is none.
     ValueError
         An unknown method, rule or number of draws or nodes; a scale or shift that is not one an
         output. What the network, the prior or the data have wrong is said when they meet.
@@ -152,6 +155,13 @@ def deterministic_vi(
     >>> int(state.num_updates), bool(info.elbo < info.expected_log_likelihood)
     (1, True)
     """
+    if not isinstance(network, Network):
+        raise TypeError(
+            "deterministic_vi propagates moments through the layers of a Network, such as "
+            f"mlp((4, 20, 1)), but was given a {type(network).__name__}; sample the posterior of a "
+            "function by MCMC."
+        )
+    check_likelihood(likelihood)
     _check_options(method, expectation, num_samples, kl_weight)
     check_rule(moments, num_nodes, "moments")
     for name, value in (("output_scale", output_scale), ("output_shift", output_shift)):

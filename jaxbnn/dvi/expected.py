@@ -1,7 +1,6 @@
 """Expected log likelihoods under Gaussian outputs, E[log p(y | a)], one term a datum."""
 
 import math
-from collections.abc import Callable
 from typing import Literal
 
 import jax
@@ -10,11 +9,17 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from jaxbnn.dvi.choices import check_choice
-from jaxbnn.dvi.hermite import gauss_hermite
+from jaxbnn.dvi.gaussian_average import (
+    SMALL_VARIANCE,
+    gaussian_average,
+    normal_pieces,
+    two_derivatives,
+)
 from jaxbnn.dvi.likelihood_kinds import columns, kind_of
 from jaxbnn.dvi.moments import SMALLEST_VARIANCE, Moments, check_moments
 from jaxbnn.numerics import check_finite
 from jaxbnn.targets import Likelihood
+from jaxbnn.targets.likelihoods import check_likelihood
 
 Terms = Float[Array, " n"]
 Expectation = Literal["closed_form", "monte_carlo"]
@@ -22,6 +27,24 @@ Expectation = Literal["closed_form", "monte_carlo"]
 Noise = tuple[Float[Array, ""], Float[Array, ""]]
 
 _LARGEST_EXPONENT = 30.0
+# 1 / softplus falls like an exponential from the floor at -30 to zero, then like 1 / l; and the
+# logarithm of softplus has no scale there.
+_SOFTPLUS_BREAKS = (
+    -30.0,
+    -22.0,
+    -16.0,
+    -10.0,
+    -6.0,
+    -3.0,
+    0.0,
+    3.0,
+    10.0,
+    30.0,
+    1e2,
+    3e2,
+    1e3,
+    3e3,
+)
 _LOG_2_PI = math.log(2 * math.pi)
 
 
@@ -32,7 +55,6 @@ def expected_log_likelihood(
     *,
     noise: Noise | None = None,
     expectation: Expectation = "closed_form",
-    num_nodes: int = 16,
     rng_key: PRNGKeyArray | None = None,
     num_samples: int = 10,
 ) -> Terms:
@@ -42,9 +64,10 @@ def expected_log_likelihood(
     ----------
     likelihood
         gaussian, learned_gaussian, heteroscedastic_gaussian (equation 8): exact. softplus_gaussian
-        and bernoulli: by one-dimensional Gauss-Hermite. categorical and cross_entropy: the second
-        order (21), 14 % off in the correction where logits have variances of one. Others: only
-        by "monte_carlo".
+        and bernoulli: by quadrature, right to rounding at any mean and variance. categorical and
+        cross_entropy: the second order (21), an expansion for small variances, 14 % off in the
+        correction where logits have variances of one, and of no use where they have a hundred.
+        Others: only by "monte_carlo".
     outputs
         Moments of the network's outputs; without a covariance they are uncorrelated, without
         variances not random.
@@ -54,8 +77,8 @@ def expected_log_likelihood(
         For learned_gaussian: mean and variance of log_noise_scale.
     expectation
         "monte_carlo" draws the outputs, for any likelihood; needs `rng_key`.
-    num_nodes, num_samples
-        Of the quadrature, or of the draws.
+    num_samples
+        Of the draws.
 
     Raises
     ------
@@ -78,6 +101,7 @@ def expected_log_likelihood(
     >>> round(float(terms[0]), 4)  # log N(0 | 0, 1) - 1 / 2
     -1.4189
     """
+    check_likelihood(likelihood)
     check_choice("expectation", expectation, Expectation)
     outputs = checked_outputs(outputs)
     check_finite("y", y)
@@ -93,7 +117,6 @@ def expected_log_likelihood(
         y,
         noise=noise,
         expectation=expectation,
-        num_nodes=num_nodes,
         rng_key=rng_key,
         num_samples=num_samples,
     )
@@ -106,7 +129,6 @@ def expected_terms(
     *,
     noise: Noise | None,
     expectation: Expectation,
-    num_nodes: int = 16,
     rng_key: PRNGKeyArray | None,
     num_samples: int,
 ) -> Terms:
@@ -123,9 +145,9 @@ def expected_terms(
         case "heteroscedastic_gaussian":
             return _heteroscedastic(outputs, y)
         case "softplus_gaussian":
-            return _softplus(outputs, y, num_nodes)
+            return _softplus(outputs, y)
         case "bernoulli":
-            return _bernoulli(outputs, y, num_nodes)
+            return _bernoulli(outputs, y)
         case "categorical":
             return _categorical(outputs, y)
         case "cross_entropy":
@@ -214,22 +236,6 @@ def draw_outputs(
     return outputs.mean[None] + jnp.einsum("nij,snj->sni", root, noise, precision="highest")
 
 
-def over_normal(
-    function: Callable[[Array], Array], mean: Array, variance: Array, num_nodes: int
-) -> Array:
-    """Return E f(z), z ~ N(mean, variance), by Gauss-Hermite; f gets a leading axis of nodes.
-
-    Examples
-    --------
-    >>> float(over_normal(jnp.square, jnp.ones(1), jnp.full(1, 3.0), 4)[0].round(5))
-    4.0
-    """
-    nodes, weights = (jnp.asarray(v, mean.dtype) for v in gauss_hermite(num_nodes))
-    lead = (num_nodes, *(1,) * mean.ndim)
-    z = mean[None] + deviation_of(variance)[None] * nodes.reshape(lead)
-    return jnp.sum(weights.reshape(lead) * function(z), axis=0)
-
-
 def _gaussian(outputs: Moments, y: Array, scale: Array) -> Terms:
     mean, variance = _laid_out(outputs, y)
     scale = scale if scale.ndim == 0 else columns(scale[None], y.ndim)
@@ -263,26 +269,39 @@ def _precision(exponent: Array) -> Array:
     return jnp.exp(below) * (1 + (exponent - below))
 
 
-def _softplus(outputs: Moments, y: Array, num_nodes: int) -> Terms:
+def _softplus(outputs: Moments, y: Array) -> Terms:
     m, raw, var_m, var_l, cross = pair_moments(outputs, y.ndim)
-    deviation = deviation_of(var_l)
-    slope = cross / deviation / deviation
+    error = m - y.astype(m.dtype)
+    # m given l is normal, so that only l = raw + deviation u is left to an average. Regressed on u,
+    # not on l: of a slope on l nothing would be left at zero variance.
+    deviation = jnp.sqrt(jnp.maximum(var_l, SMALL_VARIANCE))
+    slope = cross / deviation
+    u, weights = normal_pieces(raw, deviation, _SOFTPLUS_BREAKS)
+    squares = jnp.square(error[None] + slope[None] * u) + (var_m - jnp.square(slope))[None]
+    log_noise = _log_softplus(raw[None] + deviation[None] * u)
+    whole = jnp.sum(weights * (squares * jnp.exp(-log_noise) + log_noise), axis=0)
 
-    def given_l(value: Array) -> Array:
-        # m given l is normal, so that only l is left to a quadrature.
-        mean = m[None] + slope[None] * (value - raw[None]) - y.astype(m.dtype)[None]
-        squares = jnp.square(mean) + (var_m - slope * cross)[None]
-        # As for the exponential, a wide q asks at its start for what float32 has no number for.
-        variance = jnp.maximum(jax.nn.softplus(value), math.exp(-_LARGEST_EXPONENT))
-        return -0.5 * (squares / variance + jnp.log(variance) + _LOG_2_PI)
+    # E of the square times the Taylor expansion of 1 / noise, by the moments of (m, l).
+    inverse, inverse_slope, inverse_bend = two_derivatives(
+        lambda z: jnp.exp(-_log_softplus(z)), raw
+    )
+    log_noise, _, log_bend = two_derivatives(_log_softplus, raw)
+    square = jnp.square(error) + var_m
+    small = inverse * square + 2 * error * cross * inverse_slope + log_noise
+    bend = inverse_bend * (var_l * square + 2 * jnp.square(cross)) + log_bend * var_l
+    terms = jnp.where(var_l < SMALL_VARIANCE, small + 0.5 * bend, whole)
+    return -0.5 * _per_datum(terms + _LOG_2_PI)
 
-    return _per_datum(over_normal(given_l, raw, var_l, num_nodes))
+
+def _log_softplus(value: Array) -> Array:
+    # As for the exponential, a wide q asks at its start for what float32 has no number for.
+    return jnp.log(jax.nn.softplus(jnp.maximum(value, -_LARGEST_EXPONENT)))
 
 
-def _bernoulli(outputs: Moments, y: Array, num_nodes: int) -> Terms:
+def _bernoulli(outputs: Moments, y: Array) -> Terms:
     mean, variance = _laid_out(outputs, y)
     sign = 2 * y.astype(mean.dtype) - 1
-    return _per_datum(over_normal(jax.nn.log_sigmoid, sign * mean, variance, num_nodes))
+    return _per_datum(gaussian_average(jax.nn.log_sigmoid, sign * mean, variance))
 
 
 def _categorical(outputs: Moments, y: Array) -> Terms:

@@ -14,13 +14,14 @@ from jaxbnn.dvi.expected import (
     deviation_of,
     draw_outputs,
     given,
-    over_normal,
     pair_moments,
 )
+from jaxbnn.dvi.gaussian_average import gaussian_average
 from jaxbnn.dvi.hermite import gauss_hermite
 from jaxbnn.dvi.likelihood_kinds import columns, kind_of
 from jaxbnn.dvi.moments import Moments
 from jaxbnn.targets import Likelihood
+from jaxbnn.targets.likelihoods import check_likelihood
 
 Density = Literal["closed_form", "quadrature", "monte_carlo"]
 
@@ -58,7 +59,7 @@ def predictive(
     noise
         For learned_gaussian: mean and variance of log_noise_scale.
     num_nodes, num_samples
-        Of the quadrature, or of the draws.
+        Of the quadrature over l, or of the draws.
 
     Returns
     -------
@@ -84,6 +85,7 @@ def predictive(
     2.6487 -1.406
     2.6487 -1.291
     """
+    check_likelihood(likelihood)
     return predictive_of(
         likelihood,
         checked_outputs(outputs),
@@ -132,7 +134,7 @@ def predictive_of(
             return _uncertain_noise(kind, outputs, rank, noise, density, num_nodes)
         case "bernoulli":
             assert outputs.variance is not None
-            p = over_normal(jax.nn.sigmoid, outputs.mean, outputs.variance, num_nodes)
+            p = gaussian_average(jax.nn.sigmoid, outputs.mean, outputs.variance)
             return dist.Bernoulli(probs=columns(p, rank)).to_event(rank - 1)
         case "categorical" | "cross_entropy" if density == "closed_form":
             return dist.Categorical(probs=categorical_probabilities(outputs))
@@ -236,7 +238,7 @@ def _uncertain_noise(kind, outputs, rank, noise, density, num_nodes) -> dist.Dis
     to_variance = jax.nn.softplus if kind == "softplus_gaussian" else jnp.exp
     if density == "closed_form":
         if kind == "softplus_gaussian":
-            scale = jnp.sqrt(var_m + over_normal(to_variance, raw, var_l, num_nodes))
+            scale = jnp.sqrt(var_m + gaussian_average(to_variance, raw, var_l))
         else:
             # Far from the data e^l has means beyond float32; its root is within for twice as long.
             scale = jnp.exp(0.5 * jnp.logaddexp(jnp.log(var_m), raw + 0.5 * var_l))

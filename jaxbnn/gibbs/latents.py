@@ -11,13 +11,14 @@ and a draw of the pair (v, z) from the model is moved to the z that is given.
 """
 
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.gibbs.arguments import check_affine, check_pooled
-from jaxbnn.gibbs.factors import inverse, inverse_factor
+from jaxbnn.gibbs.factors import whiten
 from jaxbnn.gibbs.linear_maps import average, matrix_of_conv, product, spread
 from jaxbnn.networks import AvgPool, Conv, Dense
 
@@ -156,17 +157,28 @@ def _given_product(
     d_out = jnp.asarray(output_variance, mean.dtype)
     c = d / d_out
     k, m = matrix.shape
+    gain = jnp.sqrt(c) * matrix.T
     if 50 * k < m * m:  # a normal costs as much as a hundred multiplications
         key_v, key_z = jax.random.split(key)
         v = mean + jnp.sqrt(d) * jax.random.normal(key_v, mean.shape, mean.dtype)
         z = jnp.sqrt(d_out) * jax.random.normal(key_z, outputs.shape, mean.dtype)
         residual = outputs - z - product(matrix, v)
-        small = inverse(jnp.eye(k, dtype=mean.dtype) + c * product(matrix, matrix.T))
-        return v + product(c * product(matrix.T, small), residual)
-    root = inverse_factor(jnp.eye(m, dtype=mean.dtype) + c * product(matrix.T, matrix))
+        # R^T R itself would lose what z says along directions that T repeats.
+        small = whiten(partial(_sums, gain.T))
+        return v + product(jnp.sqrt(c) * small.linear.T, product(small.root, residual))
+    whitened = whiten(partial(_sums, gain))
     noise = jnp.sqrt(d) * jax.random.normal(key, mean.shape, mean.dtype)
-    linear = mean + c * product(matrix.T, outputs)
-    return product(root.T, product(root, linear) + noise)
+    # As a difference from the mean: T^T z itself cancels where c is large.
+    away = product(jnp.sqrt(c) * whitened.linear, outputs - product(matrix, mean))
+    return mean + product(whitened.root.T, away + noise)
+
+
+def _sums(rows: Array, root: Array | None) -> tuple[Array, Array]:
+    """Return R (I + rows rows^T) R^T and R rows."""
+    if root is None:
+        return jnp.eye(rows.shape[0], dtype=rows.dtype) + product(rows, rows.T), rows
+    whitened = product(root, rows)
+    return product(whitened, whitened.T) + product(root, root.T), whitened
 
 
 def _columns(v: Array) -> Array:

@@ -90,8 +90,7 @@ def feature_cross(
         like = jax.ShapeDtypeStruct(shape, v.dtype)
         (w,) = jax.linear_transpose(lambda w: linear(layer, w, v), like)(e)
         return w.reshape(-1, layer.features)
-    axes = (*range(v.ndim - 2), v.ndim - 1)
-    return lax.dot_general(v, e, ((axes, axes), ((), ())), precision=HIGHEST)
+    return moments(v, e)
 
 
 def feature_gram(
@@ -108,8 +107,40 @@ def feature_gram(
     if isinstance(layer, Conv):
         v = _patches(layer, v)
     positions = (*range(v.ndim - 2), v.ndim - 1)
-    gram = lax.dot_general(v, v, ((positions, positions), ((), ())), precision=HIGHEST)
-    return gram, jnp.sum(v, axis=positions), math.prod(v.shape) // v.shape[-2]
+    return moments(v, v), jnp.sum(v, axis=positions), math.prod(v.shape) // v.shape[-2]
+
+
+def moments(v: Float[Array, "..."], e: Float[Array, "..."]) -> Float[Array, "features units"]:
+    """Return the sum over data and positions of products of (..., features, n), (..., units, n).
+
+    Examples
+    --------
+    >>> moments(jnp.ones((3, 5)), jnp.ones((2, 5))).shape
+    (3, 2)
+    """
+    axes = (*range(v.ndim - 2), v.ndim - 1)
+    return lax.dot_general(v, e, ((axes, axes), ((), ())), precision=HIGHEST)
+
+
+def combinations(
+    layer: Dense | Conv, v: Float[Array, "..."], matrix: Float[Array, "rows columns"]
+) -> Float[Array, "..."]:
+    """Return linear combinations of features, and of the constant one if there is a column more.
+
+    (..., rows, n), with the positions of a convolution as one leading axis.
+
+    Examples
+    --------
+    >>> combinations(Dense(2), jnp.ones((1, 5)), jnp.array([[2.0, 3.0]])).tolist()
+    [[5.0, 5.0, 5.0, 5.0, 5.0]]
+    """
+    if isinstance(layer, Conv):
+        v = _patches(layer, v)
+    features = v.shape[-2]
+    combined = jnp.einsum("pf,...fn->...pn", matrix[:, :features], v, precision=HIGHEST)
+    if matrix.shape[1] == features:
+        return combined
+    return combined + jnp.expand_dims(matrix[:, features:], tuple(range(v.ndim - 2)))
 
 
 def unit_sums(e: Float[Array, "..."]) -> Float[Array, " units"]:

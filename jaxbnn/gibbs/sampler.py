@@ -17,7 +17,7 @@ from jaxbnn.gibbs.door import check_data, inputs_last
 from jaxbnn.gibbs.model import GibbsPosition, IntermediateNoise, chain_values
 from jaxbnn.gibbs.stages import split
 from jaxbnn.gibbs.starts import satisfying
-from jaxbnn.gibbs.sweep import Sweep
+from jaxbnn.gibbs.sweep import Sweep, drawn_or_kept
 from jaxbnn.gibbs.weights import Residuals, Spectrum
 
 
@@ -49,10 +49,17 @@ class GibbsInfo(NamedTuple):
         1.
     is_accepted
         True.
+    is_divergent
+        Whether a conditional could not be drawn from, its precision matrix being singular to the
+        last digit or a number infinite. What it would have drawn keeps its value: a matrix
+        depends on the rest of the state alone, so that a sweep without this draw still leaves
+        the posterior invariant. Where every sweep says so, the block never moves: raise the
+        noise variances, rescale the inputs, or use float64.
     """
 
     acceptance_rate: Float[Array, ""]
     is_accepted: Bool[Array, ""]
+    is_divergent: Bool[Array, ""]
 
 
 def gibbs_sampler(
@@ -114,23 +121,28 @@ def gibbs_sampler(
     def step(rng_key: PRNGKeyArray, state: GibbsState) -> tuple[GibbsState, GibbsInfo]:
         params = list(state.position.params)
         values = chain_values(model, state.position, y, sweep.dtype)
-        residuals = state.residuals
+        residuals, are_drawn = state.residuals, []
         for number, (is_latent, j) in enumerate(updates):
             key = jax.random.fold_in(rng_key, number)
             if not is_latent:
                 fixed = (state.spectrum, residuals) if j == 0 else (None, None)
-                params[sweep.stages[j].index] = sweep.draw_params(key, j, params, values, *fixed)
+                index = sweep.stages[j].index
+                drawn = sweep.draw_params(key, j, params, values, *fixed)
+                params[index], is_drawn = drawn_or_kept(drawn, params[index])
                 if j == 0:
                     residuals = None  # those of weights that are gone
             elif j == 0 and state.spectrum is not None:
-                values[0], residuals = sweep.draw_first(key, params, values)
+                values[0], is_drawn, residuals = sweep.draw_first(key, params, values)
             else:
-                values[j] = sweep.draw_latent(key, j, params, values)
+                drawn = sweep.draw_latent(key, j, params, values)
+                values[j], is_drawn = drawn_or_kept(drawn, values[j])
+            are_drawn.append(is_drawn)
         if state.spectrum is not None and residuals is None:
             residuals = sweep.residuals(params, values)
         latent = model.latent_stages
         position = GibbsPosition(tuple(params), *split(latent, values[: len(latent)]))
-        info = GibbsInfo(jnp.ones((), sweep.dtype), jnp.ones((), bool))
+        failed = ~jnp.all(jnp.stack(are_drawn))
+        info = GibbsInfo(jnp.ones((), sweep.dtype), jnp.ones((), bool), failed)
         return GibbsState(position, state.spectrum, residuals), info
 
     return SamplingAlgorithm(init, step)

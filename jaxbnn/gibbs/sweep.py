@@ -4,10 +4,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.gibbs.latents import sample_inputs, sample_pooled
-from jaxbnn.gibbs.linear_maps import feature_cross, feature_gram, unit_sums
+from jaxbnn.gibbs.linear_maps import feature_cross, unit_sums
 from jaxbnn.gibbs.model import IntermediateNoise
 from jaxbnn.gibbs.pre_activations import sample_pre_activations
 from jaxbnn.gibbs.probit import sample_binary_logit, sample_logits
@@ -42,8 +42,7 @@ class Sweep:
             return None
         weight, bias = self.model.precisions(stage, self.dtype)
         joint = stage.layer.bias and self.bias == "joint"
-        gram, total, count = feature_gram(stage.layer, self.x)
-        return spectrum_of(gram, total, count, weight / bias if joint else None)
+        return spectrum_of(stage.layer, self.x, weight / bias if joint else None)
 
     def residuals(self, params: list, values: list[Array]) -> Residuals | None:
         """Return what the first layer's outputs say about its weights, at those in `params`."""
@@ -95,14 +94,22 @@ class Sweep:
 
     def draw_first(
         self, key: PRNGKeyArray, params: list, values: list[Array]
-    ) -> tuple[Array, Residuals]:
-        """Draw the values of the first stage, and the sums that its next weights will need."""
+    ) -> tuple[Array, Bool[Array, ""], Residuals]:
+        """Draw the values of the first stage, and the sums that its next weights will need.
+
+        With `drawn_or_kept` in between: the sums are those of what the state will hold.
+        """
         stage = self.stages[0]
         assert isinstance(stage.layer, Dense | Conv)
         mean = self.mean(0, params, values)
-        value = self._given_mean(key, 0, params, mean, values)
+        drawn = self._given_mean(key, 0, params, mean, values)
+        value, is_drawn = drawn_or_kept(drawn, values[0])
         error = value - mean
-        return value, Residuals(feature_cross(stage.layer, self.x, error), unit_sums(error))
+        return (
+            value,
+            is_drawn,
+            Residuals(feature_cross(stage.layer, self.x, error), unit_sums(error)),
+        )
 
     def _given_mean(
         self, key: PRNGKeyArray, j: int, params: list, mean: Array, values: list[Array]
@@ -123,3 +130,12 @@ class Sweep:
         else:
             drawn = sample_pre_activations(key, child.layer, seen, after, d, d_after)
         return drawn.reshape(mean.shape)
+
+
+def drawn_or_kept(drawn: PyTree, old: PyTree) -> tuple[PyTree, Bool[Array, ""]]:
+    """Return what was drawn, or the old values where a number of it is not finite; and which."""
+    # One sum is not finite if any number is not, and costs less than to look at each.
+    finite = [jnp.isfinite(jnp.sum(leaf)) for leaf in jax.tree.leaves(drawn)]
+    is_drawn = jnp.all(jnp.stack(finite)) if finite else jnp.ones((), bool)
+    kept = jax.tree.map(lambda new, old: jnp.where(is_drawn, new, old), drawn, old)
+    return kept, is_drawn

@@ -9,6 +9,7 @@ Draws are computed as differences from given parameters: then float32 rounds res
 order of sqrt(D), and not the outputs themselves.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -16,11 +17,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.gibbs.arguments import check_affine
-from jaxbnn.gibbs.factors import inverse_factor
+from jaxbnn.gibbs.factors import whiten
 from jaxbnn.gibbs.linear_maps import (
     affine,
+    combinations,
     feature_cross,
     feature_gram,
+    moments,
     product,
     unit_sums,
 )
@@ -108,14 +111,12 @@ def sample_weights_and_bias(
     """
     numbers = {"noise_variance": noise_variance, "weight_precision": weight_precision}
     check_affine(layer, params, inputs, outputs, **numbers, bias_precision=bias_precision)
-    residuals = residual_sums(layer, params, inputs, outputs)
-    gram, total, count = feature_gram(layer, inputs)
     if "b" not in params:
-        return _weights(key, gram, residuals, params, noise_variance, weight_precision)
+        return _weights(key, layer, params, inputs, outputs, noise_variance, weight_precision)
     d, prior, current = _joint(params, noise_variance, weight_precision, bias_precision)
-    matrix = _bordered(gram, total, jnp.asarray(count, gram.dtype))
-    cross = jnp.concatenate([residuals.cross, residuals.total[None, :]])
-    return _split(current + _increment(key, matrix, cross, current, d, prior), params)
+    residual = outputs - affine(layer, params, inputs)
+    step = _increment(key, layer, inputs, residual, current, d, prior)
+    return _split(current + step, params)
 
 
 def sample_weights(
@@ -153,9 +154,7 @@ def sample_weights(
     """
     numbers = {"noise_variance": noise_variance, "weight_precision": weight_precision}
     check_affine(layer, params, inputs, outputs, **numbers)
-    residuals = residual_sums(layer, params, inputs, outputs)
-    gram, _, _ = feature_gram(layer, inputs)
-    return _weights(key, gram, residuals, params, noise_variance, weight_precision)
+    return _weights(key, layer, params, inputs, outputs, noise_variance, weight_precision)
 
 
 def sample_bias(
@@ -213,31 +212,44 @@ def residual_sums(
 
 
 def spectrum_of(
-    gram: Float[Array, "features features"],
-    total: Float[Array, " features"],
-    count: ArrayLike,
-    precision_ratio: ArrayLike | None,
+    layer: Dense | Conv, inputs: Float[Array, "..."], precision_ratio: ArrayLike | None
 ) -> Spectrum:
     """Decompose the features' second moments.
 
+    Values within rounding of zero are zero: the data say nothing in these directions. Constant
+    and repeated features make such ones, and the weights along them must keep their prior.
+
     Parameters
     ----------
-    gram, total, count
-        What `feature_gram` returns.
+    layer, inputs
+        Whose features.
     precision_ratio
         Weight over bias precision, for joint draws; None for weights alone.
     """
-    dtype = gram.dtype
-    count = jnp.asarray(count, dtype)
+    dtype = inputs.dtype
+    gram, total, number = feature_gram(layer, inputs)
+    count = jnp.asarray(number, dtype)
     scale = jnp.ones(gram.shape[0], dtype)
     matrix = gram
     if precision_ratio is not None:
         border = jnp.sqrt(jnp.asarray(precision_ratio, dtype))
         scale = jnp.append(scale, border)
         matrix = _bordered(gram, total, count) * scale[:, None] * scale[None, :]
-    values, vectors = jnp.linalg.eigh(matrix)
-    # Of a singular matrix rounding may make one a little negative.
-    return Spectrum(jnp.maximum(values, 0), vectors, scale, total, count)
+    diagonal = jnp.diagonal(matrix)
+    eps = jnp.finfo(dtype).eps
+    # A ridge far below the rounding of the features, so that repeated ones can be factored.
+    ridge = jnp.square(4 * eps) * jnp.where(diagonal > 0, diagonal, 1)
+
+    def sums(root):
+        none = jnp.zeros((scale.shape[0], 0), dtype)
+        if root is None:
+            return matrix + jnp.diag(ridge), none
+        phi = combinations(layer, inputs, root * scale[None, :])
+        return moments(phi, phi) + product(root * ridge[None, :], root.T), none
+
+    vectors, roots, _ = jnp.linalg.svd(whiten(sums).lower, full_matrices=False)
+    seen = roots > scale.shape[0] * eps * roots[0]
+    return Spectrum(jnp.where(seen, roots**2, 0), vectors, scale, total, count)
 
 
 def sample_from_spectrum(
@@ -273,11 +285,12 @@ def sample_from_spectrum(
         current = params["w"].reshape(features, -1)
         prior = jnp.full(features, weight_precision, cross.dtype)
     shrunk = spectrum.values + d * jnp.asarray(weight_precision, cross.dtype)
-    scaled = spectrum.scale[:, None] * (cross - d * prior[:, None] * current)
     noise = jax.random.normal(key_weights, cross.shape, cross.dtype)
-    rotated = product(spectrum.vectors.T, scaled)
+    scale, values = spectrum.scale[:, None], spectrum.values[:, None]
+    rotated = jnp.where(values > 0, product(spectrum.vectors.T, scale * cross), 0)
+    rotated = rotated - product(spectrum.vectors.T, scale * d * prior[:, None] * current)
     rotated = rotated / shrunk[:, None] + jnp.sqrt(d / shrunk)[:, None] * noise
-    step = spectrum.scale[:, None] * product(spectrum.vectors, rotated)
+    step = scale * product(spectrum.vectors, rotated)
     if p > features:
         return _split(current + step, params)
     params = params | {"w": (current + step).reshape(params["w"].shape)}
@@ -294,12 +307,12 @@ def sample_from_spectrum(
     )
 
 
-def _weights(key, gram, residuals, params, noise_variance, weight_precision) -> PyTree:
-    features = gram.shape[0]
-    d = jnp.asarray(noise_variance, gram.dtype)
-    current = params["w"].reshape(features, -1)
-    prior = jnp.full(features, weight_precision, gram.dtype)
-    step = _increment(key, gram, residuals.cross, current, d, prior)
+def _weights(key, layer, params, inputs, outputs, noise_variance, weight_precision) -> PyTree:
+    current = params["w"].reshape(-1, layer.features)
+    d = jnp.asarray(noise_variance, current.dtype)
+    prior = jnp.full(current.shape[0], weight_precision, current.dtype)
+    residual = outputs - affine(layer, params, inputs)
+    step = _increment(key, layer, inputs, residual, current, d, prior)
     return params | {"w": (current + step).reshape(params["w"].shape)}
 
 
@@ -331,8 +344,27 @@ def _bordered(gram: Array, total: Array, count: Array) -> Array:
     return jnp.concatenate([top, jnp.append(total, count)[None, :]])
 
 
-def _increment(key, gram, cross, current, d, prior) -> Array:
-    """Return A^-1 (cross - D Lambda current) + N(0, D A^-1) with A = gram + D Lambda."""
-    root = inverse_factor(gram + jnp.diag(d * prior))
-    noise = jnp.sqrt(d) * jax.random.normal(key, cross.shape, cross.dtype)
-    return product(root.T, product(root, cross - d * prior[:, None] * current) + noise)
+def _increment(key, layer, inputs, residual, current, d, prior) -> Array:
+    """Return A^-1 (cross - D Lambda current) + N(0, D A^-1) with A = gram + D Lambda.
+
+    The constant feature is among the features if `current` has a row for the bias.
+    """
+    whitened = whiten(partial(_sums, layer, inputs, residual, current, d * prior))
+    noise = jnp.sqrt(d) * jax.random.normal(key, current.shape, current.dtype)
+    return product(whitened.root.T, whitened.linear + noise)
+
+
+def _sums(layer, inputs, residual, current, ridge, root) -> tuple[Array, Array]:
+    """Return R A R^T and R h for h = cross - ridge * current, from R Phi; A and h for no R."""
+    if root is None:
+        gram, total, count = feature_gram(layer, inputs)
+        cross = feature_cross(layer, inputs, residual)
+        if current.shape[0] > gram.shape[0]:
+            gram = _bordered(gram, total, jnp.asarray(count, gram.dtype))
+            cross = jnp.concatenate([cross, unit_sums(residual)[None, :]])
+        return gram + jnp.diag(ridge), cross - ridge[:, None] * current
+    phi = combinations(layer, inputs, root)
+    prior = root * jnp.sqrt(ridge)[None, :]
+    cross = moments(phi, residual.reshape(*phi.shape[:-2], *residual.shape[-2:]))
+    scaled = jnp.sqrt(ridge)[:, None] * current
+    return moments(phi, phi) + product(prior, prior.T), cross - product(prior, scaled)

@@ -16,7 +16,10 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from jaxbnn.diagnostics import evaluate
 from jaxbnn.diagnostics.functions import check_positions
+from jaxbnn.interop.arviz_model import model_groups
+from jaxbnn.interop.numpyro_model import ModelPosterior
 from jaxbnn.sampling.trees import describe, rebuild
+from jaxbnn.targets import Posterior
 
 _STRUCTURE = "jaxbnn_structure"
 # ArviZ's conventional names for what kernels call otherwise.
@@ -41,9 +44,12 @@ def to_arviz(
     posterior
         The `Posterior` that was sampled. It gives the groups `log_likelihood` (one number a datum,
         which `az.loo` and `az.compare` need), `observed_data`, `constant_data`, and "lp", the log
-        density, in `sample_stats`.
+        density, in `sample_stats`. Or what `posterior_from_numpyro` returned: then the groups have
+        a variable for each observed site (a `numpyro.factor` is none), `posterior` holds the
+        latent and deterministic sites' values, and `unconstrained_posterior` the positions.
     key
         Gives the group `posterior_predictive`: one simulated y for each draw; needs `posterior`.
+        Of a NumPyro model whose data depend on earlier data each is given the observed ones.
     coords
         Names of coordinates, e.g. {"layer0_in": ["age", "height"]}; others are counted.
     batch_size
@@ -62,6 +68,8 @@ def to_arviz(
     ValueError
         No draws kept; leaves without chain and draw axes; a key without a posterior; coords that
         no dimension has, or of another length.
+    TypeError
+        A posterior of another kind.
     ImportError
         xarray, or ArviZ where an InferenceData is asked for, is not installed.
 
@@ -76,13 +84,15 @@ def to_arviz(
     chains_and_draws = check_positions("to_arviz", positions)
     if posterior is None and key is not None:
         raise ValueError("a key asks for posterior_predictive, which needs the posterior; give it.")
-    values, dims = {}, {}
-    for path, leaf in tree_leaves_with_path(positions):
-        name = _name(path)
-        values[name], dims[name] = np.asarray(leaf), _dims(path, np.ndim(leaf) - 2)
     stats = _sample_stats(draws, chains_and_draws)
-    groups = {"posterior": (values, dims)}
-    if posterior is not None:
+    groups = {"posterior": _by_path(positions)}
+    if isinstance(posterior, ModelPosterior):
+        of_model, log_density = model_groups(posterior, positions, key, batch_size)
+        stats.setdefault("lp", log_density)
+        if posterior.space == "unconstrained":
+            groups["unconstrained_posterior"] = groups["posterior"]
+        groups |= of_model
+    elif isinstance(posterior, Posterior):
         terms, log_density = _log_likelihood(posterior, positions, batch_size)
         stats.setdefault("lp", log_density)
         y = np.asarray(posterior.y)
@@ -95,9 +105,18 @@ def to_arviz(
         x = np.asarray(posterior.x)
         inputs = ("datum", *(f"x_dim_{i}" for i in range(x.ndim - 1)))
         groups["constant_data"] = ({"x": x}, {"x": inputs})
+    elif posterior is not None:
+        raise TypeError(
+            "posterior must be a Posterior or what posterior_from_numpyro returns, but is of type "
+            f"{type(posterior).__name__}; the draws come first."
+        )
     if stats:
         groups["sample_stats"] = (stats, {name: _stat_dims(name, v) for name, v in stats.items()})
-    return _assemble(_datasets(groups, coords or {}, _structure(positions)), format)
+    datasets = _datasets(groups, coords or {})
+    structure = _structure(positions)
+    if structure is not None:
+        datasets[_group_of_positions(datasets)].attrs[_STRUCTURE] = structure
+    return _assemble(datasets, format)
 
 
 def from_arviz(data: Any, like: PyTree = None) -> PyTree:
@@ -128,7 +147,7 @@ def from_arviz(data: Any, like: PyTree = None) -> PyTree:
     (2, 5, 3)
     """
     try:
-        group = data["posterior"]
+        group = data[_group_of_positions(data)]
     except KeyError:
         raise ValueError("the data have no posterior group; pass what to_arviz returns.") from None
     if like is not None:
@@ -145,6 +164,20 @@ def from_arviz(data: Any, like: PyTree = None) -> PyTree:
     if _STRUCTURE not in group.attrs:
         return {str(name): np.asarray(group[name].values) for name in group.data_vars}
     return _restored(group.attrs[_STRUCTURE], group)
+
+
+def _group_of_positions(data: Any) -> str:
+    name = "unconstrained_posterior"
+    return name if name in data else "posterior"
+
+
+def _by_path(positions: PyTree) -> tuple[dict, dict]:
+    """Return the leaves of positions by name, and their dimensions behind chain and draw."""
+    values, dims = {}, {}
+    for path, leaf in tree_leaves_with_path(positions):
+        name = _name(path)
+        values[name], dims[name] = np.asarray(leaf), _dims(path, np.ndim(leaf) - 2)
+    return values, dims
 
 
 def _name(path: tuple) -> str:
@@ -198,9 +231,7 @@ def _posterior_predictive(
     return np.asarray(evaluate(one, (keys, positions), batch_size=batch_size))
 
 
-def _datasets(
-    groups: dict, coords: Mapping[str, Sequence], structure: str | None
-) -> dict[str, Any]:
+def _datasets(groups: dict, coords: Mapping[str, Sequence]) -> dict[str, Any]:
     try:
         import xarray
     except ImportError as error:
@@ -228,8 +259,6 @@ def _datasets(
         datasets[group] = xarray.Dataset(
             variables, coords=labels, attrs={"inference_library": "jaxbnn"}
         )
-    if structure is not None:
-        datasets["posterior"].attrs[_STRUCTURE] = structure
     return datasets
 
 

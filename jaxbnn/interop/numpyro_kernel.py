@@ -8,14 +8,14 @@ import jax
 import jax.numpy as jnp
 from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
-from numpyro import handlers
 from numpyro.infer.gibbs import GIBBS_SITES_KWARG
 from numpyro.infer.initialization import init_to_uniform
 from numpyro.infer.mcmc import MCMCKernel
 from numpyro.infer.util import initialize_model
 from numpyro.util import is_prng_key
 
-from jaxbnn.interop.numpyro_model import ModelPosterior, model_terms
+from jaxbnn.interop.numpyro_model import ModelPosterior
+from jaxbnn.interop.numpyro_trace import anywhere, check_sites, model_terms, traced
 from jaxbnn.kernels import refresh
 
 # Folded into a state's key for the key of a refresh; counters of a split are small.
@@ -204,7 +204,7 @@ class NumPyroKernel(MCMCKernel):
         if self._model is None:
             potential: Any = self._potential_fn
             return self._kernel_of(lambda position: -potential(position))
-        posterior = ModelPosterior(args, kwargs, None, None, self._model, "unconstrained", ())
+        posterior = ModelPosterior.at(self._model, args, kwargs, "unconstrained")
         return self._kernel_of(lambda position: posterior.log_density(self._sites(position)))
 
     def _start(self, rng_key, init_params, args, kwargs):
@@ -219,9 +219,7 @@ class NumPyroKernel(MCMCKernel):
             return jax.tree.map(jnp.asarray, init_params)
         given = dict(init_params or {})
         if given and GIBBS_SITES_KWARG in kwargs:
-            sites = tuple(given)
-            posterior = ModelPosterior(args, kwargs, None, None, self._model, "constrained", sites)
-            return posterior.unconstrain(given)
+            return ModelPosterior.at(self._model, args, kwargs, "constrained").unconstrain(given)
         latent = self._latent(args, kwargs)
         unknown = sorted(set(given) - set(latent))
         if unknown:
@@ -240,10 +238,9 @@ class NumPyroKernel(MCMCKernel):
         return {name: jnp.asarray(given[name]) for name in latent}
 
     def _latent(self, args, kwargs):
-        with handlers.block():
-            trace = handlers.trace(handlers.seed(self._model, jax.random.key(0))).get_trace(
-                *args, **kwargs
-            )
+        model: Any = self._model
+        trace = traced(model, args, kwargs, anywhere)
+        check_sites(trace, "unconstrained")
         return [
             name
             for name, site in trace.items()

@@ -2,81 +2,28 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 from numpyro import handlers
-from numpyro.distributions import biject_to
 from numpyro.infer import Predictive
 
+from jaxbnn.interop.numpyro_call import Call, check_call
+from jaxbnn.interop.numpyro_trace import (
+    Sites,
+    Terms,
+    anywhere,
+    bijection,
+    check_is_a_function,
+    check_sites,
+    improper_sites,
+    model_terms,
+    traced,
+)
 from jaxbnn.numerics import is_concrete, sum_of_differences
-
-Sites = dict[str, Any]
-
-
-class Terms(NamedTuple):
-    """Log density of a model, site by site; see `model_terms`."""
-
-    prior: dict
-    likelihood: dict
-    values: Sites
-    deterministic: Sites
-
-
-def model_terms(
-    model: Callable,
-    args: tuple,
-    kwargs: dict,
-    position: Sites,
-    space: str,
-    *,
-    is_whole: bool = True,
-) -> Terms:
-    """Run a model at a position and return what each site adds to the log density.
-
-    Supports may depend on other sites: each bijection is that of the support as the model meets it.
-    A position that is not whole is that of some of the sites; the others are drawn.
-    """
-    jacobians, values = {}, {}
-
-    def substitute(site):
-        if site["type"] != "sample" or site["is_observed"] or site["name"] not in position:
-            return None
-        value = jnp.asarray(position[site["name"]])
-        if space == "unconstrained":
-            transform = biject_to(site["fn"].support)
-            free, value = value, transform(value)
-            jacobians[site["name"]] = transform.log_abs_det_jacobian(free, value)
-        values[site["name"]] = value
-        return value
-
-    # The key is for sites without a value, and what depends on those is not looked at.
-    with handlers.block():
-        trace = handlers.trace(
-            handlers.substitute(handlers.seed(model, jax.random.key(0)), substitute_fn=substitute)
-        ).get_trace(*args, **kwargs)
-    prior, likelihood, deterministic = {}, {}, {}
-    for name, site in trace.items():
-        if site["type"] == "deterministic":
-            deterministic[name] = site["value"]
-        if site["type"] != "sample":
-            continue
-        if is_whole and not site["is_observed"] and name not in position:
-            raise ValueError(
-                f"the position has no value for the model's site {name!r}; give one for each of "
-                "its latent sites (sites that are discrete have to be summed out)."
-            )
-        scale = 1.0 if site["scale"] is None else site["scale"]
-        terms = site["fn"].log_prob(site["value"]) * scale
-        if site["is_observed"]:
-            likelihood[name] = terms
-        else:
-            # Each array apart: a support may have fewer terms than the distribution, or more.
-            prior[name] = (terms, jacobians[name]) if name in jacobians else (terms,)
-    return Terms(prior, likelihood, values, deterministic)
 
 
 def posterior_from_numpyro(
@@ -90,7 +37,8 @@ def posterior_from_numpyro(
         A NumPyro model whose latent sites are continuous. Networks are drawn by `sample_network`,
         or by any sample statements.
     args, kwargs
-        What the model is called with, the data among them.
+        What the model is called with, the data among them. Arrays may be traced; anything else, a
+        number of layers or a name, is static, and has to be hashable.
     space
         Where positions live: "unconstrained", all of R^d, with the Jacobian in the prior, which any
         kernel can move in; or "constrained", the sites' own supports. `constrain` and `unconstrain`
@@ -103,13 +51,22 @@ def posterior_from_numpyro(
     Raises
     ------
     ValueError
-        A latent site is discrete, a space of another name, or nothing is observed.
+        A latent site is discrete, a Delta or masked; nothing is observed, or what is observed is
+        NaN or impossible; a space of another name, or "constrained" for a support of fewer
+        dimensions than numbers. A model whose density is not a function of its latent sites: a
+        plate with a subsample_size, `numpyro.param` without a value, `numpyro.mutable`, random
+        numbers of another origin.
+    TypeError
+        The model is no function, does not take these arguments, or an argument is neither an array
+        nor hashable.
 
     Notes
     -----
     The log-likelihood terms are those of all observed sites, one after the other, as they lie
     (`numpyro.factor` counts as one). Latent sites that depend on others are drawn and evaluated in
-    the model's order, so hierarchies need nothing special.
+    the model's order, so hierarchies need nothing special. `handlers.scale` raises the density of a
+    latent site to a power, but not the Jacobian of its bijection: in unconstrained space NumPyro
+    scales that too, so that its target is another one there.
 
     Examples
     --------
@@ -126,21 +83,22 @@ def posterior_from_numpyro(
     """
     if space not in ("unconstrained", "constrained"):
         raise ValueError(f"space must be 'unconstrained' or 'constrained', but is {space!r}.")
-    with handlers.block():
-        trace = handlers.trace(handlers.seed(model, jax.random.key(0))).get_trace(*args, **kwargs)
-    samples = {name: site for name, site in trace.items() if site["type"] == "sample"}
-    latent = {name: site for name, site in samples.items() if not site["is_observed"]}
-    discrete = [name for name, site in latent.items() if site["fn"].support.is_discrete]
-    if discrete:
-        raise ValueError(
-            f"the latent site {discrete[0]!r} is discrete, but kernels here move continuous "
-            "positions; sum it out of the model."
-        )
-    if not latent:
-        raise ValueError("the model has no latent sample site; there is nothing to sample.")
-    if len(latent) == len(samples):
-        raise ValueError("the model observes nothing; pass the data that its sites observe.")
-    return ModelPosterior(args, kwargs, None, None, model, space, tuple(latent))
+    check_call(model, args, kwargs)
+    arrays, call = Call.split(args, kwargs)
+    args, kwargs = call.join(arrays)
+    trace = traced(model, args, kwargs, anywhere)
+    check_sites(trace, space)
+    latent = {
+        name: site
+        for name, site in trace.items()
+        if site["type"] == "sample" and not site["is_observed"]
+    }
+    shapes = {name: jnp.shape(site["value"]) for name, site in latent.items()}
+    if space == "unconstrained":
+        shapes = {name: bijection(latent[name]).inverse_shape(shapes[name]) for name in latent}
+    posterior = ModelPosterior.at(model, args, kwargs, space, shapes)
+    check_is_a_function(model, args, kwargs, {name: latent[name]["value"] for name in latent})
+    return posterior
 
 
 @jax.tree_util.register_dataclass
@@ -150,12 +108,13 @@ class ModelPosterior:
 
     Attributes
     ----------
-    args, kwargs
-        What the model is called with.
+    arrays
+        The arrays that the model is called with: the leaves that may be traced.
     likelihood_power, prior_power
         Set by `tempered`; None counts as 1.
-    model, space, sites
-        The model, where positions live, and the names of the latent sites.
+    model, call, space, shapes
+        The model, its other arguments, where positions live, and the latent sites with the shapes
+        of their values there; None where these are not known.
 
     Examples
     --------
@@ -166,13 +125,37 @@ class ModelPosterior:
     ('m',)
     """
 
-    args: tuple
-    kwargs: dict
+    arrays: tuple
     likelihood_power: ArrayLike | None
     prior_power: ArrayLike | None
     model: Callable = field(metadata={"static": True})
+    call: Call = field(metadata={"static": True})
     space: str = field(metadata={"static": True})
-    sites: tuple[str, ...] = field(metadata={"static": True})
+    shapes: tuple[tuple[str, tuple[int, ...]], ...] | None = field(metadata={"static": True})
+
+    @classmethod
+    def at(
+        cls, model: Callable, args: tuple, kwargs: dict, space: str, shapes: dict | None = None
+    ) -> "ModelPosterior":
+        """Return the posterior of a model at these arguments, without any check of them."""
+        arrays, call = Call.split(args, kwargs)
+        known = None if shapes is None else tuple(shapes.items())
+        return cls(arrays, None, None, model, call, space, known)
+
+    @property
+    def args(self) -> tuple:
+        """What the model is called with, by position."""
+        return self.call.join(self.arrays)[0]
+
+    @property
+    def kwargs(self) -> dict:
+        """What the model is called with, by name."""
+        return self.call.join(self.arrays)[1]
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """The names of the latent sites."""
+        return tuple(name for name, _ in self.shapes or ())
 
     def log_prior(self, position: Sites) -> Float[Array, ""]:
         """Return the log prior density in this space, the Jacobian included."""
@@ -217,11 +200,18 @@ class ModelPosterior:
 
     def sample_prior(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Sites:
         """Return positions drawn from the prior, with `shape` before each site's own."""
+        args, kwargs = self.call.join(self.arrays)
+        improper = improper_sites(traced(self.model, args, kwargs, anywhere))
+        if improper:
+            raise ValueError(
+                f"the prior of the site {improper[0]!r} is improper, and nothing can be drawn from "
+                "it; start from positions of your own, uniform in (-2, 2) for instance."
+            )
 
         def draw(one_key):
             with handlers.block():
                 trace = handlers.trace(handlers.seed(self.model, one_key)).get_trace(
-                    *self.args, **self.kwargs
+                    *args, **kwargs
                 )
             values = {name: trace[name]["value"] for name in self.sites}
             return self.unconstrain(values) if self.space == "unconstrained" else values
@@ -233,26 +223,25 @@ class ModelPosterior:
 
     def constrain(self, position: Sites) -> Sites:
         """Return the sites' values at an unconstrained position."""
-        return model_terms(self.model, self.args, self.kwargs, position, "unconstrained").values
+        args, kwargs = self.call.join(self.arrays)
+        return model_terms(self.model, args, kwargs, position, "unconstrained").values
 
     def unconstrain(self, values: Sites) -> Sites:
         """Return the unconstrained position of the sites' values."""
-        position = {}
 
         def substitute(site):
-            if site["type"] != "sample" or site["name"] not in values or site["is_observed"]:
-                return None
-            value = jnp.asarray(values[site["name"]])
-            position[site["name"]] = biject_to(site["fn"].support).inv(value)
-            return value
+            value = values.get(site["name"]) if site["type"] == "sample" else None
+            if value is None or site["is_observed"]:
+                return anywhere(site)
+            step = site["infer"].get("_scan_current_index")
+            return jnp.asarray(value) if step is None else jnp.asarray(value)[step]
 
-        with handlers.block():
-            handlers.trace(
-                handlers.substitute(
-                    handlers.seed(self.model, jax.random.key(0)), substitute_fn=substitute
-                )
-            ).get_trace(*self.args, **self.kwargs)
-        return position
+        trace = traced(self.model, *self.call.join(self.arrays), substitute)
+        return {
+            name: bijection(site).inv(site["value"])
+            for name, site in trace.items()
+            if name in values and site["type"] == "sample" and not site["is_observed"]
+        }
 
     def simulate(self, key: PRNGKeyArray, position: Sites, *args: Any, **kwargs: Any) -> Sites:
         """Return what the model draws for its other sites, called with new arguments.
@@ -265,7 +254,31 @@ class ModelPosterior:
         return {name: value[0] for name, value in drawn.items()}
 
     def _terms(self, position: Sites) -> Terms:
-        return model_terms(self.model, self.args, self.kwargs, position, self.space)
+        _check_position(position, self.shapes)
+        return model_terms(self.model, *self.call.join(self.arrays), position, self.space)
+
+
+def _check_position(position: Any, shapes: tuple | None) -> None:
+    """Raise unless a position is a dict with a value of the right shape for each latent site."""
+    if shapes is None:
+        return
+    if not isinstance(position, dict):
+        raise TypeError(
+            f"positions are dicts by site, {[name for name, _ in shapes]}, but this one is of type "
+            f"{type(position).__name__}."
+        )
+    unknown = sorted(set(position) - {name for name, _ in shapes})
+    if unknown:
+        raise ValueError(
+            f"the position has a value for {unknown[0]!r}, which is no latent site of the model; "
+            f"those are {', '.join(name for name, _ in shapes)}."
+        )
+    for name, shape in shapes:
+        if name in position and jnp.shape(position[name]) != shape:
+            raise ValueError(
+                f"the position's {name!r} has shape {jnp.shape(position[name])}, but the site has "
+                f"shape {shape}; chains go through jax.vmap."
+            )
 
 
 def _flat(terms: dict) -> Float[Array, " terms"]:

@@ -14,7 +14,7 @@ K = J^T S J with J = d outputs / d e, S the Hessian of the loss by the outputs, 
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,11 +26,24 @@ from jaxtyping import Array, Float, PyTree
 from jaxbnn.networks import Activation, Dense, Network
 from jaxbnn.networks.activations import activation_function
 from jaxbnn.networks.parameters import check_params
+from jaxbnn.targets.likelihoods import has_gauss_newton_form
 from jaxbnn.targets.padding import pad_rows
 from jaxbnn.targets.posterior import Posterior
 from jaxbnn.targets.prior_trees import is_distribution
 
 Matrix = Float[Array, "d d"]
+
+# Families whose minus log density is convex whatever their parameters are.
+_LOG_CONCAVE = (
+    dist.Exponential,
+    dist.Gumbel,
+    dist.HalfNormal,
+    dist.Laplace,
+    dist.Logistic,
+    dist.MultivariateNormal,
+    dist.Normal,
+    dist.Uniform,
+)
 
 
 def posterior_hessian(posterior: Posterior) -> Callable[[PyTree], Matrix]:
@@ -65,12 +78,12 @@ def posterior_hessian(posterior: Posterior) -> Callable[[PyTree], Matrix]:
     >>> posterior_hessian(posterior)(params).tolist()  # bias first: x^T x + I
     [[3.0, 3.0], [3.0, 6.0]]
     """
+    _check(posterior)
     if not isinstance(posterior.network, Network):
         raise ValueError(
             "posterior_hessian needs a Network whose layers it knows, but was given a function; "
             "leave the Hessian to smmala."
         )
-    _check(posterior)
 
     def hessian(params: PyTree) -> Matrix:
         return _of_network(posterior, params, exact=True) + _prior_curvature(posterior, params)
@@ -84,7 +97,8 @@ def gauss_newton_metric(posterior: Posterior) -> Callable[[PyTree], Matrix]:
     J_i is the Jacobian of the network's outputs, S_i the Hessian of minus a log-likelihood term
     by the outputs. For `gaussian`, `bernoulli`, `categorical` and `cross_entropy`, S_i does not
     depend on the target: the sum is the expected Fisher information, positive semi-definite, and
-    with a normal prior the whole is positive definite. (`heteroscedastic_gaussian`: neither.)
+    with a normal prior the whole is positive definite. Of other likelihoods S_i may be indefinite,
+    as may be the curvature of a prior that is not log-concave: they are refused.
 
     Parameters
     ----------
@@ -99,7 +113,8 @@ def gauss_newton_metric(posterior: Posterior) -> Callable[[PyTree], Matrix]:
     Raises
     ------
     ValueError
-        If a `Network` has other layers, or the likelihood learns its noise.
+        If a `Network` has other layers, the likelihood learns its noise or is none of those above,
+        or a prior is none of the log-concave families (normal, Laplace, logistic, uniform, ...).
 
     Examples
     --------
@@ -113,6 +128,7 @@ def gauss_newton_metric(posterior: Posterior) -> Callable[[PyTree], Matrix]:
     [[1.25, 0.5], [0.5, 2.0]]
     """
     _check(posterior)
+    _check_convex(posterior)
 
     def metric(params: PyTree) -> Matrix:
         if isinstance(posterior.network, Network):
@@ -313,16 +329,46 @@ def _prior_curvature(posterior: Posterior, params: PyTree) -> Matrix:
 
 
 def _is_elementwise(prior: PyTree) -> bool:
-    def base(distribution: dist.Distribution) -> dist.Distribution:
-        while isinstance(distribution, dist.Independent):
+    return all(base.event_dim == 0 for base in _bases(prior, dist.Independent))
+
+
+def _bases(prior: PyTree, wrappers: Any) -> list[Any]:
+    """Return the distributions of a prior, each without the wrappers around it."""
+
+    def base(distribution: Any) -> Any:
+        while isinstance(distribution, wrappers):
             distribution = distribution.base_dist
         return distribution
 
-    leaves = jax.tree.leaves(prior, is_leaf=is_distribution)
-    return all(base(leaf).event_dim == 0 for leaf in leaves)
+    return [base(leaf) for leaf in jax.tree.leaves(prior, is_leaf=is_distribution)]
+
+
+def _check_convex(posterior: Posterior) -> None:
+    """Raise where the Gauss-Newton matrix would not be positive semi-definite.
+
+    A matrix with negative eigenvalues is no metric, and SoftAbs hides it: it makes it another one.
+    """
+    if not has_gauss_newton_form(posterior.likelihood):
+        raise ValueError(
+            "the likelihood has no Gauss-Newton form: its second derivatives by the outputs depend "
+            "on the targets and may be negative; use posterior_hessian(posterior) with SoftAbs, or "
+            "leave the Hessian to smmala."
+        )
+    wrappers = (dist.Independent, dist.ExpandedDistribution)
+    for base in _bases(posterior.prior, wrappers):
+        if not isinstance(base, _LOG_CONCAVE):
+            raise ValueError(
+                f"the prior is of the family {type(base).__name__}, which is not log-concave, and "
+                "its curvature may be negative; use posterior_hessian(posterior) with SoftAbs."
+            )
 
 
 def _check(posterior: Posterior) -> None:
+    if not isinstance(posterior, Posterior):
+        raise TypeError(
+            "the curvature is that of a Posterior(network, prior, likelihood, x, y), but was asked "
+            f"of a {type(posterior).__name__}."
+        )
     if posterior.likelihood.learns_noise:
         raise ValueError(
             "the likelihood must have no parameter of its own, but learned_gaussian has one; use "

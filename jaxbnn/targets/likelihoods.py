@@ -161,6 +161,45 @@ def cross_entropy(temperature: ArrayLike) -> Likelihood:
     )
 
 
+def has_gauss_newton_form(likelihood: Likelihood) -> bool:
+    """Whether second derivatives of the terms by the outputs are negative and without targets.
+
+    Examples
+    --------
+    >>> has_gauss_newton_form(bernoulli()), has_gauss_newton_form(heteroscedastic_gaussian())
+    (True, False)
+    """
+    with_one = (
+        _gaussian_log_prob,
+        _bernoulli_log_prob,
+        _categorical_log_prob,
+        _cross_entropy_log_prob,
+    )
+    return likelihood.log_prob in with_one
+
+
+def check_likelihood(likelihood: object) -> None:
+    """Raise TypeError unless it is a likelihood, and say what to do with a distribution.
+
+    Examples
+    --------
+    >>> check_likelihood(dist.StudentT(4.0))
+    Traceback (most recent call last):
+    TypeError: likelihood must be a jaxbnn likelihood, such as gaussian(0.1) or categorical(), ...
+    """
+    if isinstance(likelihood, Likelihood):
+        return
+    named = type(likelihood).__name__
+    if isinstance(likelihood, dist.Distribution):
+        named += ", a distribution, which does not say how it depends on the outputs"
+    elif callable(likelihood):
+        named = f"the function {getattr(likelihood, '__name__', named)!r}, which is to be called"
+    raise TypeError(
+        "likelihood must be a jaxbnn likelihood, such as gaussian(0.1) or categorical(), but is "
+        f"{named}; for another one write Likelihood(log_prob, predictive, check)."
+    )
+
+
 def _lay_out(outputs: Array, rank: int) -> Array:
     """Read outputs (n, 1) as (n,) or the other way round, as y has it."""
     if rank == 1:

@@ -12,7 +12,7 @@ from numpyro.distributions import Distribution
 
 from jaxbnn.networks import Network, apply, parameter_shapes
 from jaxbnn.numerics import check_finite, is_concrete, sum_of_differences
-from jaxbnn.targets.likelihoods import Likelihood
+from jaxbnn.targets.likelihoods import Likelihood, check_likelihood
 from jaxbnn.targets.padding import pad_rows
 from jaxbnn.targets.prior_density import prior_log_prob, prior_log_ratio
 from jaxbnn.targets.prior_trees import expand_prior, prior_shapes, sample_prior
@@ -49,7 +49,8 @@ class Posterior:
         network's output does not fit the likelihood, or the prior is not shaped like the
         parameters.
     TypeError
-        If labels are not integers, or a leaf of the prior is no distribution.
+        If labels are not integers, a leaf of the prior is no distribution, the network is neither a
+        `Network` nor a function, or the likelihood is none.
 
     Examples
     --------
@@ -80,6 +81,8 @@ class Posterior:
         x: Shaped[ArrayLike, "..."],
         y: Shaped[ArrayLike, "..."],
     ):
+        _check_network(network)
+        check_likelihood(likelihood)
         _check_data(x, y)
         dtype = _position_dtype(x)
         shapes = _position_shapes(network, prior, likelihood)
@@ -256,6 +259,14 @@ def _powered(power: ArrayLike | None, value: Array) -> Array:
 
 def _times(power: ArrayLike | None, t: ArrayLike) -> ArrayLike:
     return t if power is None else power * t
+
+
+def _check_network(network: object) -> None:
+    if not (isinstance(network, Network) or callable(network)):
+        raise TypeError(
+            "network must be a Network or a function (params, x) -> outputs, but is of type "
+            f"{type(network).__name__}; the order is Posterior(network, prior, likelihood, x, y)."
+        )
 
 
 def _check_data(x: ArrayLike, y: ArrayLike) -> None:

@@ -7,73 +7,126 @@ from scipy import linalg, stats
 
 from jaxbnn.diagnostics import covariance_agreement, covariance_distance
 from tests.diagnostics.chains import autoregressive
+from tests.diagnostics.covariance_laws import MODES, NORMAL, one_scale, p_values
 
 MIX = np.array([[1.0, 0.5, 0.0], [0.0, 2.0, -0.3], [0.0, 0.0, 0.5]])
 
 
-def blocks_of(draws, num_blocks, metric):
-    """Whitened second moments of each block, by NumPy, (chain, block, p, p)."""
+def estimates_of(draws, num_blocks):
+    """Covariance estimates of the blocks by deleting one after the other, (chain, block, p, p)."""
     chains, length, dim = draws.shape
-    kept = draws[:, length - length // num_blocks * num_blocks :]
-    centred = kept - kept.mean(axis=1, keepdims=True)
-    root = np.linalg.inv(linalg.sqrtm(metric(centred)).real)
-    white = (centred @ root).reshape(chains, num_blocks, -1, dim)
-    return np.einsum("cbli,cblj->cbij", white, white) / white.shape[2]
+    size = length // num_blocks
+    kept = draws[:, length - num_blocks * size :].reshape(chains * num_blocks, size, dim)
+    kept = kept[:, int(0.2 * size) :]
+    count = len(kept)
+
+    def unbiased(blocks):
+        """Mean of x x^T less that of products of draws from different blocks."""
+        means = blocks.mean(axis=1)
+        total = means.sum(axis=0)
+        across = np.outer(total, total) - means.T @ means
+        n = len(blocks)
+        return np.einsum("bti,btj->ij", blocks, blocks) / n / blocks.shape[1] - across / n / (n - 1)
+
+    whole = unbiased(kept)
+    without = [unbiased(np.delete(kept, k, axis=0)) for k in range(count)]
+    pseudo = np.stack([count * whole - (count - 1) * one for one in without])
+    return pseudo.reshape(chains, num_blocks, dim, dim), whole
 
 
-def mean_covariance(centred):
-    return np.einsum("cli,clj->ij", centred, centred) / centred.shape[0] / centred.shape[1]
+def white(metric, matrices):
+    root = np.linalg.inv(linalg.sqrtm(metric).real)
+    return root @ matrices @ root
 
 
-def f_test(ratio, rest, numerator, denominator):
-    """P-value of the ratio with Satterthwaite's degrees of freedom."""
-    covariance = np.cov(rest.T)
-    components = np.trace(covariance) ** 2 / np.trace(covariance @ covariance)
-    return stats.f.sf(ratio, numerator * components, denominator * components)
+def trace_of_square(covariance, freedom):
+    """Bai and Saranadasa's estimate of tr G^2 from a sample covariance, and tr G."""
+    trace = np.trace(covariance)
+    square = np.trace(covariance @ covariance) - trace**2 / freedom
+    return freedom**2 / (freedom - 1) / (freedom + 2) * square, trace
+
+
+def combined(p_values):
+    return stats.cauchy.sf(np.mean(stats.cauchy.isf(p_values)))
 
 
 def test_between_chains_equals_the_definition(rng, x64):
-    draws = rng.normal(size=(3, 83, 3)) @ MIX * np.array([1.0, 1.3, 0.9])[:, None, None]
-    found = covariance_agreement(draws.reshape(3, 83, 3, 1), num_blocks=4)
-    blocks = blocks_of(draws, 4, mean_covariance)
-    per_chain = blocks.mean(axis=1)
-    rest = (blocks - per_chain[:, None]).reshape(12, 9)
-    noise = (rest**2).sum() / 9
-    ratio = 4 * ((per_chain - per_chain.mean(axis=0)) ** 2).sum() / 2 / noise
-    np.testing.assert_allclose(found.ratio, ratio, rtol=1e-9)
-    np.testing.assert_allclose(found.p_value, f_test(ratio, rest, 2, 9), rtol=1e-6)
-    np.testing.assert_allclose(found.null_distance, np.sqrt(noise / 2), rtol=1e-9)
+    draws = rng.normal(size=(3, 203, 3)) @ MIX * np.array([1.0, 1.3, 0.9])[:, None, None]
+    found = covariance_agreement(draws.reshape(3, 203, 3, 1), num_blocks=5)
+    blocks, whole = estimates_of(draws, 5)
+    np.testing.assert_allclose(blocks.mean(axis=(0, 1)), whole, rtol=1e-9)
+    scale = np.sqrt(np.diagonal(whole))
+    all_moments = white(whole, blocks).reshape(3, 5, 9)
+    variances = np.diagonal(blocks, axis1=2, axis2=3) / scale**2
+    ratios, p_values = [], []
+    for rows, num_free in ((all_moments, 6), (variances, 3)):
+        centred = (rows - rows.mean(axis=1, keepdims=True)).reshape(15, -1)
+        square, trace = trace_of_square(centred.T @ centred / 12, 12)
+        between = 5 * ((rows.mean(axis=1) - rows.mean(axis=(0, 1))) ** 2).sum() / 2
+        v = min(trace**2 / square, num_free) if square > 0 else num_free
+        ratios.append(between / trace)
+        p_values.append(stats.f.sf(ratios[-1], 2 * v, 12 * v))
+    np.testing.assert_allclose([found.ratio, found.variance_ratio], ratios, rtol=1e-8)
+    np.testing.assert_allclose(found.p_value, combined(p_values), rtol=1e-6)
     for i in range(3):
         for j in range(3):
-            values = linalg.eigvalsh(per_chain[i], per_chain[j])
+            values = linalg.eigvalsh(blocks[i].mean(axis=0), blocks[j].mean(axis=0))
             expected = np.sqrt((np.log(values) ** 2).sum())
             np.testing.assert_allclose(found.distances[i, j], expected, rtol=1e-7, atol=1e-7)
 
 
+def judged(offset, sides, num_free):
+    """Ratio and p-value of an offset with the errors of means over the sides' rows."""
+    errors = [np.cov(rows.T) / len(rows) for rows in sides]
+    squares, traces = zip(
+        *(trace_of_square(e, len(rows) - 1) for e, rows in zip(errors, sides, strict=True)),
+        strict=True,
+    )
+    squares = [max(s, t**2 / num_free) for s, t in zip(squares, traces, strict=True)]
+    noise = sum(traces)
+    total = sum(squares) + (2 * np.trace(errors[0] @ errors[1]) if len(sides) == 2 else 0)
+    total = max(total, noise**2 / num_free)
+    freedom = noise**2 / sum(s / (len(r) - 1) for s, r in zip(squares, sides, strict=True))
+    ratio = (offset**2).sum() / noise
+    return ratio, stats.f.sf(ratio, noise**2 / total, freedom), noise
+
+
+def rows_of(blocks, metric):
+    """All whitened entries, and the variances in units of the metric's."""
+    dim = len(metric)
+    variances = np.diagonal(blocks, axis1=2, axis2=3) / np.diagonal(metric)
+    return white(metric, blocks).reshape(-1, dim * dim), variances.reshape(-1, dim)
+
+
 def test_against_a_reference_equals_the_definition(rng, x64):
-    draws, others = rng.normal(size=(2, 60, 3)) @ MIX, rng.normal(size=(1, 100, 3)) @ MIX
-    blocks = blocks_of(draws, 5, lambda _: MIX.T @ MIX)
-    rest = (blocks - blocks.mean(axis=(0, 1))).reshape(10, 9)
-    noise = (rest**2).sum() / 9 / 10
-    ratio = ((blocks.mean(axis=(0, 1)) - np.eye(3)) ** 2).sum() / noise
-    found = covariance_agreement(draws, MIX.T @ MIX, num_blocks=5)
-    np.testing.assert_allclose(found.ratio, ratio, rtol=1e-9)
-    np.testing.assert_allclose(found.p_value, f_test(ratio, rest, 1, 9), rtol=1e-6)
+    draws, others = rng.normal(size=(2, 160, 3)) @ MIX, rng.normal(size=(1, 200, 3)) @ MIX
+    truth = MIX.T @ MIX
+    blocks, whole = estimates_of(draws, 5)
+    found = covariance_agreement(draws, truth, num_blocks=5)
+    every, variances = rows_of(blocks, truth)
+    judgements = [
+        judged(every.mean(axis=0) - np.eye(3).ravel(), [every], 6),
+        judged(variances.mean(axis=0) - 1, [variances], 3),
+    ]
+    np.testing.assert_allclose(found.ratio, judgements[0][0], rtol=1e-8)
+    np.testing.assert_allclose(found.variance_ratio, judgements[1][0], rtol=1e-8)
+    np.testing.assert_allclose(found.p_value, combined([j[1] for j in judgements]), rtol=1e-6)
 
-    def moments(x):
-        centred = x - x.mean(axis=1, keepdims=True)
-        return mean_covariance(centred)
-
-    metric = (moments(draws) + moments(others)) / 2
-    sides = [blocks_of(x, 5, lambda _: metric) for x in (draws, others)]
-    means = [side.mean(axis=(0, 1)) for side in sides]
-    errors = [
-        ((side - mean) ** 2).sum() / (n - 1) / n
-        for side, mean, n in zip(sides, means, (10, 5), strict=True)
+    other_blocks, other_whole = estimates_of(others, 5)
+    noises = []
+    for one, mean in ((blocks, whole), (other_blocks, other_whole)):
+        rows, _ = rows_of(one, mean)
+        noises.append(np.trace(np.cov(rows.T)) / len(rows))
+    metric = (whole * noises[1] + other_whole * noises[0]) / sum(noises)
+    sides = zip(rows_of(blocks, metric), rows_of(other_blocks, metric), strict=True)
+    judgements = [
+        judged(ours.mean(axis=0) - theirs.mean(axis=0), [ours, theirs], num_free)
+        for (ours, theirs), num_free in zip(sides, (6, 3), strict=True)
     ]
     found = covariance_agreement(draws, others, num_blocks=5)
-    expected = ((means[0] - means[1]) ** 2).sum() / sum(errors)
-    np.testing.assert_allclose(found.ratio, expected, rtol=1e-9)
+    np.testing.assert_allclose(found.ratio, judgements[0][0], rtol=1e-8)
+    np.testing.assert_allclose(found.variance_ratio, judgements[1][0], rtol=1e-8)
+    np.testing.assert_allclose(found.p_value, combined([j[1] for j in judgements]), rtol=1e-6)
 
 
 def test_the_distance_is_invariant(rng, x64):
@@ -89,24 +142,37 @@ def test_the_distance_is_invariant(rng, x64):
     assert np.isnan(covariance_distance(singular, np.eye(3)))
 
 
-def test_p_values_keep_their_level(rng):
-    """Under the null P(p < 0.01) is at most 0.02: of 1,000 runs 45 may be below by chance 1e-6.
+def allowed(runs):
+    """Counts of p < 0.05 that chance gives with probability 1e-6 at the edges of [.03, .07]."""
+    return stats.binom.ppf(5e-7, runs, 0.03), stats.binom.isf(5e-7, runs, 0.07)
 
-    Autocorrelated (AR 0.9, effective sizes near 105 of 1,000) and heavy-tailed coordinates.
-    """
-    runs = 1000
-    parts = [
-        autoregressive(rng, 0.9, 3 * runs, 1000),
-        rng.standard_t(6, size=(3 * runs, 1000)),
-        rng.normal(size=(3 * runs, 1000)),
-    ]
-    draws = np.stack(parts, axis=-1).reshape(runs, 3, 1000, 3) @ MIX
-    found = jax.jit(jax.vmap(covariance_agreement))(draws.astype(np.float32))
-    allowed = stats.binom.isf(1e-6, runs, 0.02)
-    assert (np.asarray(found.p_value) < 0.01).sum() <= allowed
-    assert found.p_value.min() > 1e-6
-    assert abs(found.ratio.mean() - 1) < 0.15
-    assert abs(found.neighbour_correlation.mean()) < 0.05
+
+@pytest.mark.parametrize("mode", MODES)
+def test_p_values_keep_their_level(mode, rng):
+    """P(p < .05) is between .03 and .07, autocorrelation and 27 coordinates notwithstanding."""
+    found = p_values(rng, NORMAL["AR(1), 0.9"], (4, 1000, 27), mode, 150)
+    low, high = allowed(150)
+    assert low <= (found < 0.05).sum() <= high
+    # Uniform p-values: a test that knows nothing has its p-values in the middle.
+    assert stats.kstest(found, "uniform").pvalue > 1e-6
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("law", NORMAL)
+@pytest.mark.parametrize("dim", [3, 10, 27, 60])
+def test_p_values_keep_their_level_at_full_size(mode, law, dim, rng):
+    found = p_values(rng, NORMAL[law], (4, 1000, dim), mode, 1000)
+    if dim == 60 and law == "AR(1), 0.9":  # some 200 effective draws
+        assert np.isnan(found).all()
+        return
+    low, high = allowed(1000)
+    assert low <= (found < 0.05).sum() <= high
+
+
+def test_one_wrong_scale_among_many_is_found(rng):
+    found = p_values(rng, NORMAL["independent"], (4, 1000, 27), "chains", 25, one_scale)
+    assert (found < 0.05).sum() >= 15
 
 
 def test_a_wrong_covariance_is_caught_where_rhat_is_blind(rng):
@@ -126,9 +192,15 @@ def test_a_wrong_covariance_is_caught_where_rhat_is_blind(rng):
     assert covariance_agreement(draws[2:3], draws[:1]).p_value > 1e-6
 
 
-def test_short_blocks_are_told(rng):
-    slow = autoregressive(rng, 0.999, 8, 4000).reshape(4, 2, 4000).swapaxes(1, 2)
-    assert covariance_agreement(slow, num_blocks=40).neighbour_correlation > 0.3
+def test_too_few_effective_draws_are_refused(rng):
+    slow = autoregressive(rng, 0.99, 8, 4000).reshape(4, 2, 4000).swapaxes(1, 2)
+    with pytest.raises(ValueError, match="needs 3 effective draws in a block, 120 in all"):
+        covariance_agreement(slow)
+    assert np.isnan(jax.jit(covariance_agreement)(slow).p_value)
+    assert covariance_agreement(slow, num_blocks=4).effective_draws > 48
+    wide = rng.normal(size=(4, 100, 90))
+    with pytest.raises(ValueError, match="90 coordinates needs 450 effective draws"):
+        covariance_agreement(wide)
 
 
 def test_a_frozen_chain_and_nan(rng):
@@ -150,8 +222,8 @@ def test_a_frozen_chain_and_nan(rng):
         ((np.zeros((2, 100, 2)), np.zeros((1, 100, 3))), "they have 2 and 3"),
     ],
 )
-def test_the_door(arguments, message):
+def test_bad_input_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         covariance_agreement(*arguments)
-    with pytest.raises(ValueError, match="at least 2 blocks a chain, but num_blocks is 1"):
+    with pytest.raises(ValueError, match="at least 4 blocks a chain, but num_blocks is 1"):
         covariance_agreement(np.zeros((2, 100, 2)), num_blocks=1)

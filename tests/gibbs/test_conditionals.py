@@ -18,6 +18,7 @@ from scipy import stats
 
 from jaxbnn.gibbs import activation_pieces, latents, pre_activations, probit
 from jaxbnn.gibbs.door import inputs_last
+from jaxbnn.gibbs.factors import Whitened
 from jaxbnn.gibbs.linear_maps import average
 from jaxbnn.gibbs.model import chain_values
 from jaxbnn.gibbs.stages import split
@@ -299,6 +300,11 @@ def minus_bias(self, j, params, values):
     return stage.mean(params, self.before(j, values))
 
 
+def unscaled(sums):
+    precision, linear = sums(None)
+    return Whitened(jnp.eye(len(precision)), jnp.eye(len(precision)), linear)
+
+
 LATENT_MUTANTS = {
     "minus the bias": (Sweep, "mean", minus_bias),
     "no projector in the pooled noise": (
@@ -306,7 +312,7 @@ LATENT_MUTANTS = {
         "average",
         lambda layer, v: 0 * average(layer, v),
     ),
-    "no scale in the gain": (latents, "inverse_factor", lambda p: jnp.eye(len(p))),
+    "no scale in the gain": (latents, "whiten", unscaled),
 }
 
 

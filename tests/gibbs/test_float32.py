@@ -13,37 +13,54 @@ from tests.kit import Target, both_sizes, check_exact_start
 from tests.kit.sizes import QUICK
 
 D = 1e-5
-MODEL = IntermediateNoise(mlp((2, 2, 1)), D, weight_precision=(2.0, 2.0), bias_precision=1.5)
+
+
+def model_with(activation, d):
+    return IntermediateNoise(mlp((2, 2, 1), activation), d, (2.0, 2.0), 1.5)
+
+
 X = jnp.asarray([[0.3, -1.0], [1.2, 0.4], [-0.7, 0.9], [2.1, -0.2], [0.5, 1.4]], jnp.float32)
 
 
-def target():
+def target(model):
+    d = model.noise_variance
+
     def sample(key):
         key_weights, key_latents = jax.random.split(key)
-        return MODEL.simulate(key_latents, MODEL.sample_prior(key_weights), X)
+        return model.simulate(key_latents, model.sample_prior(key_weights), X)
 
     def functions(position, y):
         """Weights, and the noise in every latent in units of its standard deviation."""
-        values = chain_values(MODEL, position, y, X.dtype)
+        values = chain_values(model, position, y, X.dtype)
         found = {
             f"w{i}": leaf.ravel()[0] for i, leaf in enumerate(jax.tree.leaves(position.params))
         }
         before = X.T
-        for j, (stage, value) in enumerate(zip(MODEL.stages, values, strict=True)):
-            noise = (value - stage.mean(position.params, before)) / np.sqrt(D)
+        for j, (stage, value) in enumerate(zip(model.stages, values, strict=True)):
+            noise = (value - stage.mean(position.params, before)) / np.sqrt(d)
             found |= {f"noise {j} {i}": e for i, e in enumerate(noise.ravel()[:3])}
             found |= {f"noise {j} sum": jnp.sum(noise), f"noise {j} square": jnp.sum(noise**2)}
             before = value
         return found
 
-    return Target(sample, lambda position, y: MODEL.log_density(position, X, y), functions)
+    return Target(sample, lambda position, y: model.log_density(position, X, y), functions)
 
 
+# A sign unit that is constant over the data differs from the bias by the noise alone.
 @both_sizes(60_000)
-@pytest.mark.parametrize("order", ["sequential", pytest.param("parallel", marks=pytest.mark.long)])
-def test_sweeps_are_invariant(order, num_chains):
+@pytest.mark.parametrize(
+    ("activation", "d", "order"),
+    [
+        ("relu", D, "sequential"),
+        ("sign", 1e-7, "sequential"),
+        pytest.param("relu", D, "parallel", marks=pytest.mark.long),
+        pytest.param("identity", 1e-8, "parallel", marks=pytest.mark.long),
+    ],
+)
+def test_sweeps_are_invariant(activation, d, order, num_chains):
+    model = model_with(activation, d)
     result = check_exact_start(
-        lambda y: gibbs_sampler(MODEL, X, y, order), target(), steps=5, num_chains=num_chains
+        lambda y: gibbs_sampler(model, X, y, order), target(model), steps=5, num_chains=num_chains
     )
     assert result.passes, str(result)
 

@@ -4,11 +4,14 @@ import arviz
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 from scipy import special, stats
 
 import jaxbnn
 from jaxbnn.interop.arviz import from_arviz, to_arviz
+from jaxbnn.interop.numpyro import posterior_from_numpyro
 from jaxbnn.networks import apply
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Pareto k of so few draws, deprecations
@@ -137,6 +140,41 @@ def test_arviz_1_judges_the_tree(narrow):
     by_one = arviz_stats.loo(tree)
     assert by_one.elpd == pytest.approx(elpd(narrow[2]), abs=0.5)
     assert "0.w[0, 0]" in arviz_stats.summary(tree).index
+
+
+def test_a_numpyro_model(tmp_path):
+    """A variable a site; the posterior where its values live, and the positions beside it."""
+
+    def model(y):
+        mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
+        scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+        numpyro.deterministic("ratio", mean / scale)
+        numpyro.factor("penalty", -(mean**2))
+        numpyro.sample("y", dist.Normal(mean, scale), obs=y)
+
+    y = np.random.default_rng(0).normal(size=7)
+    posterior = posterior_from_numpyro(model, y)
+    positions = {
+        "mean": np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3),
+        "scale": np.full((2, 3), -0.5, np.float32),
+    }
+    data = to_arviz(positions, posterior, key=jax.random.key(0))
+    assert set(data.posterior.data_vars) == {"mean", "scale", "ratio"}
+    np.testing.assert_allclose(data.posterior["scale"], np.exp(-0.5), rtol=1e-6)
+    assert set(data.log_likelihood.data_vars) == {"y"}
+    by_hand = stats.norm.logpdf(y, positions["mean"][..., None], np.exp(-0.5))
+    np.testing.assert_allclose(data.log_likelihood["y"], by_hand, rtol=1e-5)
+    rest = -(positions["mean"] ** 2) + stats.norm.logpdf(positions["mean"])
+    rest += stats.halfnorm.logpdf(np.exp(-0.5)) - 0.5
+    np.testing.assert_allclose(data.sample_stats["lp"], by_hand.sum(-1) + rest, rtol=1e-5)
+    assert data.posterior_predictive["y"].shape == (2, 3, 7)
+    np.testing.assert_allclose(data.observed_data["y"], y, rtol=1e-6)
+    assert np.isfinite(elpd(data))
+    jax.tree.map(np.testing.assert_array_equal, from_arviz(data), positions)
+    with pytest.raises(ValueError, match="dicts with the model's sites mean, scale"):
+        to_arviz({"mean": positions["mean"]}, posterior)
+    with pytest.raises(TypeError, match="of type dict; the draws come first"):
+        to_arviz(positions, positions)
 
 
 def test_other_structures():

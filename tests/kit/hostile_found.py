@@ -22,6 +22,7 @@ from jaxbnn import (
     wide,
 )
 from jaxbnn.networks import Dense, mlp
+from tests.kit import hostile_models
 from tests.kit.hostile import Call
 
 KEY = jax.random.key(0)
@@ -147,4 +148,5 @@ def _words():
 
 def calls() -> list[Call]:
     """Return a call for each; an answer, or other words, are failures."""
-    return [Call(words, "found before", function, None, "nothing") for words, function in FOUND]
+    found = [*FOUND, *hostile_models.FOUND]
+    return [Call(words, "found before", function, None, "nothing") for words, function in found]

@@ -7,8 +7,10 @@ import numpyro.distributions as dist
 import pytest
 from jax.flatten_util import ravel_pytree
 
+from jaxbnn.dvi import softplus_gaussian
 from jaxbnn.networks import Dense, Flatten, Network, Residual, apply, init, mlp
 from jaxbnn.targets import (
+    Likelihood,
     Posterior,
     bernoulli,
     categorical,
@@ -142,6 +144,28 @@ def test_gauss_newton_is_the_expected_fisher_information_and_the_priors(rng, nam
     found = quick(gauss_newton_metric(posterior))(params)
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
     assert np.linalg.eigvalsh(found).min() > 0
+
+
+def test_what_has_no_gauss_newton_form_is_refused(rng):
+    """Of either the matrix has a negative diagonal: -50 of the first, far from its targets."""
+    network = mlp((3, 2))
+    x, y = rng.standard_normal((4, 3)), 10.0 + rng.standard_normal(4)
+    normal = normal_prior(network)
+    own = Likelihood(
+        lambda a, y, _: -jnp.log1p((y - a[:, 0]) ** 2), gaussian(1.0).predictive, print
+    )
+    for likelihood in (heteroscedastic_gaussian(), softplus_gaussian(), own):
+        posterior = Posterior(network, normal, likelihood, x, y)
+        with pytest.raises(ValueError, match="no Gauss-Newton form"):
+            gauss_newton_metric(posterior)
+        any_function = Posterior(lambda p, x: apply(network, p, x), normal, likelihood, x, y)
+        with pytest.raises(ValueError, match="no Gauss-Newton form"):
+            gauss_newton_metric(any_function)
+        assert np.isfinite(posterior_hessian(posterior)(position(network))).all()
+    heavy = Posterior(network, dist.Cauchy(0.0, 0.1), gaussian(1.0), x, rng.standard_normal((4, 2)))
+    assert jnp.diagonal(posterior_hessian(heavy)(position(network))).min() < 0
+    with pytest.raises(ValueError, match="family Cauchy, which is not log-concave"):
+        gauss_newton_metric(heavy)
 
 
 def test_what_is_not_covered_is_refused(rng):

@@ -22,7 +22,11 @@ def covariance_rows(kept: Mapping[str, Matrix], context: Context) -> list[Row]:
     """Write the table of agreement between chains, and return the rows on patterns."""
     lines = []
     for setting, draws in kept.items():
-        found = diagnostics.covariance_agreement(draws)
+        try:
+            found = diagnostics.covariance_agreement(draws)
+        except ValueError as refusal:  # too few effective draws for so many coordinates
+            lines.append([setting, str(refusal), *[""] * 4])
+            continue
         chains = len(draws)
         distances = np.asarray(found.distances)[np.triu_indices(chains, 1)]
         lines.append(

@@ -52,7 +52,10 @@ def verdicts_of(
     judge("bulk ESS, raw", value, value < ESS_PER_CHAIN * chains)
     value = min(float(np.min(diagnostics.ess_bulk(group))) for group in invariants)
     judge("bulk ESS, invariants", value, value < ESS_PER_CHAIN * chains)
-    value = float(diagnostics.covariance_agreement(raw).p_value)
+    try:
+        value = float(diagnostics.covariance_agreement(raw).p_value)
+    except ValueError:  # too few effective draws to judge: a warning as well
+        value = np.nan
     judge("covariance between chains, p-value", value, value < LEAST_P_VALUE)
     value = _stein_p_value(positions, raw.shape[1], log_density_fn)
     judge("kernel Stein discrepancy, p-value", value, value < LEAST_P_VALUE)

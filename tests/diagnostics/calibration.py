@@ -1,0 +1,115 @@
+"""How often the test of covariances is wrong where they agree, and how often it finds what is not.
+
+`python -m tests.diagnostics.calibration --report docs/covariance_agreement.md` writes the tables
+(some twenty minutes of two cores); `--runs 100` is a glance at them.
+"""
+
+import argparse
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from tests.diagnostics.covariance_laws import CHANGES, MODES, NORMAL, OTHERS, p_values
+
+CHAINS, LENGTH = 4, 1000
+HEADER = ["p", "draws", "compared with", "P(p < .01)", "P(p < .05)", "5 / 50 / 95 % quantiles of p"]
+WITH = {"chains": "each other", "matrix": "the true matrix", "draws": "as many other draws"}
+TEXT = """# Covariance agreement: level and power
+
+Made by `python -m tests.diagnostics.calibration --report docs/covariance_agreement.md` on {date},
+commit {commit}: {runs} data sets a line, each of {chains} chains of {length} draws, ten blocks a
+chain. A share of 0.05 is known to {error:.3f} (one standard error).
+
+`covariance_agreement` refuses to give a p-value where the effective draws are fewer than five times
+the p coordinates, or three a block.
+
+## Where the covariances agree
+
+A p-value is uniform then: P(p < .05) = .05. Draws are normal, independent or AR(1) with the
+coefficient told.
+
+{null}
+
+Other laws: the same, each normal number x replaced by a standard exponential, by sinh(x / 2)
+(kurtosis 7) or by sinh(x) (kurtosis 40).
+
+{others}
+
+## Where one chain of four is wrong
+
+P(p < .05) between chains of normal draws.
+
+{power}
+"""
+
+
+def null_table(laws, dims, runs):
+    """One line a number of coordinates, law and mode."""
+    rows = [HEADER]
+    for dim in dims:
+        for number, (name, law) in enumerate(laws.items()):
+            for mode in MODES:
+                rng = np.random.default_rng([dim, number, MODES.index(mode), len(laws)])
+                p = p_values(rng, law, (CHAINS, LENGTH, dim), mode, runs)
+                rows.append([str(dim), name, WITH[mode], *_shares(p)])
+                print(" | ".join(rows[-1]), flush=True)
+    return _table(rows)
+
+
+def power_table(runs):
+    """One line a fault and law, a column a number of coordinates."""
+    dims = (3, 10, 27)
+    rows = [["fault", "draws", *(f"p = {dim}" for dim in dims)]]
+    for what, change in CHANGES.items():
+        for number, (name, law) in enumerate(NORMAL.items()):
+            row = [what, name]
+            for dim in dims:
+                rng = np.random.default_rng([dim, number, len(what)])
+                p = p_values(rng, law, (CHAINS, LENGTH, dim), "chains", runs, change)
+                row.append(f"{np.mean(p < 0.05):.3f}")
+            rows.append(row)
+            print(" | ".join(row), flush=True)
+    return _table(rows)
+
+
+def _shares(p):
+    judged = p[~np.isnan(p)]
+    if judged.size == 0:
+        return ["refused"] * 3
+    note = f" ({np.isnan(p).mean():.0%} refused)" if judged.size < p.size else ""
+    quantiles = " / ".join(f"{q:.2f}" for q in np.quantile(judged, [0.05, 0.5, 0.95]))
+    return [f"{np.mean(judged < 0.01):.3f}", f"{np.mean(judged < 0.05):.3f}{note}", quantiles]
+
+
+def _table(rows):
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join([lines[0], "|" + " --- |" * len(rows[0]), *lines[1:]])
+
+
+def main():
+    """Write the report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--report", type=Path, required=True)
+    parser.add_argument("--runs", type=int, default=1000)
+    options = parser.parse_args()
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    text = TEXT.format(
+        date=datetime.now(UTC).date().isoformat(),
+        commit=commit,
+        runs=options.runs,
+        chains=CHAINS,
+        length=LENGTH,
+        error=(0.05 * 0.95 / options.runs) ** 0.5,
+        null=null_table(NORMAL, (3, 10, 27, 60), options.runs),
+        others=null_table(OTHERS, (3, 27), options.runs),
+        power=power_table(options.runs),
+    )
+    options.report.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
