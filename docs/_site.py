@@ -70,32 +70,42 @@ def guide_page(text: str, name: str, printed: str) -> str:
     parts = []
     for kind, body in zip(kinds, _CELL.split(text)[2::2], strict=True):
         if kind:
-            prose = (line.removeprefix("# ").removeprefix("#") for line in body.split("\n"))
-            parts.append("\n".join(prose).strip())
+            prose = re.sub(r"^# ?", "", body, flags=re.MULTILINE)
+            parts.append(prose.strip())
         elif body.strip():
             parts.append(f"```python\n{body.strip()}\n```")
     title, *rest = parts
     heading, _, opening = title.partition("\n")
     picture = f"![The picture that this guide ends with]({name}.png)"
     run = f"Run it by `python -m experiments.guides.{name}` in a clone."
-    end = f"## What it printed and drew\n\n```text\n{printed.strip()}\n```\n\n{picture}"
+    end = f"## What it printed and drew\n\n```text\n{printed.rstrip()}\n```\n\n{picture}"
     return "\n\n".join([heading, opening.strip(), run, *rest, end]) + "\n"
 
 
 def room_page(room: str) -> str:
     """List a package's public names, and document each under the shortest name it has."""
     if room == "interop":
-        tools = "\n\n".join(f"::: jaxbnn.interop.{tool}" for tool in ("blackjax", "numpyro", "arviz"))
+        tools = "\n\n".join(
+            f"::: jaxbnn.interop.{tool}" for tool in ("blackjax", "numpyro", "arviz")
+        )
         return f"# jaxbnn.interop\n\n[](){{#jaxbnn.interop}}\n\n{tools}\n"
     lines = [f"# jaxbnn.{room}", "", f"[](){{#jaxbnn.{room}}}", ""]
     lines += [_docstring(ROOT / "jaxbnn" / room / "__init__.py"), ""]
-    for where, names in public_names(room).items():
+    for where, names in sorted(public_names(room).items(), key=_functions_first):
         shown = min(names, key=len)
         # Every name under which it can be imported leads here.
         lines += ["", *(f"[](){{#{name}}}" for name in names if name != where), ""]
         lines += [f"::: {where}", "    options:", f"      heading: {shown}"]
         lines += [f"      toc_label: {shown.rpartition('.')[2]}"]
     return "\n".join(lines) + "\n"
+
+
+def _functions_first(item: tuple) -> tuple[int, str]:
+    """Order what is called before the classes of what it returns, each by name."""
+    module, _, name = item[0].rpartition(".")
+    nodes = _tree(_file(module)).body
+    is_function = any(isinstance(n, ast.FunctionDef) and n.name == name for n in nodes)
+    return (0 if is_function else 1, name.lower())
 
 
 @functools.cache

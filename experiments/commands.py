@@ -96,6 +96,8 @@ def run_config(
         print(f"\n{table}")
     for file in [context.out_dir / "table.md", *context.files, *context.figures]:
         print(file)
+    for sentence in context.conclusions:
+        print(f"\n{sentence}")
     return 0
 
 
