@@ -1,4 +1,6 @@
-"""A run that is taken up again is the run that was never stopped, bit for bit."""
+"""Tests of sampling.trees and sampling.shards: a run that is taken up again is the run that was
+never stopped, bit for bit.
+"""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Progress as it is told, and what Ctrl-C leaves."""
+"""Tests of sampling.progress: progress as it is told, and what Ctrl-C leaves."""
 
 import functools
 
