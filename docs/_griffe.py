@@ -1,4 +1,4 @@
-"""How docstrings are read for the reference: what is returned is prose, its type in the signature."""
+"""How docstrings are read for the reference: what is returned is prose, its type elsewhere."""
 
 import re
 from typing import Any

@@ -15,7 +15,6 @@ from experiments.record import record_runs, settings_digest
 from experiments.record.code import code_digest
 from experiments.record.ledger import Ledger
 from experiments.record.pages import write_pages
-from experiments.reference import write_reference
 from experiments.report import full_report
 from experiments.results import (
     held,
@@ -164,12 +163,6 @@ def record(results: Path | None) -> int:
     written = record_runs(results) if results else []
     for path in [*written, *write_pages()]:
         print(path)
-    return 0
-
-
-def reference(out: Path) -> int:
-    """Write the API reference, made from the docstrings, to `reference.md` in a folder."""
-    print(write_reference(_directory(out)))
     return 0
 
 

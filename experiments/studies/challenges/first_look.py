@@ -28,7 +28,7 @@ from jaxbnn import diagnostics, plots
 NAMES = {"HMC with moves": "HMC with symmetry moves"}
 # R-hat below which chains are commonly pooled (Vehtari et al., 2021).
 POOLED = 1.01
-SHOWN = 500
+SHOWN = 300
 
 
 class FirstLookSettings(Chains):
@@ -59,7 +59,7 @@ def run_first_look(settings: FirstLookSettings, context: Context) -> list[Row]:
             Row("least_effective_draws", name, ess),
             Row("seconds", name, float(result["seconds"])),
         ]
-    context.save_figure("chains", _picture(found))
+    context.save_figure("chains", _picture(found), dpi=100)
     context.say(_verdict(found, rows))
     return rows
 
@@ -92,7 +92,7 @@ def _listed(names: list[str]) -> str:
 
 def _picture(found: dict) -> Figure:
     """Draw one weight of all chains against the draw, and its histogram, a row a sampler."""
-    figure = Figure(figsize=(9, 2.3 * len(found)), layout="constrained", dpi=110)
+    figure = Figure(figsize=(9, 2.1 * len(found)), layout="constrained")
     grid = figure.subplots(len(found), 2, sharey=True, width_ratios=(3, 1), squeeze=False)
     weight = _most_telling(found)
     for (name, (raw, rhat)), (left, right) in zip(found.items(), grid, strict=True):
@@ -100,7 +100,7 @@ def _picture(found: dict) -> Figure:
         values = raw[..., weight]
         for chain, color in zip(values, plots.COLORS, strict=False):
             left.plot(chain[::every][:SHOWN], color=color, linewidth=0.7)
-            right.hist(chain, bins=60, density=True, orientation="horizontal", histtype="step",
+            right.hist(chain, bins=40, density=True, orientation="horizontal", histtype="step",
                        color=color)  # fmt: skip
         agree = "the chains agree" if rhat < POOLED else "the chains disagree"
         left.set_title(f"{name}: {agree} (R-hat {rhat:.3f})", fontsize=10, loc="left")
