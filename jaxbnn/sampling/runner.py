@@ -20,22 +20,22 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from jaxbnn.numerics import check_finite
 from jaxbnn.sampling.adaptation import Adaptation
-from jaxbnn.sampling.checkpoint import FINISHED, SAMPLING, Checkpoint, chunk_capacity
 from jaxbnn.sampling.chunks import Sampling, warm_up
 from jaxbnn.sampling.contract import position_of
 from jaxbnn.sampling.debug import Watch
-from jaxbnn.sampling.devices import placement
+from jaxbnn.sampling.devices.hosts import Interrupt, gather, hosts_of, translated
+from jaxbnn.sampling.devices.placement import placement
 from jaxbnn.sampling.draws import Draws, Reduced
-from jaxbnn.sampling.files import locked
-from jaxbnn.sampling.fingerprint import look_ahead, named, settings, versions
-from jaxbnn.sampling.hosts import Interrupt, gather, hosts_of, translated
 from jaxbnn.sampling.keys import MOST_STEPS, chain_keys
 from jaxbnn.sampling.loops import Options, as_arrays
 from jaxbnn.sampling.order import ordered, restored
 from jaxbnn.sampling.programs import Programs, programs_for
 from jaxbnn.sampling.progress import Reporter, choose_reporter
 from jaxbnn.sampling.reducers import Reducer
-from jaxbnn.sampling.stored import open_draws
+from jaxbnn.sampling.store.files import locked
+from jaxbnn.sampling.store.fingerprint import look_ahead, named, settings, versions
+from jaxbnn.sampling.store.folder import FINISHED, SAMPLING, Checkpoint, chunk_capacity
+from jaxbnn.sampling.store.opened import open_draws
 from jaxbnn.sampling.validation import (
     check_counts,
     check_functions,

@@ -1,4 +1,6 @@
-"""Tests of numerics.arrays: draws of a run that lie in files serve as well as those in memory."""
+"""Tests of numerics.arrays and sampling.store.opened: draws of a run that lie in files serve
+as well as those in memory.
+"""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Bad input: one sentence each, before anything is compiled for the run."""
+"""Tests of sampling.contract: bad input ends in one sentence, before anything is compiled."""
 
 import inspect
 
