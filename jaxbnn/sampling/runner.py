@@ -69,7 +69,7 @@ def collect_position(state: Any, info: Any) -> PyTree:
 
     Raises
     ------
-    TypeError
+    ValueError
         A state without a position.
 
     Examples

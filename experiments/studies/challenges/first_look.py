@@ -72,7 +72,7 @@ def _run(run: ConvergedRun, settings: FirstLookSettings, data: dict, key: Array)
 def _verdict(found: dict, rows: list[Row]) -> str:
     """Say in a sentence which samplers to believe."""
     value = {(row.quantity, row.setting): row.value for row in rows}
-    said = {True: [], False: []}
+    said: dict[bool, list[str]] = {True: [], False: []}
     for name, (_, rhat) in found.items():
         seconds = value["seconds", name]
         said[rhat < POOLED].append(f"{name} (R-hat {rhat:.3f}, {seconds:.0f} s)")
