@@ -71,7 +71,6 @@ def metropolis(
     --------
     >>> import jax
     >>> import jax.numpy as jnp
-    import numpy as np
     >>> new, info = metropolis(jax.random.key(0), jnp.array(jnp.nan), jnp.zeros(2), jnp.ones(2))
     >>> new.tolist(), bool(info.is_accepted), float(info.acceptance_rate), bool(info.is_divergent)
     ([0.0, 0.0], False, 0.0, True)
@@ -97,7 +96,6 @@ def acceptance_probability(log_ratio: Float[Array, "..."]) -> Float[Array, "..."
     Examples
     --------
     >>> import jax.numpy as jnp
-    import numpy as np
     >>> acceptance_probability(jnp.array([1.0, -jnp.inf, jnp.nan])).tolist()
     [1.0, 0.0, 0.0]
     """

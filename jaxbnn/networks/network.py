@@ -159,6 +159,11 @@ def output_shape(network: Network) -> Shape:
     network
         The network.
 
+    Raises
+    ------
+    TypeError
+        A network that is no `Network`.
+
     Examples
     --------
     >>> output_shape(mlp((4, 3, 2)))
@@ -176,6 +181,11 @@ def parameter_shapes(network: Network, dtype: DTypeLike = float) -> PyTree[jax.S
         The network.
     dtype
         Of the leaves; by default JAX's default float, float32 or with x64 float64.
+
+    Raises
+    ------
+    TypeError
+        A network that is no `Network`.
 
     Examples
     --------
@@ -195,6 +205,11 @@ def num_parameters(network: Network) -> int:
     ----------
     network
         The network.
+
+    Raises
+    ------
+    TypeError
+        A network that is no `Network`.
 
     Examples
     --------
