@@ -1,7 +1,7 @@
 """The Metropolis accept step, once, for all kernels.
 
 Accepts with probability min(1, exp(log_ratio)). A log ratio that is NaN is never
-accepted, whatever the uniform drawn.
+accepted.
 """
 
 from collections.abc import Callable
@@ -63,7 +63,7 @@ def metropolis(
     Raises
     ------
     TypeError
-        A log ratio that is no real number; no key.
+        A log ratio that is not a real number, or a key that is not a key.
     ValueError
         More than one log ratio.
 

@@ -42,7 +42,7 @@ class Network:
     ValueError
         If the layers do not fit each other or the input, or the parametrisation is unknown.
     TypeError
-        If an entry of layers is no layer.
+        If an entry of layers is not a layer.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def mlp(
     ValueError
         If there are fewer than two widths, one is not positive, or the activation is unknown.
     TypeError
-        If widths are no sequence.
+        If widths are not a sequence.
 
     Examples
     --------
@@ -140,7 +140,7 @@ def layer_shapes(network: Network) -> tuple[Shape, ...]:
     Raises
     ------
     TypeError
-        An entry of the network that is no layer.
+        An entry of the network that is not a layer.
 
     Examples
     --------

@@ -1,6 +1,4 @@
-"""Tests of kernels.arguments and kernels.trees: every kernel keeps the contract. A new kernel is
-one row of KERNELS.
-"""
+"""Every kernel keeps the contract. A new kernel is one row of KERNELS."""
 
 import inspect
 from typing import NamedTuple
