@@ -18,6 +18,7 @@ ROOMS = (
     *("networks", "targets", "kernels", "gibbs", "wide", "dvi", "sampling", "diagnostics"),
     *("prediction", "thermalization", "interop", "plots", "numerics"),
 )
+BOOST = "---\nsearch:\n  boost: 2\n---\n"  # names are what most look for
 _CELL = re.compile(r"^# %%(?P<kind> \[markdown\])?.*\n", re.MULTILINE)
 _NAME = re.compile(r"(?<![\[`])`(jaxbnn(?:\.\w+)+)`(?!\])")
 _ERRATA = re.compile(r"(?<=rrat)(?:um|a)\s+[A-D]\d+(?:(?:,| and| to|, and)\s+[A-D]\d+)*")
@@ -88,8 +89,8 @@ def room_page(room: str) -> str:
         tools = "\n\n".join(
             f"::: jaxbnn.interop.{tool}" for tool in ("blackjax", "numpyro", "arviz")
         )
-        return f"# jaxbnn.interop\n\n[](){{#jaxbnn.interop}}\n\n{tools}\n"
-    lines = [f"# jaxbnn.{room}", "", f"[](){{#jaxbnn.{room}}}", ""]
+        return f"{BOOST}\n# jaxbnn.interop\n\n[](){{#jaxbnn.interop}}\n\n{tools}\n"
+    lines = [BOOST, f"# jaxbnn.{room}", "", f"[](){{#jaxbnn.{room}}}", ""]
     lines += [_docstring(ROOT / "jaxbnn" / room / "__init__.py"), ""]
     for where, names in sorted(public_names(room).items(), key=_functions_first):
         shown = min(names, key=len)

@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         print(
-            "Interrupted; --resume takes up the finished stages, and long ones where they stopped.",
+            "Interrupted; --resume keeps the finished stages, and goes on inside long ones.",
             file=sys.stderr,
         )
         return 130
