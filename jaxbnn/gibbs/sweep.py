@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
+from jaxbnn.gibbs.chain import GibbsPosition, chain_values
 from jaxbnn.gibbs.first_layer import FirstLayer
 from jaxbnn.gibbs.latents import sample_inputs, sample_pooled
-from jaxbnn.gibbs.model import GibbsPosition, IntermediateNoise, chain_values
+from jaxbnn.gibbs.model import IntermediateNoise
 from jaxbnn.gibbs.pre_activations import sample_pre_activations
 from jaxbnn.gibbs.probit import sample_binary_logit, sample_logits
 from jaxbnn.gibbs.stages import split
@@ -56,7 +57,12 @@ class Sweep:
         for j in numbers:
             mean = self.mean(j)
             drawn = self.sample_values(self._next_key(), j, mean)
-            self.values[j] = self._drawn_or_kept(drawn, self.values[j])
+            feeds_sum = j + 1 < len(self.stages) and not self.stages[j + 1].is_post
+            if feeds_sum:  # the only values whose conditional factors a matrix
+                drawn = self._drawn_or_kept(drawn, self.values[j])
+            else:
+                self.are_drawn.append(jnp.ones((), bool))
+            self.values[j] = drawn
             if j == 0 and self.first is not None:
                 errors = self.values[0] - mean
                 self.first = self.first.after_outputs(self.model, self.x, errors)
