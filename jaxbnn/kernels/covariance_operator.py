@@ -15,6 +15,7 @@ from jaxtyping import ArrayLike, PyTree
 
 from jaxbnn.numerics import check_positive, check_real, is_concrete
 from jaxbnn.numerics.arguments import check_function, short
+from jaxbnn.numerics.products import product
 
 
 class CovarianceOperator(NamedTuple):
@@ -43,6 +44,11 @@ def covariance_operator(
         xi -> A xi, linear: any root, a triangular one or the symmetric one.
     multiply
         g -> C g. None: A applied to A^T g, the transpose found by JAX.
+
+    Raises
+    ------
+    TypeError
+        `sqrt` or `multiply` that is no function.
 
     Examples
     --------
@@ -104,7 +110,7 @@ def dense_covariance(matrix: ArrayLike) -> CovarianceOperator:
                 "entries."
             )
         array = array.astype(vector.dtype)
-        return unravel(jnp.matmul(array, vector, precision=jax.lax.Precision.HIGHEST))
+        return unravel(product(array, vector))
 
     return CovarianceOperator(
         lambda noise: apply(factor, noise), lambda gradient: apply(matrix, gradient)

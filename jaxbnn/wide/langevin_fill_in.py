@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from jaxbnn.numerics import check_count, check_real, is_concrete
+from jaxbnn.numerics.products import product
 from jaxbnn.wide.complement_pair import Pair, gram_schmidt
 from jaxbnn.wide.input_reduction import InputReduction
 from jaxbnn.wide.reduced_langevin import coordinates
@@ -76,8 +77,10 @@ def fill_in_langevin(
         """Draw orthonormal axes in the complement, uniform among those orthogonal to `axes`."""
         for key_axis in jax.random.split(key, num):
             axis = jax.random.normal(key_axis, (p, h), dtype)
-            for _ in range(2):  # the second time for the rounding of the first
-                axis -= _multiply(reduction.basis, _multiply(reduction.basis.T, axis))
+            # Gram-Schmidt twice: once leaves a rounding error along the old axes that, relative
+            # to a short remainder, is not small.
+            for _ in range(2):
+                axis -= product(reduction.basis, product(reduction.basis.T, axis))
                 axis -= _combine(jnp.sum(axes * axis[None], axis=(1, 2)), axes)
             axis /= jnp.sqrt(jnp.sum(jnp.square(axis)))
             axes = jnp.concatenate([axes, axis[None]])
@@ -95,7 +98,7 @@ def fill_in_langevin(
         return axes, params
 
     num_draws = complement.along.shape[0]
-    # No index of a draw.
+    # The draws use the indices below num_draws.
     key_start = jax.random.fold_in(key, jnp.uint32(num_draws))
     axes = fresh_axes(key_start, jnp.zeros((0, p, h), dtype), num_axes)
     indices = jnp.arange(num_draws, dtype=jnp.uint32)
@@ -118,7 +121,3 @@ def _check_steps(steps: Int[Array | np.ndarray, " draw"], thinning: int) -> None
 
 def _combine(weights: Float[Array, " axes"], axes: Float[Array, "axes p h"]) -> Array:
     return jnp.tensordot(weights, axes, 1, precision="highest")
-
-
-def _multiply(a: Float[Array, "a b"], b: Float[Array, "b c"]) -> Float[Array, "a c"]:
-    return jnp.matmul(a, b, precision="highest")
