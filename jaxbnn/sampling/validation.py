@@ -18,7 +18,6 @@ from jaxbnn.sampling.keys import MOST_STEPS
 from jaxbnn.sampling.loops import as_arrays
 from jaxbnn.sampling.reducers import Reducer
 
-
 # Fields of a state that hold log densities, in our kernels and in BlackJAX's: a chain cannot start
 # where one is infinite. Any other field may be infinite, and none may be NaN.
 _LOG_DENSITIES = frozenset(
