@@ -290,7 +290,7 @@ DIAGNOSTICS = {
         "mcse",
         "multivariate_ess",
         "rank_rhat",
-        "rhat_paper",
+        "rhat_brooks_gelman",
         "rhat_variance_ratio",
         "split_rhat",
         "covariance_agreement",
