@@ -1,5 +1,6 @@
 """NumPyro models, likelihoods and priors that a sampler cannot take, and expectations far out."""
 
+import blackjax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +13,7 @@ from numpyro.primitives import mutable
 import jaxbnn
 from jaxbnn import dvi
 from jaxbnn.interop.arviz import to_arviz
+from jaxbnn.interop.blackjax import adaptable
 from jaxbnn.interop.numpyro import posterior_from_numpyro
 from jaxbnn.networks import mlp
 from tests.kit.hostile import Call
@@ -120,6 +122,8 @@ FOUND = [
     ("network must be a Network", lambda: _posterior((), NORMAL, jaxbnn.gaussian(1.0), X, Y)),
     ("is to be called", lambda: _vi(likelihood=jaxbnn.bernoulli)),
     ("layers of a Network", lambda: _vi(lambda params, x: x)),
+    ("adaptable(kernel_of)", lambda: blackjax.window_adaptation(jaxbnn.smmala, jnp.sum)),
+    ("kernel_of must be a function", lambda: adaptable(jaxbnn.pcn(jnp.sum, 0.1))),
     ("no Gauss-Newton form", lambda: _metric(jaxbnn.heteroscedastic_gaussian())),
     ("not log-concave", lambda: _metric(jaxbnn.gaussian(1.0), dist.Cauchy(0.0, 1.0))),
     ("that of a Posterior", lambda: jaxbnn.gauss_newton_metric(NETWORK)),
