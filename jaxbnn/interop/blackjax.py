@@ -160,5 +160,6 @@ def _refuse_to_build(*arguments: Any) -> None:
 
 
 # BlackJAX asks an algorithm for this attribute, and says nothing of use where there is none.
-for _factory in (pcn, pcnl, smmala, truncated_mala, underdamped_langevin):
-    _factory.build_kernel = _refuse_to_build  # type: ignore[attr-defined]
+_FACTORIES: tuple[Any, ...] = (pcn, pcnl, smmala, truncated_mala, underdamped_langevin)
+for _factory in _FACTORIES:
+    _factory.build_kernel = _refuse_to_build
