@@ -1,4 +1,5 @@
-"""Bad and extreme input ends in a finite answer of the right shape or in one sentence.
+"""Tests of numerics.arguments and numerics.checks: bad and extreme input ends in a finite answer of
+the right shape or in one sentence.
 
 The calls are made in a process of their own, as a user makes them: here the import hook would
 refuse most of them before our own doors see them.

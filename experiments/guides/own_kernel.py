@@ -49,10 +49,15 @@ posterior = jaxbnn.Posterior(network, jaxbnn.normal_prior(network), jaxbnn.Berno
 
 # %%
 class StretchState(NamedTuple):
-    """The position, and what would otherwise be computed twice."""
+    """The position, and what would otherwise be computed twice.
+
+    In a composition, all but the position is computed anew when another kernel has moved it, save
+    for the fields named in `auxiliary`: here none is the kernel's own.
+    """
 
     position: object
     log_density: jax.Array
+    auxiliary = ()
 
 
 def stretch(log_density_fn, scale):

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
+from jaxbnn.diagnostics.copies import Copy, copies
 from jaxbnn.diagnostics.levels import Levels, on_both_sides, separate_levels
 from jaxbnn.diagnostics.movement import Movement, long_stands, returns
 
@@ -34,12 +35,13 @@ def warnings_in_words(
             f"{_chains(frozen)} never moved: every proposal was rejected, or nothing proposes; "
             "try a smaller step size."
         )
-    elif (still := columns["sd"] == 0).any():
+    if len(frozen) < chains and (still := columns["moves"] == 0).any():
         found.append(
             f"{_coordinates(names, still)} never changed in any chain; no kernel moves "
             f"{'it' if still.sum() == 1 else 'them'}, or every chain is stuck."
         )
     found += _stuck(found_movement, length)
+    found += _copied(copies(found_movement.contents))
     if log_density is not None and (levels := separate_levels(log_density)) is not None:
         found.append(_levels(levels))
     if chains == 1:
@@ -63,6 +65,7 @@ def warnings_in_words(
         )
     if acceptance_rate is not None:
         found += _replicas(acceptance_rate, length) if acceptance_rate.ndim == 2 else []
+        found += _not_a_rate(acceptance_rate.reshape(chains, -1))
         found += _acceptance(acceptance_rate.reshape(chains, -1).mean(axis=1))
     if divergences is not None and divergences.any():
         where = np.flatnonzero(divergences)
@@ -105,6 +108,27 @@ def _stuck(movement: Movement, length: int) -> list[str]:
     return found
 
 
+def _copied(found: Sequence[Copy]) -> list[str]:
+    sentences = []
+    if others := [copy for copy in found if copy.of != copy.chain]:
+        listed = _listed(
+            [f"{c.chain} ({c.share:.0%} of its draws, of chain {c.of})" for c in others]
+        )
+        sentences.append(
+            f"Chain{'s' * (len(others) > 1)} {listed} hold{'s' * (len(others) == 1)} copies of "
+            "another chain's draws, up to signs and order: count them once; effective sample sizes "
+            "and errors are wrong, and R-hat is too small. Give each chain a key of its own."
+        )
+    if itself := [copy for copy in found if copy.of == copy.chain]:
+        listed = _listed([f"{c.chain} ({c.share:.0%})" for c in itself])
+        sentences.append(
+            f"Chain{'s' * (len(itself) > 1)} {listed} repeat{'s' * (len(itself) == 1)} draws of "
+            "their own, in the same order: effective sample sizes and errors are wrong; look for a "
+            "key that is used again, or draws that were stored twice."
+        )
+    return sentences
+
+
 def _levels(levels: Levels) -> str:
     shares = levels.shares
     if both := np.flatnonzero(on_both_sides(levels)).tolist():
@@ -130,6 +154,16 @@ def _replicas(rate: Float[np.ndarray, "chain replica"], length: int) -> list[str
     return [
         f"{what} {listed} accepted no proposal at all. {it} frozen, and swaps pass the frozen "
         "position to every rung; give another start or a smaller step size."
+    ]
+
+
+def _not_a_rate(rate: Float[np.ndarray, "chain rate"]) -> list[str]:
+    bad = np.flatnonzero(np.isnan(rate).any(axis=1))
+    if not bad.size:
+        return []
+    return [
+        f"The acceptance rate of {_chains(bad).lower()} is NaN or not between 0 and 1 somewhere: "
+        "its log ratios were NaN, or it is no acceptance rate; sample(..., debug=True) says where."
     ]
 
 

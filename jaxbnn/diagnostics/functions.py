@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from jaxbnn.numerics import check_count, check_real
+from jaxbnn.numerics.arrays import in_memory
 
 # Inputs and outputs of one batch hold at most this many numbers, unless one draw has more.
 _BATCH_NUMBERS = 2**20
@@ -28,7 +29,7 @@ def evaluate(
         Maps one position to a PyTree of arrays. Passed again (the same object), it is not
         compiled again.
     positions
-        PyTree with leaves (chain, draw, ...).
+        PyTree with leaves (chain, draw, ...); draws that lie in files are read.
     batch_size
         How many draws are evaluated at once; by default as many as keep inputs and outputs of
         a batch around a million numbers. Give a smaller one when the function's own work
@@ -53,7 +54,7 @@ def evaluate(
     check_positions("evaluate", positions)
     if batch_size is not None:
         check_count("batch_size", batch_size)
-    return _evaluate(function, batch_size, positions)
+    return _evaluate(function, batch_size, in_memory(positions))
 
 
 def check_positions(name: str, positions: PyTree) -> tuple[int, int]:

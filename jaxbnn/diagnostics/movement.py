@@ -33,6 +33,8 @@ class Movement(NamedTuple):
         The longest stretch of equal positions, in draws.
     fingerprints
         (chain, draw, 2): equal positions have equal ones.
+    contents
+        (chain, draw, 2): positions of the same numbers, up to order and signs, have equal ones.
     """
 
     first_bad: Int[np.ndarray, " chain"]
@@ -40,6 +42,7 @@ class Movement(NamedTuple):
     stand_start: Int[np.ndarray, " chain"]
     stand_length: Int[np.ndarray, " chain"]
     fingerprints: UInt32[np.ndarray, "chain draw 2"]
+    contents: UInt32[np.ndarray, "chain draw 2"]
 
 
 class Return(NamedTuple):
@@ -124,7 +127,28 @@ def _movement(positions, values):
     longest = jnp.max(stand, axis=1)
     first_bad = jnp.where(finite.all(axis=1), length, jnp.argmin(finite, axis=1))
     moves = jnp.sum(changed, axis=1)
-    return first_bad, moves, end - longest + 1, longest, _fingerprints(positions, chains, length)
+    marks = _fingerprints(positions, chains, length), _contents(positions, chains, length)
+    return first_bad, moves, end - longest + 1, longest, *marks
+
+
+def _contents(positions: PyTree, chains: int, length: int) -> UInt32[Array, "chain draw 2"]:
+    """Add up scrambled bits without their signs, all coordinates alike, modulo 2^32."""
+    total = jnp.zeros((chains, length, 2), jnp.uint32)
+    for leaf in jax.tree.leaves(positions):
+        mixed = _mixed(_bits(jnp.abs(leaf)).reshape(chains, length, -1))
+        # Two sums of the same numbers say no more than one, unless scrambled twice.
+        again = _mixed(mixed + np.uint32(0x9E3779B1))
+        both = jnp.stack(
+            [jnp.sum(mixed, axis=2, dtype=jnp.uint32), jnp.sum(again, axis=2, dtype=jnp.uint32)],
+            axis=2,
+        )
+        total += both
+    return total
+
+
+def _mixed(bits: UInt32[Array, "..."]) -> UInt32[Array, "..."]:
+    mixed = (bits ^ (bits >> 16)) * np.uint32(0x7FEB352D)
+    return mixed ^ (mixed >> 15)
 
 
 def _fingerprints(positions: PyTree, chains: int, length: int) -> UInt32[Array, "chain draw 2"]:
@@ -133,8 +157,7 @@ def _fingerprints(positions: PyTree, chains: int, length: int) -> UInt32[Array, 
     offset = 0
     for leaf in jax.tree.leaves(positions):
         bits = _bits(leaf).reshape(chains, length, -1)
-        mixed = (bits ^ (bits >> 16)) * np.uint32(0x7FEB352D)
-        mixed = mixed ^ (mixed >> 15)
+        mixed = _mixed(bits)
         number = np.arange(offset + 1, offset + bits.shape[2] + 1, dtype=np.uint64)
         # Odd factors lose no bit; multiples of two odd constants modulo 2^32 look random.
         steps = np.array([0x9E3779B1, 0x85EBCA6B], np.uint64)

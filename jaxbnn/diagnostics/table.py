@@ -19,9 +19,12 @@ from jaxbnn.diagnostics.movement import movement
 from jaxbnn.diagnostics.ranks import fold, normal_scores, quantile, sorted_draws
 from jaxbnn.diagnostics.rhat import split_rhat_of
 from jaxbnn.numerics import check_real
+from jaxbnn.numerics.arrays import in_memory
 
 # Leaves are judged in one call, hence by one compiled program, where a copy costs little.
 _COPY_BYTES = 2**27
+# A rate is a mean of exponentials in float32, and may exceed 1 by so much.
+_ROUNDING = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,6 +174,7 @@ def summary(
     4 chains of 1000 draws
     """
     chains, length = check_positions("summary", positions)
+    positions = in_memory(positions)
     values = positions if function is None else evaluate(function, positions)
     all_names = _names(values, "x" if function is None else "f")
     if names is not None:
@@ -185,8 +189,11 @@ def summary(
         all_names.append("log density")
     rates = None
     if acceptance_rate is not None:
-        given = _chain_draw("acceptance_rate", acceptance_rate, (chains, length), num_more=1)
-        rates = np.asarray(given, np.float64).mean(axis=1)
+        found = _chain_draw("acceptance_rate", acceptance_rate, (chains, length), num_more=1)
+        given = np.asarray(found, np.float64)
+        # The mean of numbers that are no rates would hide them.
+        is_rate = ((given >= 0) & (given <= 1 + _ROUNDING)).all(axis=1)
+        rates = np.where(is_rate, given.mean(axis=1), np.nan)
 
     divergences = None
     if is_divergent is not None:
@@ -200,7 +207,7 @@ def summary(
     series = None if log_density is None else np.asarray(log_density)
     return Summary(
         names=tuple(all_names),
-        **columns,
+        **{name: column for name, column in columns.items() if name != "moves"},
         num_chains=chains,
         num_draws=length,
         nan_chains=nan_chains,
@@ -251,6 +258,7 @@ def _statistics(x):
         "rhat": rhat if x.shape[0] > 1 else jnp.full_like(rhat, jnp.nan),
         "ess_bulk": bulk,
         "ess_tail": jnp.fmin(low_tail, high_tail),
+        "moves": jnp.sum(x[:, 1:] != x[:, :-1]).astype(x.dtype),
     }
 
 

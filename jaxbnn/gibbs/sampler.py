@@ -19,8 +19,10 @@ from jaxbnn.gibbs.stages import split
 from jaxbnn.gibbs.starts import satisfying
 from jaxbnn.gibbs.sweep import Sweep, drawn_or_kept
 from jaxbnn.gibbs.weights import Residuals, Spectrum
+from jaxbnn.kernels.refresh import auxiliary_fields
 
 
+@auxiliary_fields()
 class GibbsState(NamedTuple):
     """State of `gibbs_sampler`.
 

@@ -1,14 +1,12 @@
 """Kernels, `init` and `step`, and how to make kernels out of kernels."""
 
+from jaxbnn.kernels.blocks import BlockState, on_block
 from jaxbnn.kernels.compose import (
-    BlockState,
     ComposedInfo,
     CycleState,
     MixInfo,
     cycle,
     mix,
-    on_block,
-    refresh,
     repeat,
 )
 from jaxbnn.kernels.covariance_operator import (
@@ -27,6 +25,7 @@ from jaxbnn.kernels.power_posterior import (
     Replicas,
     power_posterior,
 )
+from jaxbnn.kernels.refresh import refresh
 from jaxbnn.kernels.smmala import SMMALAInfo, SMMALAState, smmala
 from jaxbnn.kernels.swaps import RoundTrips, Swaps, swap_log_ratio
 from jaxbnn.kernels.symmetry import SymmetryInfo, SymmetryState, explain_symmetries, symmetry_moves

@@ -11,17 +11,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from blackjax.base import SamplingAlgorithm
-from blackjax.mcmc.dynamic_hmc import DynamicHMCState
-from blackjax.mcmc.ghmc import GHMCState
-from blackjax.mcmc.integrators import IntegratorState
-from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
+from jaxbnn.kernels.arguments import check_kernel, check_kernels, check_step
+from jaxbnn.kernels.refresh import auxiliary_fields, check_state, refresh
 from jaxbnn.numerics import check_count, check_real, is_concrete
+from jaxbnn.numerics.arguments import a_or_an
 
 # Folded into a step's key for the key of a refresh; small counters give keys of a split.
 _REFRESH_COUNTER = 2**32 - 1
 
 
+@auxiliary_fields()
 class CycleState(NamedTuple):
     """Position and the components' own states; `states[i]` is current for component i only.
 
@@ -46,10 +47,13 @@ class ComposedInfo(NamedTuple):
         Mean over the components that report one; None if none does.
     infos
         `cycle`: a tuple, one Info a component. `repeat`: the Info stacked, leaves (n, ...).
+    is_divergent
+        Whether any component, or any of the repetitions, diverged; None if none reports it.
     """
 
     acceptance_rate: Float[Array, ""] | None
     infos: PyTree
+    is_divergent: Bool[Array, ""] | None
 
 
 class MixInfo(NamedTuple):
@@ -61,94 +65,36 @@ class MixInfo(NamedTuple):
         Of that component; NaN where it reports none.
     component
         Its number.
+    is_divergent
+        Whether it diverged; False where it does not report it.
     """
 
     acceptance_rate: Float[Array, ""]
     component: Int[Array, ""]
+    is_divergent: Bool[Array, ""]
 
 
-class BlockState(NamedTuple):
-    """State of `on_block`.
-
-    Attributes
-    ----------
-    position
-        All of it.
-    block
-        State of the kernel on the block.
-    """
-
-    position: PyTree
-    block: Any
+def _composed(infos: Sequence[Any]) -> ComposedInfo:
+    rates = _reported(infos, "acceptance_rate")
+    divergent = _reported(infos, "is_divergent")
+    return ComposedInfo(
+        jnp.mean(jnp.stack(rates)) if rates else None,
+        tuple(infos),
+        jnp.any(jnp.stack(divergent)) if divergent else None,
+    )
 
 
-def refresh(
-    kernel: SamplingAlgorithm, state: Any, position: PyTree, rng_key: PRNGKeyArray | None = None
-) -> Any:
-    """Return `state` moved to `position`, with everything cached about it computed anew.
-
-    It is `kernel.init(position, rng_key)` with the fields carried over from `state` that are
-    not functions of the position: those named in the State class's `auxiliary` tuple
-    (momentum, slice, counters), in nested states too. For BlackJAX's states that have such
-    fields, the names are kept here.
-
-    Parameters
-    ----------
-    kernel
-        The kernel that `state` belongs to.
-    state
-        Its state at another position.
-    position
-        Where it should be.
-    rng_key
-        For kernels whose `init` draws something.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, blackjax
-    >>> kernel = blackjax.mala(lambda x: -jnp.sum(x**2) / 2, 0.5)
-    >>> state = refresh(kernel, kernel.init(jnp.zeros(1)), jnp.ones(1))
-    >>> float(state.logdensity), state.logdensity_grad.tolist()
-    (-0.5, [-1.0])
-    """
-    return _carry_over(state, kernel.init(position, rng_key))
-
-
-def _auxiliary(state_type: type) -> tuple[str, ...]:
-    blackjax_states = {
-        GHMCState: ("momentum", "slice"),
-        IntegratorState: ("momentum",),  # the microcanonical samplers
-        DynamicHMCState: ("random_generator_arg",),
-    }
-    return blackjax_states.get(state_type, getattr(state_type, "auxiliary", ()))
-
-
-def _carry_over(old: Any, new: Any) -> Any:
-    if not isinstance(new, tuple):
-        return new
-    if not hasattr(new, "_fields"):
-        return tuple(_carry_over(o, n) for o, n in zip(old, new, strict=True))
-    auxiliary = _auxiliary(type(new))
-    fields = {}
-    for name in new._fields:
-        value = getattr(new, name)
-        if name in auxiliary:
-            fields[name] = getattr(old, name)
-        elif name != "position":
-            fields[name] = _carry_over(getattr(old, name), value)
-    return type(new)(**{**dict(zip(new._fields, new, strict=True)), **fields})
-
-
-def _mean_acceptance(infos: Sequence[Any]) -> Array | None:
-    rates = [getattr(info, "acceptance_rate", None) for info in infos]
-    present = [rate for rate in rates if rate is not None]
-    return jnp.mean(jnp.stack(present)) if present else None
+def _reported(infos: Sequence[Any], name: str) -> list[Array]:
+    found = [getattr(info, name, None) for info in infos]
+    return [value for value in found if value is not None]
 
 
 def _init_all(kernels: Sequence[SamplingAlgorithm]) -> Callable:
     def init(position, rng_key=None):
         keys = [None] * len(kernels) if rng_key is None else jax.random.split(rng_key, len(kernels))
         states = tuple(k.init(position, key) for k, key in zip(kernels, keys, strict=True))
+        for state in states:
+            check_state(state)
         return CycleState(position, states)
 
     return init
@@ -168,7 +114,8 @@ def cycle(*kernels: SamplingAlgorithm) -> SamplingAlgorithm:
     Parameters
     ----------
     kernels
-        Each must leave the same target invariant.
+        Each must leave the same target invariant. The State class of each names the fields
+        that are no functions of the position in `auxiliary`, see `refresh`.
 
     Returns
     -------
@@ -178,6 +125,8 @@ def cycle(*kernels: SamplingAlgorithm) -> SamplingAlgorithm:
     ------
     ValueError
         No kernel given.
+    TypeError
+        An argument that is no kernel; in `init`, a State class without `auxiliary`.
 
     Examples
     --------
@@ -188,9 +137,10 @@ def cycle(*kernels: SamplingAlgorithm) -> SamplingAlgorithm:
     >>> len(info.infos)
     2
     """
-    _check_some(kernels, "cycle")
+    check_kernels("cycle", kernels, "write cycle(first, second)")
 
     def step(rng_key, state):
+        check_step(rng_key, state)
         position, states, infos = state.position, [], []
         keys = jax.random.split(rng_key, len(kernels))
         for kernel, key, own_state in zip(kernels, keys, state.states, strict=True):
@@ -198,9 +148,7 @@ def cycle(*kernels: SamplingAlgorithm) -> SamplingAlgorithm:
             position = own_state.position
             states.append(own_state)
             infos.append(info)
-        return CycleState(position, tuple(states)), ComposedInfo(
-            _mean_acceptance(infos), tuple(infos)
-        )
+        return CycleState(position, tuple(states)), _composed(infos)
 
     return SamplingAlgorithm(_init_all(kernels), step)
 
@@ -224,7 +172,7 @@ def repeat(kernel: SamplingAlgorithm, num_steps: int) -> SamplingAlgorithm:
     ValueError
         num_steps < 1.
     TypeError
-        num_steps is not a whole number.
+        num_steps is not a whole number, kernel no kernel.
 
     Examples
     --------
@@ -234,16 +182,18 @@ def repeat(kernel: SamplingAlgorithm, num_steps: int) -> SamplingAlgorithm:
     >>> info.infos.is_accepted.shape
     (10,)
     """
+    check_kernel("kernel", kernel)
     check_count("num_steps", num_steps)
 
     def step(rng_key, state):
+        check_step(rng_key, state)
+
         def one(state, i):
             # A split scanned over would count as a reuse of keys once mapped over chains.
             return kernel.step(jax.random.fold_in(rng_key, i), state)
 
         state, infos = jax.lax.scan(one, state, jnp.arange(num_steps, dtype=jnp.uint32))
-        rates = getattr(infos, "acceptance_rate", None)
-        return state, ComposedInfo(None if rates is None else jnp.mean(rates), infos)
+        return state, _composed([infos])._replace(infos=infos)
 
     return SamplingAlgorithm(kernel.init, step)
 
@@ -256,7 +206,7 @@ def mix(
     Parameters
     ----------
     kernels
-        Each must leave the same target invariant.
+        Each must leave the same target invariant, and name its own fields as for `cycle`.
     weights
         (kernels,) probabilities up to a factor; equal if None. Must not depend on the state.
 
@@ -268,6 +218,8 @@ def mix(
     ------
     ValueError
         No kernel; weights of another length, negative, not finite, or all zero.
+    TypeError
+        As for `cycle`.
 
     Examples
     --------
@@ -277,11 +229,17 @@ def mix(
     >>> int(info.component)
     0
     """
+    if isinstance(kernels, SamplingAlgorithm) or not isinstance(kernels, Sequence):
+        raise TypeError(
+            f"mix takes a list of kernels, but was given {a_or_an(kernels)}; write "
+            "mix([first, second], weights)."
+        )
     kernels = tuple(kernels)
-    _check_some(kernels, "mix")
+    check_kernels("mix", kernels, "write mix([first, second], weights)")
     thresholds = _thresholds(np.ones(len(kernels)) if weights is None else weights, len(kernels))
 
     def step(rng_key, state):
+        check_step(rng_key, state)
         key_choice, key_step = jax.random.split(rng_key)
         uniform = jax.random.uniform(key_choice)
         index = jnp.sum(uniform >= jnp.asarray(thresholds, uniform.dtype), dtype=jnp.int32)
@@ -297,15 +255,18 @@ def mix(
                 key = jax.random.wrap_key_data(words, impl=impl) if is_typed else words
                 own_state, info = _move(kernels[i], state.states[i], state.position, key)
                 states = (*state.states[:i], own_state, *state.states[i + 1 :])
-                rate = getattr(info, "acceptance_rate", None)
+                rate, divergent = (
+                    getattr(info, name, None) for name in ("acceptance_rate", "is_divergent")
+                )
                 rate = jnp.asarray(jnp.nan if rate is None else rate, jnp.result_type(float))
-                return CycleState(own_state.position, states), rate
+                divergent = jnp.asarray(False if divergent is None else divergent)
+                return CycleState(own_state.position, states), rate, divergent
 
             return run
 
         branches = [branch(i) for i in range(len(kernels))]
-        state, rate = jax.lax.switch(index, branches, (words, state))
-        return state, MixInfo(rate, index)
+        state, rate, divergent = jax.lax.switch(index, branches, (words, state))
+        return state, MixInfo(rate, index, divergent)
 
     return SamplingAlgorithm(_init_all(kernels), step)
 
@@ -325,86 +286,3 @@ def _thresholds(weights: ArrayLike | Sequence[float | int], num_kernels: int) ->
             f"kernel, but got {got}."
         )
     return xp.cumsum(array / array.sum())[:-1]
-
-
-def on_block(
-    kernel_of: Callable[[Callable[[PyTree], PyTree]], SamplingAlgorithm], block: str | int
-) -> SamplingAlgorithm:
-    """Move one block of the position by a kernel on its conditional, the rest held fixed.
-
-    Parameters
-    ----------
-    kernel_of
-        `kernel_of(whole) -> SamplingAlgorithm` on the block; `whole(block_position)` is the
-        position with the block put in and the rest as it is now. Called while tracing.
-    block
-        A key of a dict position, a field of a NamedTuple, or an index of a tuple or list.
-
-    Returns
-    -------
-    The kernel, with `BlockState` and the Info of the kernel on the block.
-
-    Raises
-    ------
-    ValueError
-        The position has no such block.
-
-    Examples
-    --------
-    >>> import jax, jax.numpy as jnp, blackjax
-    >>> log_density = lambda p: -jnp.sum((p["a"] - p["b"]) ** 2 + p["b"] ** 2)
-    >>> def mala_on(name):
-    ...     kernel_of = lambda whole: blackjax.mala(lambda block: log_density(whole(block)), 0.3)
-    ...     return on_block(kernel_of, name)
-    >>> kernel = cycle(mala_on("a"), mala_on("b"))
-    >>> state = kernel.init({"a": jnp.zeros(2), "b": jnp.ones(2)})
-    >>> state, info = kernel.step(jax.random.key(0), state)
-    >>> sorted(state.position)
-    ['a', 'b']
-    """
-
-    def bind(position):
-        return kernel_of(lambda value: _put(position, block, value))
-
-    def init(position, rng_key=None):
-        return BlockState(position, bind(position).init(_get(position, block), rng_key))
-
-    def step(rng_key, state):
-        own_state, info = bind(state.position).step(rng_key, state.block)
-        return BlockState(_put(state.position, block, own_state.position), own_state), info
-
-    return SamplingAlgorithm(init, step)
-
-
-def _check_some(kernels: Sequence[SamplingAlgorithm], name: str) -> None:
-    if not kernels:
-        raise ValueError(f"{name} needs at least one kernel.")
-
-
-def _get(position: Any, block: Any) -> PyTree:
-    if not isinstance(position, dict | tuple | list):
-        raise ValueError(
-            "on_block needs a position made of blocks (a dict, NamedTuple, tuple or list), but "
-            "it is a single array; put it into a dict."
-        )
-    try:
-        if isinstance(position, tuple) and isinstance(block, str):
-            return getattr(position, block)
-        return position[block]
-    except (KeyError, IndexError, TypeError, AttributeError):
-        if isinstance(position, dict):
-            known = list(position)
-        else:
-            known = list(getattr(position, "_fields", range(len(position))))
-        raise ValueError(f"the position has no block {block!r}; it has {known}.") from None
-
-
-def _put(position: Any, block: Any, value: PyTree) -> PyTree:
-    if isinstance(position, dict):
-        return {**position, block: value}
-    if isinstance(block, str):
-        return position._replace(**{block: value})
-    items = [value if i == block % len(position) else item for i, item in enumerate(position)]
-    if hasattr(position, "_fields"):
-        return type(position)(*items)
-    return type(position)(items)

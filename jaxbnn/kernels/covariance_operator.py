@@ -13,7 +13,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import ArrayLike, PyTree
 
-from jaxbnn.numerics import check_positive, is_concrete
+from jaxbnn.numerics import check_positive, check_real, is_concrete
+from jaxbnn.numerics.arguments import check_function, short
 
 
 class CovarianceOperator(NamedTuple):
@@ -50,6 +51,9 @@ def covariance_operator(
     >>> covariance_operator(jnp.cumsum).multiply(jnp.array([0.0, 0.0, 1.0])).tolist()
     [1.0, 2.0, 3.0]
     """
+    check_function("sqrt", sqrt, "give xi -> A xi; a matrix goes through dense_covariance")
+    if multiply is not None:
+        check_function("multiply", multiply, "give g -> C g")
 
     def multiply_by_transpose(gradient):
         (transposed,) = jax.linear_transpose(sqrt, gradient)(gradient)
@@ -78,6 +82,7 @@ def dense_covariance(matrix: ArrayLike) -> CovarianceOperator:
     >>> covariance.sqrt(jnp.array([1.0, 0.0])), covariance.multiply(jnp.array([1.0, 0.0]))
     (Array([2., 1.], dtype=float32), Array([4., 2.], dtype=float32))
     """
+    check_real("the covariance matrix", matrix)
     matrix = jnp.asarray(matrix)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"a covariance matrix must be square, but has shape {matrix.shape}.")
@@ -153,10 +158,11 @@ def like_position(name: str, value: PyTree, position: PyTree) -> PyTree:
         values = values * len(leaves)
     elif found != structure:
         raise ValueError(
-            f"{name} is {found} where the position is {structure}; give one number, or a PyTree "
-            "like the position."
+            f"{name} is {short(found, 100)} where the position is {short(structure, 200)}; give "
+            "one number, or a PyTree like the position."
         )
     for one, leaf in zip(values, leaves, strict=True):
+        check_real(name, one)
         if jnp.shape(one) not in ((), jnp.shape(leaf)):
             raise ValueError(
                 f"{name} has a leaf of shape {jnp.shape(one)} where the position has "

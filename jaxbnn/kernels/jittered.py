@@ -14,9 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from blackjax.base import SamplingAlgorithm
-from jaxtyping import Array, ArrayLike
+from jaxtyping import Array, ArrayLike, Float
 
-from jaxbnn.numerics import check_positive, is_concrete
+from jaxbnn.kernels.arguments import check_kernel, check_one_number, check_step, check_step_size
+from jaxbnn.numerics import is_concrete
+from jaxbnn.numerics.arguments import check_function
 
 
 def jittered(
@@ -61,18 +63,33 @@ def jittered(
     >>> float(info.acceptance_rate) > 0.5
     True
     """
-    check_positive("step_size", step_size)
+    check_function("kernel_at", kernel_at, "give a function from a step size to a kernel")
+    check_step_size(step_size)
+    check_one_number("jitter", jitter)
     if is_concrete(jitter) and not 0 <= np.asarray(jitter) < 1:
         raise ValueError(f"jitter must be at least 0 and less than 1, but is {jitter}.")
 
+    def at(size):
+        kernel = kernel_at(size)
+        check_kernel("what kernel_at returns", kernel)
+        return kernel
+
     def init(position, rng_key=None):
-        return kernel_at(jnp.asarray(step_size)).init(position, rng_key)
+        return at(as_float(step_size)).init(position, rng_key)
 
     def step(rng_key, state):
+        check_step(rng_key, state)
         key_size, key_step = jax.random.split(rng_key)
-        middle = jnp.asarray(step_size)
+        middle = as_float(step_size)
         away = jax.random.uniform(key_size, (), middle.dtype, minval=-1, maxval=1)
         factor = 1 + jnp.asarray(jitter, middle.dtype) * away
-        return kernel_at(middle * factor).step(key_step, state)
+        return at(middle * factor).step(key_step, state)
 
     return SamplingAlgorithm(init, step)
+
+
+def as_float(number: ArrayLike) -> Float[Array, ""]:
+    """Return a number in its own floating-point type; a whole number in the default one."""
+    array = jnp.asarray(number)
+    is_float = jnp.issubdtype(array.dtype, jnp.floating)
+    return array if is_float else array.astype(jnp.result_type(float))

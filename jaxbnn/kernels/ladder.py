@@ -1,4 +1,4 @@
-"""What a ladder of temperatures must be, and what comes with one entry a rung."""
+"""What a ladder of temperatures must be, what comes with one entry a rung, and how it swaps."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,9 @@ import jax
 import numpy as np
 from jaxtyping import ArrayLike, PyTree
 
-from jaxbnn.numerics import check_real, is_concrete
+from jaxbnn.kernels.arguments import check_one_number
+from jaxbnn.numerics import check_count, check_positive, check_real, is_concrete
+from jaxbnn.numerics.arguments import short
 
 
 def check_ladder(temperatures: ArrayLike | Sequence[float], tempered: str) -> int:
@@ -19,15 +21,15 @@ def check_ladder(temperatures: ArrayLike | Sequence[float], tempered: str) -> in
     tempered
         "likelihood" or "posterior".
     """
-    if tempered not in ("likelihood", "posterior"):
-        raise ValueError(f"tempered must be 'likelihood' or 'posterior', but is {tempered!r}.")
+    if not isinstance(tempered, str) or tempered not in ("likelihood", "posterior"):
+        raise ValueError(f"tempered must be 'likelihood' or 'posterior', but is {short(tempered)}.")
+    check_real("temperatures", temperatures)
     shape = np.shape(temperatures)
     if len(shape) != 1 or shape[0] < 2:
         raise ValueError(
             "temperatures must be one row of at least two, the last of them 1, but have shape "
             f"{shape}; a single temperature is the kernel kernel_at(1.0, parameters) itself."
         )
-    check_real("temperatures", temperatures)
     if not is_concrete(temperatures):
         return shape[0]
     ladder = np.asarray(temperatures)
@@ -57,3 +59,12 @@ def check_rungs(name: str, tree: PyTree, rungs: int) -> None:
                 f"{jax.tree_util.keystr(path) or 'it'} has shape {np.shape(leaf)}; give one entry "
                 "a temperature."
             )
+
+
+def check_options(swap: str, swap_every: int, beta: ArrayLike) -> None:
+    """Raise unless the scheme of swaps is known, its interval a count and beta positive."""
+    if not isinstance(swap, str) or swap not in ("categorical", "even_odd"):
+        raise ValueError(f"swap must be 'categorical' or 'even_odd', but is {short(swap)}.")
+    check_count("swap_every", swap_every)
+    check_one_number("beta", beta)
+    check_positive("beta", beta, "the paper's is 0.5")

@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.numerics import check_real
+from jaxbnn.numerics.arguments import check_key
 
 
 class MetropolisInfo(NamedTuple):
@@ -61,17 +63,26 @@ def metropolis(
     Raises
     ------
     TypeError
-        A log ratio that is no real number.
+        A log ratio that is no real number; no key.
+    ValueError
+        More than one log ratio.
 
     Examples
     --------
     >>> import jax
     >>> import jax.numpy as jnp
+    import numpy as np
     >>> new, info = metropolis(jax.random.key(0), jnp.array(jnp.nan), jnp.zeros(2), jnp.ones(2))
     >>> new.tolist(), bool(info.is_accepted), float(info.acceptance_rate), bool(info.is_divergent)
     ([0.0, 0.0], False, 0.0, True)
     """
+    check_key("rng_key", rng_key)
     check_real("log_ratio", log_ratio)
+    if np.ndim(log_ratio) != 0:
+        raise ValueError(
+            f"log_ratio must be one number, but has shape {np.shape(log_ratio)}; chains go through "
+            "jax.vmap."
+        )
     probability = acceptance_probability(log_ratio)
     # uniform is in [0, 1): a probability of 0 never accepts and a probability of 1 always does.
     uniform = jax.random.uniform(rng_key, dtype=probability.dtype)
@@ -86,6 +97,7 @@ def acceptance_probability(log_ratio: Float[Array, "..."]) -> Float[Array, "..."
     Examples
     --------
     >>> import jax.numpy as jnp
+    import numpy as np
     >>> acceptance_probability(jnp.array([1.0, -jnp.inf, jnp.nan])).tolist()
     [1.0, 0.0, 0.0]
     """

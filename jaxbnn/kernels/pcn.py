@@ -12,17 +12,19 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
+from jaxbnn.kernels.arguments import check_log_likelihood_fn, check_one_number, check_step
 from jaxbnn.kernels.covariance_operator import CovarianceOperator, as_operator
 from jaxbnn.kernels.crank_nicolson import check_beta, crank_nicolson, delta_from_beta
 from jaxbnn.kernels.metropolis import MetropolisInfo, metropolis
-from jaxbnn.kernels.trees import check_position, normal_like
+from jaxbnn.kernels.refresh import auxiliary_fields
+from jaxbnn.kernels.trees import as_terms, check_position, normal_like
 from jaxbnn.numerics import check_finite, sum_of_differences
 
 
+@auxiliary_fields()
 class PCNState(NamedTuple):
     """State of `pcn`.
 
@@ -88,15 +90,18 @@ def pcn(
     >>> state.position.shape, state.log_likelihood.shape
     ((3,), (3,))
     """
+    check_log_likelihood_fn(log_likelihood_fn)
     check_beta("step_size", step_size)
+    check_one_number("step_size", step_size)
     check_finite("mean", mean, "give finite numbers")
     operator = as_operator(covariance)
 
     def init(position: PyTree, rng_key: PRNGKeyArray | None = None) -> PCNState:
         check_position(position)
-        return PCNState(position, jnp.asarray(log_likelihood_fn(position)))
+        return PCNState(position, as_terms("log_likelihood_fn", log_likelihood_fn(position)))
 
     def step(rng_key: PRNGKeyArray, state: PCNState) -> tuple[PCNState, PCNInfo]:
+        check_step(rng_key, state)
         key_noise, key_accept = jax.random.split(rng_key)
         noise = operator.sqrt(normal_like(key_noise, state.position))
         delta = delta_from_beta(step_size)

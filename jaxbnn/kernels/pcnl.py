@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
+from jaxbnn.kernels.arguments import check_log_likelihood_fn, check_one_number, check_step
 from jaxbnn.kernels.covariance_operator import CovarianceOperator, as_operator
 from jaxbnn.kernels.crank_nicolson import (
     check_beta,
@@ -25,10 +26,12 @@ from jaxbnn.kernels.crank_nicolson import (
     from_mean,
 )
 from jaxbnn.kernels.metropolis import MetropolisInfo, metropolis
+from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.kernels.trees import check_position, inner_product, normal_like, terms_and_gradient
 from jaxbnn.numerics import check_finite, sum_of_differences
 
 
+@auxiliary_fields()
 class PCNLState(NamedTuple):
     """State of `pcnl`.
 
@@ -98,20 +101,26 @@ def pcnl(
     >>> bool(info.is_accepted), state.gradient.shape
     (True, (3,))
     """
+    check_log_likelihood_fn(log_likelihood_fn)
     if (step_size is None) == (delta is None):
         raise ValueError("pcnl needs one of step_size (beta) and delta, not none nor both.")
     if step_size is not None:
         check_beta("step_size", step_size)
+        check_one_number("step_size", step_size)
     if delta is not None:
         check_delta(delta)
+        check_one_number("delta", delta)
     check_finite("mean", mean, "give finite numbers")
     operator = as_operator(covariance)
 
     def init(position: PyTree, rng_key: PRNGKeyArray | None = None) -> PCNLState:
         check_position(position)
-        return PCNLState(position, *terms_and_gradient(log_likelihood_fn, position))
+        return PCNLState(
+            position, *terms_and_gradient("log_likelihood_fn", log_likelihood_fn, position)
+        )
 
     def step(rng_key: PRNGKeyArray, state: PCNLState) -> tuple[PCNLState, PCNLInfo]:
+        check_step(rng_key, state)
         key_noise, key_accept = jax.random.split(rng_key)
         noise = operator.sqrt(normal_like(key_noise, state.position))
         size = jnp.asarray(delta) if step_size is None else delta_from_beta(step_size)

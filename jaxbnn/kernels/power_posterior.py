@@ -19,8 +19,9 @@ import numpy as np
 from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from jaxbnn.kernels.compose import refresh
-from jaxbnn.kernels.ladder import check_ladder, check_rungs
+from jaxbnn.kernels.arguments import check_kernel, check_log_likelihood_fn, check_step
+from jaxbnn.kernels.ladder import check_ladder, check_options, check_rungs
+from jaxbnn.kernels.refresh import auxiliary_fields, check_state, refresh
 from jaxbnn.kernels.swaps import (
     RoundTrips,
     Swaps,
@@ -30,7 +31,9 @@ from jaxbnn.kernels.swaps import (
     no_swaps,
     start_trips,
 )
-from jaxbnn.numerics import check_positive, is_concrete
+from jaxbnn.kernels.trees import as_scalar, as_terms
+from jaxbnn.numerics import is_concrete
+from jaxbnn.numerics.arguments import check_function
 
 
 class Replicas(NamedTuple):
@@ -45,6 +48,8 @@ class Replicas(NamedTuple):
     positions: PyTree
 
 
+# What another kernel does to the replica at temperature 1 leaves the others alone.
+@auxiliary_fields("hot", "step", "trips")
 class PowerPosteriorState(NamedTuple):
     """State of `power_posterior`: the replicas, hottest rung first.
 
@@ -82,10 +87,6 @@ class PowerPosteriorState(NamedTuple):
     def replicas(self) -> PyTree:
         """Positions of all replicas, leaves (rungs, ...) after the axes of chains, if any."""
         return self.inner.position
-
-
-# What another kernel does to the replica at temperature 1 leaves the others alone.
-PowerPosteriorState.auxiliary = ("hot", "step", "trips")  # type: ignore[attr-defined]
 
 
 class PowerPosteriorInfo(NamedTuple):
@@ -196,8 +197,11 @@ def power_posterior(
     >>> state.position.shape, state.replicas.shape, info.log_likelihood.shape
     ((), (3,), (3,))
     """
+    check_function("kernel_at", kernel_at, "give (temperature, parameters) -> kernel", 2)
+    check_function("log_prior_fn", log_prior_fn, "give position -> log prior density")
+    check_log_likelihood_fn(log_likelihood_fn)
     rungs = check_ladder(temperatures, tempered)
-    _check_options(swap, swap_every, beta)
+    check_options(swap, swap_every, beta)
     check_rungs("parameters", parameters, rungs)
     has_one_target = (
         parameters is None
@@ -207,7 +211,9 @@ def power_posterior(
 
     def at_each_rung(function: Callable, dtype: jnp.dtype, *operands: PyTree) -> Any:
         def at_rung(temperature, parameters, *operands):
-            return function(kernel_at(temperature, parameters), *operands)
+            kernel = kernel_at(temperature, parameters)
+            check_kernel("what kernel_at returns", kernel)
+            return function(kernel, *operands)
 
         return jax.vmap(at_rung)(jnp.asarray(temperatures, dtype), parameters, *operands)
 
@@ -225,13 +231,15 @@ def power_posterior(
         inner = at_each_rung(
             lambda kernel, x, key: kernel.init(x, key), _dtype(replicas), replicas, keys
         )
+        check_state(inner)
         return _state(inner, jnp.zeros((), jnp.int32), start_trips(rungs))
 
     def tempered_terms(position: PyTree) -> Float[Array, " terms"]:
-        terms = jnp.ravel(jnp.asarray(log_likelihood_fn(position)))
+        terms = jnp.ravel(as_terms("log_likelihood_fn", log_likelihood_fn(position)))
         if tempered == "likelihood":
             return terms
-        return jnp.append(terms, jnp.asarray(log_prior_fn(position), terms.dtype))
+        log_prior = as_scalar("log_prior_fn", log_prior_fn(position))
+        return jnp.append(terms, log_prior.astype(terms.dtype))
 
     def exchange(rng_key: PRNGKeyArray, inner: Any, round_number: Array) -> tuple[Any, Swaps]:
         key_swap, key_refresh = jax.random.split(rng_key)
@@ -254,6 +262,7 @@ def power_posterior(
     def step(
         rng_key: PRNGKeyArray, state: PowerPosteriorState
     ) -> tuple[PowerPosteriorState, PowerPosteriorInfo]:
+        check_step(rng_key, state)
         key_moves, key_swaps = jax.random.split(rng_key)
         dtype = _dtype(state.position)
         keys = jax.random.split(key_moves, rungs)
@@ -302,11 +311,3 @@ def _dtype(position: PyTree) -> jnp.dtype:
 def _differ(a: PyTree, b: PyTree) -> Bool[Array, ""]:
     differences = jax.tree.map(lambda x, y: jnp.any(x != y), a, b)
     return jnp.any(jnp.stack(jax.tree.leaves(differences)))
-
-
-def _check_options(swap: str, swap_every: int, beta: ArrayLike) -> None:
-    if swap not in ("categorical", "even_odd"):
-        raise ValueError(f"swap must be 'categorical' or 'even_odd', but is {swap!r}.")
-    if swap_every < 1:
-        raise ValueError(f"swap_every must be at least 1, but is {swap_every}.")
-    check_positive("beta", beta, "the paper's is 0.5")

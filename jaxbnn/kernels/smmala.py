@@ -20,11 +20,19 @@ from blackjax.base import SamplingAlgorithm
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, PyTree
 
+from jaxbnn.kernels.arguments import (
+    check_log_density_fn,
+    check_one_number,
+    check_step,
+    check_step_size,
+)
 from jaxbnn.kernels.metropolis import metropolis
-from jaxbnn.kernels.trees import check_position
+from jaxbnn.kernels.refresh import auxiliary_fields
+from jaxbnn.kernels.trees import as_scalar, check_position
 from jaxbnn.numerics import (
     SoftAbsMetric,
     check_positive,
+    check_real,
     is_concrete,
     metric_inverse_sqrt,
     metric_log_det,
@@ -33,6 +41,7 @@ from jaxbnn.numerics import (
     softabs_metric,
     solve_triangular,
 )
+from jaxbnn.numerics.arguments import check_function
 
 
 class CholeskyMetric(NamedTuple):
@@ -42,6 +51,7 @@ class CholeskyMetric(NamedTuple):
     inverse_root: Float[Array, "d d"]
 
 
+@auxiliary_fields()
 class SMMALAState(NamedTuple):
     """State of `smmala`: the position and what is computed once for it.
 
@@ -140,8 +150,12 @@ def smmala(
     >>> bool(info.metric_failed)
     False
     """
-    check_positive("step_size", step_size)
+    check_log_density_fn(log_density_fn)
+    check_step_size(step_size)
+    if metric is not None:
+        check_function("metric", metric, "give position -> matrix")
     if softabs is not None:
+        check_one_number("softabs", softabs)
         check_positive("softabs", softabs, "it is the alpha of SoftAbs, for instance 1000")
 
     def init(position: PyTree, rng_key: PRNGKeyArray | None = None) -> SMMALAState:
@@ -152,6 +166,7 @@ def smmala(
         return state
 
     def step(rng_key: PRNGKeyArray, state: SMMALAState) -> tuple[SMMALAState, SMMALAInfo]:
+        check_step(rng_key, state)
         key_proposal, key_accept = jax.random.split(rng_key)
         vector, unravel = ravel_pytree(state.position)
         eps = jnp.asarray(step_size, vector.dtype)
@@ -214,10 +229,11 @@ def _evaluate(
     vector, unravel = ravel_pytree(position)
 
     def log_density(vector: Array) -> Array:
-        return log_density_fn(unravel(vector))
+        return as_scalar("log_density_fn", log_density_fn(unravel(vector)))
 
     value, gradient = jax.value_and_grad(log_density)(vector)
     matrix = -jax.hessian(log_density)(vector) if metric is None else metric(position)
+    check_real("what metric returns", matrix)
     if jnp.shape(matrix) != 2 * vector.shape:
         raise ValueError(
             f"metric must return a matrix of shape {2 * vector.shape}, one row for each number in "

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 
+from jaxbnn.kernels.arguments import check_one_number
 from jaxbnn.kernels.metropolis import acceptance_probability, metropolis
 from jaxbnn.numerics import sum_of_differences
 
@@ -90,6 +91,8 @@ def swap_log_ratio(
     >>> float(swap_log_ratio(half, one, jnp.array([-3.0]), jnp.array([-7.0])))
     2.0
     """
+    check_one_number("temperature_i", temperature_i)
+    check_one_number("temperature_j", temperature_j)
     difference = temperature_i - temperature_j
     log_ratio = difference * sum_of_differences(terms_j, terms_i)
     return jnp.where(difference == 0, jnp.zeros_like(log_ratio), log_ratio)

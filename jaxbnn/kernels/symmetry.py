@@ -23,6 +23,8 @@ import numpyro.distributions as dist
 from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
+from jaxbnn.kernels.arguments import check_network, check_one_number, check_step
+from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.kernels.symmetry_priors import (
     allows_both_signs,
     base_distribution,
@@ -39,10 +41,12 @@ from jaxbnn.networks import Network, parameter_shapes
 from jaxbnn.networks.parameters import check_params
 from jaxbnn.networks.symmetries import WeightSymmetries, weight_symmetries
 from jaxbnn.numerics import check_positive
+from jaxbnn.numerics.arguments import check_flag
 from jaxbnn.targets import expand_prior
 from jaxbnn.targets.prior_trees import is_distribution
 
 
+@auxiliary_fields()
 class SymmetryState(NamedTuple):
     """The parameters; there is nothing to cache.
 
@@ -151,6 +155,7 @@ def symmetry_moves(
         return SymmetryState(position)
 
     def step(rng_key, state):
+        check_step(rng_key, state)
         params, by_move = state.position, {}
         for (name, move), key in zip(
             moves.items(), jax.random.split(rng_key, len(moves)), strict=True
@@ -196,7 +201,10 @@ def _plan(
 
     Permutations come last, as they neither help nor hinder what is before them.
     """
+    check_network("symmetry_moves", network)
+    check_flag("softmax", softmax)
     if scaling_step is not None:
+        check_one_number("scaling_step", scaling_step)
         check_positive("scaling_step", scaling_step)
     priors = jax.tree.leaves(expand_prior(prior, network), is_leaf=is_distribution)
     found = weight_symmetries(network)

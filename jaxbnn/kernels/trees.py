@@ -1,12 +1,14 @@
 """Small things that several kernels need of positions that are PyTrees."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.numerics import check_real
+from jaxbnn.numerics.arguments import a_or_an
 
 
 def check_position(position: PyTree) -> None:
@@ -53,13 +55,36 @@ def inner_product(a: PyTree, b: PyTree, dtype: jnp.dtype) -> Float[Array, ""]:
     return sum(jax.tree.leaves(sums), jnp.zeros((), dtype))
 
 
+def as_terms(name: str, value: Any) -> Float[Array, "..."]:
+    """Return what the function `name` returned as an array, or say what it should have."""
+    if value is None or isinstance(value, tuple | list | dict):
+        raise TypeError(
+            f"{name} must return a number, or an array of terms, but returned {a_or_an(value)}; "
+            "return the array alone."
+        )
+    check_real(f"what {name} returns", value)
+    return jnp.asarray(value)
+
+
+def as_scalar(name: str, value: Any) -> Float[Array, ""]:
+    """Return what the function `name` returned as one number, or say what it should have."""
+    value = as_terms(name, value)
+    if value.ndim:
+        raise ValueError(
+            f"{name} must return one number, but returned shape {value.shape}; return the sum."
+        )
+    return value
+
+
 def terms_and_gradient(
-    terms_fn: Callable[[PyTree], Array], position: PyTree
+    name: str, terms_fn: Callable[[PyTree], Array], position: PyTree
 ) -> tuple[Float[Array, "..."], PyTree]:
     """Return the terms at `position` and the gradient of their sum, from one evaluation.
 
     Parameters
     ----------
+    name
+        What the function is called in the caller's signature.
     terms_fn
         Position to a scalar or to one term per datum.
     position
@@ -67,13 +92,13 @@ def terms_and_gradient(
 
     Examples
     --------
-    >>> terms, gradient = terms_and_gradient(lambda x: -(x**2), jnp.array([1.0, 2.0]))
+    >>> terms, gradient = terms_and_gradient("f", lambda x: -(x**2), jnp.array([1.0, 2.0]))
     >>> terms.tolist(), gradient.tolist()
     ([-1.0, -4.0], [-2.0, -4.0])
     """
 
     def total(position):
-        terms = jnp.asarray(terms_fn(position))
+        terms = as_terms(name, terms_fn(position))
         return jnp.sum(terms), terms
 
     (_, terms), gradient = jax.value_and_grad(total, has_aux=True)(position)

@@ -20,16 +20,20 @@ from blackjax.base import SamplingAlgorithm
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
+from jaxbnn.kernels.arguments import check_log_density_fn, check_step, check_step_size
 from jaxbnn.kernels.metropolis import MetropolisInfo, metropolis
+from jaxbnn.kernels.refresh import auxiliary_fields
+from jaxbnn.kernels.trees import as_scalar, check_position
 from jaxbnn.numerics import (
-    check_positive,
     check_real,
     is_concrete,
     log_mass_from_mode,
     truncated_normal,
 )
+from jaxbnn.numerics.arguments import short
 
 
+@auxiliary_fields()
 class TruncatedMALAState(NamedTuple):
     """State of `truncated_mala`.
 
@@ -91,20 +95,25 @@ def truncated_mala(
     >>> bool(0 <= state.position["rate"] <= 1)
     True
     """
-    check_positive("step_size", step_size)
+    check_log_density_fn(log_density_fn)
+    check_step_size(step_size)
 
     def evaluate(position: PyTree) -> TruncatedMALAState:
         vector, unravel = ravel_pytree(position)
-        value, gradient = jax.value_and_grad(lambda v: log_density_fn(unravel(v)))(vector)
+        value, gradient = jax.value_and_grad(
+            lambda v: as_scalar("log_density_fn", log_density_fn(unravel(v)))
+        )(vector)
         return TruncatedMALAState(position, value, gradient)
 
     def init(position: PyTree, rng_key: PRNGKeyArray | None = None) -> TruncatedMALAState:
+        check_position(position)
         _check_box(position, lower, upper)
         return evaluate(position)
 
     def step(
         rng_key: PRNGKeyArray, state: TruncatedMALAState
     ) -> tuple[TruncatedMALAState, TruncatedMALAInfo]:
+        check_step(rng_key, state)
         key_proposal, key_accept = jax.random.split(rng_key)
         vector, unravel = ravel_pytree(state.position)
         low, high = _ravel_bounds(state.position, lower), _ravel_bounds(state.position, upper)
@@ -192,7 +201,8 @@ def _spread(position: PyTree, bounds: PyTree) -> PyTree:
     except ValueError:
         raise ValueError(
             "bounds must be numbers or shaped like the position, "
-            f"{jax.tree.structure(position)}, but are {jax.tree.structure(bounds)}."
+            f"{short(jax.tree.structure(position), 200)}, but are "
+            f"{short(jax.tree.structure(bounds), 100)}."
         ) from None
 
 

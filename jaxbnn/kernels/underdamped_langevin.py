@@ -20,11 +20,20 @@ import numpy as np
 from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
+from jaxbnn.kernels.arguments import (
+    check_log_density_fn,
+    check_one_number,
+    check_step,
+    check_step_size,
+)
 from jaxbnn.kernels.metropolis import MetropolisInfo, metropolis
+from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.kernels.trees import check_position, inner_product, normal_like, terms_and_gradient
-from jaxbnn.numerics import check_positive, is_concrete, sum_of_differences
+from jaxbnn.numerics import is_concrete, sum_of_differences
 
 
+# Not a function of the position: `refresh` carries it over when another kernel moves u.
+@auxiliary_fields("momentum")
 class UnderdampedLangevinState(NamedTuple):
     """State of `underdamped_langevin`.
 
@@ -42,11 +51,6 @@ class UnderdampedLangevinState(NamedTuple):
     momentum: PyTree
     log_density: Float[Array, "..."]
     gradient: PyTree
-
-
-# Not a function of the position: `refresh` carries it over when another kernel moves u. Set
-# outside the body, where type checkers take it for a field.
-UnderdampedLangevinState.auxiliary = ("momentum",)  # type: ignore[attr-defined]
 
 
 # A plain Metropolis step: nothing more to tell.
@@ -99,7 +103,8 @@ def underdamped_langevin(
     >>> bool(info.is_accepted), state.momentum.shape
     (True, (3,))
     """
-    check_positive("step_size", step_size)
+    check_log_density_fn(log_density_fn)
+    check_step_size(step_size)
     _check_refreshment(refreshment)
 
     def init(position: PyTree, rng_key: PRNGKeyArray | None = None) -> UnderdampedLangevinState:
@@ -109,12 +114,13 @@ def underdamped_langevin(
         else:
             momentum = normal_like(rng_key, position)
         return UnderdampedLangevinState(
-            position, momentum, *terms_and_gradient(log_density_fn, position)
+            position, momentum, *terms_and_gradient("log_density_fn", log_density_fn, position)
         )
 
     def step(
         rng_key: PRNGKeyArray, state: UnderdampedLangevinState
     ) -> tuple[UnderdampedLangevinState, UnderdampedLangevinInfo]:
+        check_step(rng_key, state)
         key_noise, key_accept = jax.random.split(rng_key)
         noise = normal_like(key_noise, state.position)
         state = state._replace(momentum=refresh_momentum(state.momentum, noise, refreshment))
@@ -153,7 +159,7 @@ def leapfrog_step(
     position = jax.tree.map(
         lambda u, m: u + jnp.asarray(step_size, u.dtype) * m, state.position, half
     )
-    log_density, gradient = terms_and_gradient(log_density_fn, position)
+    log_density, gradient = terms_and_gradient("log_density_fn", log_density_fn, position)
     momentum = jax.tree.map(kick, half, gradient)
     return UnderdampedLangevinState(position, momentum, log_density, gradient)
 
@@ -172,6 +178,7 @@ def underdamped_langevin_log_ratio(
 
 
 def _check_refreshment(refreshment: ArrayLike) -> None:
+    check_one_number("refreshment", refreshment)
     if not is_concrete(refreshment):
         return
     for value in np.ravel(np.asarray(refreshment, np.float64)):

@@ -16,9 +16,11 @@ import jax.numpy as jnp
 from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, Bool, Float, PyTree
 
+from jaxbnn.kernels.arguments import check_log_likelihood_fn, check_network, check_step
 from jaxbnn.kernels.metropolis import metropolis
+from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.kernels.symmetry_priors import elements_are_independent
-from jaxbnn.kernels.trees import check_position
+from jaxbnn.kernels.trees import as_terms, check_position
 from jaxbnn.networks import Network
 from jaxbnn.networks.parameters import check_params
 from jaxbnn.networks.symmetries import Units, hidden_units
@@ -27,6 +29,7 @@ from jaxbnn.targets import expand_prior
 from jaxbnn.targets.prior_trees import is_distribution, sample_prior
 
 
+@auxiliary_fields()
 class UnitRedrawsState(NamedTuple):
     """State of `redraw_units`.
 
@@ -102,6 +105,8 @@ def redraw_units(
     >>> state.log_likelihood.shape
     (5,)
     """
+    check_network("redraw_units", network)
+    check_log_likelihood_fn(log_likelihood_fn)
     prior = expand_prior(prior, network)
     groups = hidden_units(network)
     if not groups:
@@ -120,9 +125,12 @@ def redraw_units(
     def init(position, rng_key=None):
         check_position(position)
         check_params(network, position)
-        return UnitRedrawsState(position, jnp.asarray(log_likelihood_fn(position)))
+        return UnitRedrawsState(
+            position, as_terms("log_likelihood_fn", log_likelihood_fn(position))
+        )
 
     def step(rng_key, state):
+        check_step(rng_key, state)
         key_draw, key_accept = jax.random.split(rng_key)
         dtype = jax.tree.leaves(state.position)[0].dtype
         # One draw of everything serves all units: each takes what is its own.

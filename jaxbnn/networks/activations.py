@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxbnn.numerics.arguments import check_function
+
 
 def activation_function(function: str | Callable) -> Callable:
     """Return the elementwise function that a name stands for; a callable is returned as it is.
@@ -26,6 +28,8 @@ def activation_function(function: str | Callable) -> Callable:
     ------
     ValueError
         If the name is not known.
+    TypeError
+        If it is neither a name nor a callable.
 
     Examples
     --------
@@ -34,6 +38,9 @@ def activation_function(function: str | Callable) -> Callable:
     [-1.0, 0.5]
     """
     if not isinstance(function, str):
+        check_function(
+            "function of Activation", function, "give a name, as 'relu', or an elementwise function"
+        )
         return function
     if function not in _BY_NAME:
         raise ValueError(

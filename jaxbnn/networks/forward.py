@@ -18,10 +18,11 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Shaped
 
 from jaxbnn.networks.activations import activation_function
 from jaxbnn.networks.layers import Activation, AvgPool, Conv, Dense, Flatten, Layer, Residual
-from jaxbnn.networks.network import Network, parameter_shapes
+from jaxbnn.networks.network import Network, check_network, parameter_shapes
 from jaxbnn.networks.parameters import check_params
 from jaxbnn.networks.shapes import fan_in
 from jaxbnn.numerics import check_real
+from jaxbnn.numerics.arguments import check_key, short
 
 # A Dense with no more inputs and units than this is cheapest with the data in columns.
 _NARROW = 16
@@ -45,6 +46,11 @@ def init(rng_key: PRNGKeyArray, network: Network, dtype: DTypeLike = float) -> P
     -------
     A tuple with one entry per layer; see `Network`.
 
+    Raises
+    ------
+    TypeError
+        If the network is none of ours, the key is no key, or the dtype is no floating-point type.
+
     Examples
     --------
     >>> from jaxbnn.networks import mlp
@@ -52,7 +58,9 @@ def init(rng_key: PRNGKeyArray, network: Network, dtype: DTypeLike = float) -> P
     >>> jax.tree.map(jnp.shape, params[0])
     {'b': (3,), 'w': (4, 3)}
     """
-    shapes = parameter_shapes(network, dtype)
+    check_network(network, "init(rng_key, network)")
+    check_key("rng_key", rng_key)
+    shapes = parameter_shapes(network, _checked_dtype(dtype))
     leaves, structure = jax.tree.flatten(shapes)
     keys = jax.tree.unflatten(structure, list(jax.random.split(rng_key, len(leaves))))
 
@@ -123,6 +131,7 @@ def features(
     >>> features(network, init(jax.random.key(0), network), jnp.ones((5, 4))).shape
     (5, 3)
     """
+    check_network(network, "features(network, params, x)")
     if not isinstance(network.layers[-1], Dense):
         raise ValueError(
             "features are the input of a Dense read-out, but the network ends in "
@@ -130,6 +139,18 @@ def features(
         )
     x = _check(network, params, x)
     return _apply_layers(network, network.layers[:-1], params[:-1], x)
+
+
+def _checked_dtype(dtype: DTypeLike) -> DTypeLike:
+    try:
+        is_float = jnp.issubdtype(jnp.dtype(dtype), jnp.floating)
+    except (TypeError, ValueError):
+        is_float = False
+    if not is_float:
+        raise TypeError(
+            f"dtype must be a floating-point type, as jnp.float32, but is {short(dtype)}."
+        )
+    return dtype
 
 
 def _apply_layers(network: Network, layers: tuple[Layer, ...], params: PyTree, x: Array) -> Array:
@@ -231,6 +252,7 @@ def _average(layer: AvgPool, x: Array) -> Array:
 
 def _check(network: Network, params: PyTree, x: Array | np.ndarray) -> Array:
     """Return x as an array, or say in one sentence what does not fit. Costs nothing once traced."""
+    check_network(network, "apply(network, params, x)")
     check_real("x", x)
     x = jnp.asarray(x)
     if x.shape[1:] != network.input_shape or x.ndim == 0:

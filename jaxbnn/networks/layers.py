@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from jaxbnn.networks.activations import activation_function
+from jaxbnn.numerics.arguments import check_flag, short
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Dense:
 
     def __post_init__(self):
         _set(self, "features", _positive_integer("features of Dense", self.features))
+        check_flag(f"bias of {type(self).__name__}", self.bias)
         _set_scales(self)
 
 
@@ -89,6 +91,7 @@ class Conv:
         _set(self, "features", _positive_integer("features of Conv", self.features))
         _set(self, "window", _pair("window of Conv", self.window))
         _set(self, "stride", _pair("stride of Conv", self.stride))
+        check_flag(f"bias of {type(self).__name__}", self.bias)
         _set_scales(self)
 
 
@@ -151,15 +154,12 @@ class Activation:
     function: str | Callable
 
     def __post_init__(self):
-        if not callable(activation_function(self.function)):
-            raise TypeError(
-                f"function of Activation must be a name or a callable, but is {self.function!r}."
-            )
+        activation_function(self.function)
         try:
             hash(self.function)
         except TypeError:
             raise TypeError(
-                f"function of Activation must be hashable, but {self.function!r} is not; "
+                f"function of Activation must be hashable, but {short(self.function)} is not; "
                 "wrap it in a function."
             ) from None
 
@@ -219,15 +219,15 @@ def checked_layers(owner: str, layers: Iterable) -> tuple[Layer, ...]:
         layers = tuple(layers)
     except TypeError:
         raise TypeError(
-            f"layers of {owner} must be a tuple of layers, but is {layers!r}."
+            f"layers of {owner} must be a tuple of layers, but is {short(layers)}."
         ) from None
     if not layers:
         raise ValueError(f"{owner} has no layers; give at least one.")
     for index, layer in enumerate(layers):
         if not isinstance(layer, Layer):
             raise TypeError(
-                f"layer {index} of {owner} is {layer!r}, not a layer; use Dense(...), Conv(...), "
-                "AvgPool(...), Activation(...), Flatten() or Residual(...)."
+                f"layer {index} of {owner} is {short(layer)}, not a layer; use Dense(...), "
+                "Conv(...), AvgPool(...), Activation(...), Flatten() or Residual(...)."
             )
     return layers
 
@@ -246,7 +246,8 @@ def _set_scales(layer) -> None:
             scale = math.nan
         if not (math.isfinite(scale) and scale > 0):
             raise ValueError(
-                f"{name} of {type(layer).__name__} must be a positive number, but is {value!r}."
+                f"{name} of {type(layer).__name__} must be a positive number, but is "
+                f"{short(value)}."
             )
         _set(layer, name, scale)
 
@@ -257,7 +258,7 @@ def _positive_integer(name: str, value) -> int:
     except TypeError:
         number = 0
     if number < 1:
-        raise ValueError(f"{name} must be a positive integer, but is {value!r}.")
+        raise ValueError(f"{name} must be a positive integer, but is {short(value)}.")
     return number
 
 
@@ -268,6 +269,6 @@ def _pair(name: str, value) -> tuple[int, int]:
         rows = columns = 0
     if rows < 1 or columns < 1:
         raise ValueError(
-            f"{name} must be a pair of positive integers (rows, columns), but is {value!r}."
+            f"{name} must be a pair of positive integers (rows, columns), but is {short(value)}."
         )
     return rows, columns

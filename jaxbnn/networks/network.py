@@ -3,7 +3,7 @@
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, PyTree, Shaped
 
 from jaxbnn.networks.layers import Activation, Conv, Dense, Layer, Residual, checked_layers
 from jaxbnn.networks.shapes import Shape, layers_parameter_shapes, output_shapes
+from jaxbnn.numerics.arguments import a_or_an, short
 
 Parametrisation = Literal["standard", "ntk"]
 
@@ -59,9 +60,11 @@ class Network:
     def __post_init__(self):
         object.__setattr__(self, "layers", checked_layers("Network", self.layers))
         object.__setattr__(self, "input_shape", _checked_input_shape(self.input_shape))
-        if self.parametrisation not in ("standard", "ntk"):
+        is_word = isinstance(self.parametrisation, str)
+        if not is_word or self.parametrisation not in ("standard", "ntk"):
             raise ValueError(
-                f"parametrisation must be 'standard' or 'ntk', but is {self.parametrisation!r}."
+                f"parametrisation must be 'standard' or 'ntk', but is "
+                f"{short(self.parametrisation)}."
             )
         output_shapes(self.layers, self.input_shape)
         if self.parametrisation == "standard":
@@ -104,12 +107,18 @@ def mlp(
     ------
     ValueError
         If there are fewer than two widths, one is not positive, or the activation is unknown.
+    TypeError
+        If widths are no sequence.
 
     Examples
     --------
     >>> num_parameters(mlp((4, 3, 3)))
     27
     """
+    if not isinstance(widths, Sequence | np.ndarray) or isinstance(widths, str):
+        raise TypeError(
+            f"widths must be a tuple of numbers of units, as (4, 3, 3), but is {short(widths)}."
+        )
     if len(widths) < 2:
         raise ValueError(
             f"widths must hold at least the input's and the output's, but is {tuple(widths)}."
@@ -138,6 +147,7 @@ def layer_shapes(network: Network) -> tuple[Shape, ...]:
     >>> layer_shapes(mlp((4, 3, 2)))
     ((3,), (3,), (2,))
     """
+    check_network(network)
     return output_shapes(network.layers, network.input_shape)
 
 
@@ -172,6 +182,7 @@ def parameter_shapes(network: Network, dtype: DTypeLike = float) -> PyTree[jax.S
     >>> parameter_shapes(mlp((4, 3), bias=False))[0]["w"].shape
     (4, 3)
     """
+    check_network(network)
     shapes = layers_parameter_shapes(network.layers, network.input_shape)
     leaf_dtype = jnp.result_type(dtype)
     return _map_shapes(lambda shape: jax.ShapeDtypeStruct(shape, leaf_dtype), shapes)
@@ -193,6 +204,20 @@ def num_parameters(network: Network) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(parameter_shapes(network)))
 
 
+def check_network(network: Any, call: str = "") -> None:
+    """Raise TypeError unless `network` is a `Network`; `call` shows how it should be given.
+
+    Examples
+    --------
+    >>> check_network((4, 3), "init(rng_key, network)")
+    Traceback (most recent call last):
+    TypeError: network must be a jaxbnn.Network, but is a tuple; write init(rng_key, network).
+    """
+    if not isinstance(network, Network):
+        advice = f"write {call}" if call else "make one with jaxbnn.mlp or jaxbnn.Network"
+        raise TypeError(f"network must be a jaxbnn.Network, but is {a_or_an(network)}; {advice}.")
+
+
 def _map_shapes(function, shapes):
     # A shape is itself a tuple, so the recursion goes by dicts and not by jax.tree.
     if isinstance(shapes, dict):
@@ -208,7 +233,7 @@ def _checked_input_shape(shape) -> Shape:
     if any(size < 1 for size in sizes):
         raise ValueError(
             "input_shape must be the shape of one datum, a tuple of positive integers such as "
-            f"(4,) or (28, 28, 1), but is {shape!r}."
+            f"(4,) or (28, 28, 1), but is {short(shape)}."
         )
     return sizes
 

@@ -8,6 +8,7 @@ from jaxtyping import PyTree
 
 from jaxbnn.networks.network import Network, parameter_shapes
 from jaxbnn.numerics import check_real
+from jaxbnn.numerics.arguments import short
 
 
 def check_params(network: Network, params: PyTree) -> None:
@@ -18,7 +19,7 @@ def check_params(network: Network, params: PyTree) -> None:
         raise ValueError(
             "params do not fit the network: they must be a tuple with one entry per layer, "
             f"{jax.tree.map(lambda leaf: leaf.shape, shapes)}, but have the structure "
-            f"{structure}."
+            f"{short(structure, 200)}."
         )
     flat = jax.tree_util.tree_leaves_with_path(params)
     for (path, leaf), expected in zip(flat, jax.tree.leaves(shapes), strict=True):

@@ -4,7 +4,7 @@ import dataclasses
 import math
 
 from jaxbnn.networks.layers import Activation, AvgPool, Conv, Dense, Layer, Residual
-from jaxbnn.networks.network import Network, num_parameters
+from jaxbnn.networks.network import Network, check_network, num_parameters
 from jaxbnn.networks.shapes import Shape, layer_parameter_shapes, output_shapes
 
 
@@ -31,6 +31,7 @@ def network_summary(network: Network) -> str:
     ------------------------------------
     27 parameters, standard parametrisation
     """
+    check_network(network)
     rows = [("input", str(network.input_shape), "")]
     rows += _rows(network.layers, network.input_shape, indent="")
     heads = ("layer", "output", "parameters")

@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike, PyTree
 
+from jaxbnn.numerics.arguments import short
+
 
 def is_concrete(value: PyTree) -> bool:
     """Whether no leaf of `value` is a tracer, so that its numbers can be looked at.
@@ -136,11 +138,12 @@ def check_real(name: str, value: Any) -> None:
             dtype = np.asarray(value).dtype
         except ValueError:  # rows of unequal lengths
             dtype = np.dtype(object)
-    if dtype.kind in "biuf":
+    # Keys have dtypes without a kind; the short floats of machine learning are no kind of NumPy's.
+    if getattr(dtype, "kind", "") in tuple("biuf"):
         return
-    # The short floats of machine learning are no kind of NumPy's.
     if not (jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)):
-        what = f"is {value!r:.40}" if np.ndim(value) == 0 else f"has dtype {dtype}"
+        is_one = dtype == np.dtype(object) or np.ndim(value) == 0
+        what = f"is {short(value)}" if is_one else f"has dtype {dtype}"
         raise TypeError(f"{name} must hold real numbers, but {what}; convert it to floats.")
 
 
@@ -218,7 +221,7 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
         operator.index(value)
     except TypeError:
         raise TypeError(
-            f"{name} must be a whole number, but is {value!r:.40}; give an int."
+            f"{name} must be a whole number, but is {short(value)}; give an int."
         ) from None
     if value < least:
         raise ValueError(f"{name} must be at least {least}, but is {value}.")

@@ -1,9 +1,8 @@
 """The runner: chains, chunks, thinning, reducers, adaptation, checkpoints, devices."""
 
 from jaxbnn.sampling.adaptation import Adaptation, dual_averaging, schedule
+from jaxbnn.sampling.devices.hosts import LostProcess
 from jaxbnn.sampling.draws import Draws, Reduced, complete
-from jaxbnn.sampling.files import BadCheckpoint, CheckpointNotWritten
-from jaxbnn.sampling.hosts import LostProcess
 from jaxbnn.sampling.progress import Progress, format_progress
 from jaxbnn.sampling.reducers import (
     Acceptance,
@@ -18,7 +17,8 @@ from jaxbnn.sampling.reducers import (
     predictive_mean,
 )
 from jaxbnn.sampling.runner import collect_position, sample
-from jaxbnn.sampling.stored import StoredArray, open_draws
+from jaxbnn.sampling.store.files import BadCheckpoint, CheckpointNotWritten
+from jaxbnn.sampling.store.opened import StoredArray, open_draws
 from jaxbnn.sampling.windows import window_adaptation
 
 __all__ = [

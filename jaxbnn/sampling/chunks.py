@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from jaxbnn.sampling.checkpoint import FINISHED, SAMPLING, WARM_UP, Checkpoint, Progressed
-from jaxbnn.sampling.devices import Placer
-from jaxbnn.sampling.hosts import Interrupt, gather
+from jaxbnn.sampling.devices.hosts import Interrupt, gather
+from jaxbnn.sampling.devices.placement import Placer
 from jaxbnn.sampling.loops import RateSum, as_arrays
 from jaxbnn.sampling.programs import Programs
 from jaxbnn.sampling.progress import Clock
+from jaxbnn.sampling.store.folder import FINISHED, SAMPLING, WARM_UP, Checkpoint, Progressed
 
 # Unless the caller chose the chunk, it is cut to about this long: progress, and Ctrl-C.
 _SECONDS_A_CHUNK = 1.0

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
+from jaxbnn.numerics.arrays import in_memory
 from jaxbnn.sampling.keys import chain_keys, step_key
 
 
@@ -62,6 +63,28 @@ class Draws(NamedTuple):
     acceptance_rate: np.ndarray
     interrupted: bool
     seconds: float = math.nan
+
+    def __repr__(self) -> str:
+        """Say in a line what there is; the arrays themselves may be large, or lie in files."""
+        chains = len(self.acceptance_rate)
+        starts = jax.tree.leaves(getattr(self.final_state, "position", None))
+        number = sum(math.prod(np.shape(leaf)[1:]) for leaf in starts)
+        of_numbers = (
+            " of one number" if number == 1 else f" of {number:,} numbers" if starts else ""
+        )
+        kept = jax.tree_util.tree_leaves_with_path(self.positions)
+        arrays = [
+            f"positions{jax.tree_util.keystr(path)}: {leaf.dtype} {tuple(leaf.shape)}"
+            for path, leaf in kept[:4]
+        ] + (["..."] if len(kept) > 4 else [])
+        rate = self.acceptance_rate[~np.isnan(self.acceptance_rate)]
+        parts = [
+            f"{chains} chain{'s' * (chains != 1)}{of_numbers}",
+            f"{len(self.steps):,} draws each",
+            *([f"acceptance rate {rate.mean():.3f}"] if rate.size else []),
+            *(["interrupted"] if self.interrupted else []),
+        ]
+        return f"Draws({', '.join(parts)}; {'; '.join(arrays) or 'no positions kept'})"
 
 
 def complete(
@@ -124,4 +147,4 @@ def complete(
 
         return jax.lax.map(lambda argument: one_chain(*argument), (keys, positions))
 
-    return run(chain_keys(key, num_chains), draws.positions)
+    return run(chain_keys(key, num_chains), in_memory(draws.positions))

@@ -1,7 +1,7 @@
 """Counter-based keys: the key of chain c at step t is folded from (key, c, t).
 
 No key depends on how a run was cut into chunks or spread over devices, so an
-interrupted run that is taken up again draws the same numbers.
+interrupted run that is resumed draws the same numbers.
 """
 
 import jax

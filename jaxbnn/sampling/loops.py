@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from jaxbnn.sampling import records
+from jaxbnn.sampling.contract import check_kept, check_step, position_of
 from jaxbnn.sampling.keys import REFRESH_COUNTER, step_key
 from jaxbnn.sampling.order import in_order, ordered, restored
 
@@ -87,13 +88,16 @@ def rate_of(info: Any) -> Array | None:
 def look(options: Options, state: Any, info: Any) -> _Seen:
     """Collect what the run keeps and what its reducers want to see."""
     collect = options.collect
-    collected = state.position if collect is None else collect(state, info)
-    if collect is not None and any(_is_key(leaf) for leaf in jax.tree.leaves(collected)):
-        raise ValueError("collect returns a PRNG key, which NumPy cannot hold; leave it out.")
+    collected = position_of(state) if collect is None else collect(state, info)
     reduced = tuple(
         collected if reducer.collect is None else reducer.collect(state, info)
         for reducer in options.reduce
     )
+    for leaf in jax.tree.leaves(collected):
+        if not hasattr(leaf, "dtype") and not isinstance(leaf, int | float | complex):
+            raise ValueError(f"collect must return arrays, but returns {leaf!r:.80}.")
+        if collect is not None and _is_key(leaf):
+            raise ValueError("collect returns a PRNG key, which NumPy cannot hold; leave it out.")
     as_array = lambda tree: jax.tree.map(jnp.asarray, tree)  # noqa: E731
     if collect is None:
         return _Seen(None, None, rate_of(info), as_array(reduced))
@@ -187,8 +191,9 @@ def sample_chain(
     """
 
     def step_and_look(rng_key, state):
-        state, info = kernel.step(rng_key, state)
-        return state, look(options, state, info)
+        result = kernel.step(rng_key, state)
+        check_step(state, result)
+        return result[0], look(options, *result)
 
     step, (_, shapes) = _trace_once(step_and_look, chain_key, state)
     kept = ordered((shapes.collected, shapes.info))
@@ -230,6 +235,7 @@ def sample_chain(
         if reducer.every_step:
             return r
         new = reducer.update(r, x)
+        check_kept("the update of a reducer", "r", r, new)
         if not options.is_thinned:
             return new
         return jax.tree.map(lambda n, o: jnp.where(is_record[i], n, o), new, r)
@@ -257,7 +263,9 @@ def burn_in_chain(options: Options, kernel, chain_key, state, start, count) -> t
 
     Returns the state, the sum of acceptance rates and an example of what reducers look at.
     """
-    step, (_, info_shape) = _trace_once(kernel.step, chain_key, state)
+    step, result = _trace_once(kernel.step, chain_key, state)
+    check_step(state, result)
+    info_shape = result[1]
     example = jax.eval_shape(lambda s, i: look(options, s, i), state, info_shape).reduced
 
     def body(i, carry):
@@ -282,8 +290,9 @@ def adapt_chains(
     update = adapt.update if adapt.is_pooled else jax.vmap(adapt.update, (0, None, 0, 0))
 
     def step_chain(rng_key, state, parameters):
-        state, info = make(parameters, data).step(rng_key, state)
-        return state, info, rate_of(info)
+        result = make(parameters, data).step(rng_key, state)
+        check_step(state, result)
+        return *result, rate_of(result[1])
 
     def refresh_chain(rng_key, state, parameters):
         kernel = make(parameters, data)
@@ -297,7 +306,9 @@ def adapt_chains(
         counter = _counter(start, i)
         rng_keys = jax.vmap(step_key, (0, None))(keys, counter)
         states, infos, rates = step(rng_keys, states, parameters)
-        adaptation, parameters = update(adaptation, counter, states, infos)
+        adapted = update(adaptation, counter, states, infos)
+        check_kept("adapt.update", "(a, parameters)", (adaptation, parameters), adapted)
+        adaptation, parameters = adapted
         if adapt.refresh is not None:
             refresh_keys = jax.vmap(step_key, (0, None))(rng_keys, jnp.uint32(REFRESH_COUNTER))
             states = jax.vmap(refresh_chain)(refresh_keys, states, parameters)

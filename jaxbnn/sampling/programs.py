@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from blackjax.base import SamplingAlgorithm
 
+from jaxbnn.sampling.contract import check_made
 from jaxbnn.sampling.keys import INIT_COUNTER, REFRESH_COUNTER, step_key
 from jaxbnn.sampling.loops import (
     Options,
@@ -72,7 +73,7 @@ def _build(get_kernel: Callable[[], Any], options: Options) -> Programs:
 
     def make(parameters, data):
         kernel = get_kernel()
-        return kernel if hasattr(kernel, "step") else kernel(parameters, data)
+        return kernel if hasattr(kernel, "step") else check_made(kernel(parameters, data))
 
     def init(chain_key, position, parameters, data):
         rng_key = step_key(chain_key, jnp.uint32(INIT_COUNTER))

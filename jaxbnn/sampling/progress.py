@@ -58,10 +58,19 @@ def format_progress(progress: Progress) -> str:
     return line
 
 
-def text_reporter() -> Reporter:
-    """Write to standard error: one line redrawn on a terminal, else a line a phase."""
+def text_reporter(title: str = "") -> Reporter:
+    """Write to standard error: one line redrawn on a terminal, else a line a phase.
+
+    Parameters
+    ----------
+    title
+        A line to begin with; empty: none.
+    """
+    titles = [title] if title else []
 
     def report(progress: Progress) -> None:
+        while titles:
+            print(titles.pop(), file=sys.stderr, flush=True)
         is_last = progress.done == progress.total
         if sys.stderr.isatty():
             end = "\n" if is_last else ""
@@ -72,11 +81,11 @@ def text_reporter() -> Reporter:
     return report
 
 
-def choose_reporter(progress: bool | Reporter) -> Reporter | None:
+def choose_reporter(progress: bool | Reporter, title: str = "") -> Reporter | None:
     """Turn the `progress` argument of `sample` into a reporter or None."""
     if callable(progress):
         return progress
-    return text_reporter() if progress else None
+    return text_reporter(title) if progress else None
 
 
 class Clock:

@@ -20,32 +20,39 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from jaxbnn.numerics import check_finite
 from jaxbnn.sampling.adaptation import Adaptation
-from jaxbnn.sampling.checkpoint import FINISHED, SAMPLING, Checkpoint, chunk_capacity
 from jaxbnn.sampling.chunks import Sampling, warm_up
+from jaxbnn.sampling.contract import position_of
 from jaxbnn.sampling.debug import Watch
-from jaxbnn.sampling.devices import placement
-from jaxbnn.sampling.door import (
-    check_counts,
-    check_kernel,
-    check_modes,
-    check_positions,
-    check_start,
-    check_whole,
-    record_steps,
-    segments,
-    stack_parameters,
-)
+from jaxbnn.sampling.devices.hosts import Interrupt, gather, hosts_of, translated
+from jaxbnn.sampling.devices.placement import placement
 from jaxbnn.sampling.draws import Draws, Reduced
-from jaxbnn.sampling.files import locked
-from jaxbnn.sampling.fingerprint import look_ahead, named, settings, versions
-from jaxbnn.sampling.hosts import Interrupt, gather, hosts_of, translated
 from jaxbnn.sampling.keys import MOST_STEPS, chain_keys
 from jaxbnn.sampling.loops import Options, as_arrays
 from jaxbnn.sampling.order import ordered, restored
 from jaxbnn.sampling.programs import Programs, programs_for
 from jaxbnn.sampling.progress import Reporter, choose_reporter
 from jaxbnn.sampling.reducers import Reducer
-from jaxbnn.sampling.stored import open_draws
+from jaxbnn.sampling.store.files import locked
+from jaxbnn.sampling.store.fingerprint import look_ahead, named, settings, versions
+from jaxbnn.sampling.store.folder import FINISHED, SAMPLING, Checkpoint, chunk_capacity
+from jaxbnn.sampling.store.opened import open_draws
+from jaxbnn.sampling.validation import (
+    check_counts,
+    check_functions,
+    check_kernel,
+    check_key,
+    check_mesh_type,
+    check_modes,
+    check_outside,
+    check_positions,
+    check_start,
+    check_whole,
+    is_one_number,
+    one_number_explained,
+    record_steps,
+    segments,
+    stack_parameters,
+)
 
 # A chunk holds at most this many records, and about this many bytes of kept draws.
 _MOST_RECORDS = 16_384
@@ -66,7 +73,7 @@ def collect_position(state: Any, info: Any) -> PyTree:
     >>> collect_position(SimpleNamespace(position=1.5), None)
     1.5
     """
-    return state.position
+    return position_of(state)
 
 
 def sample(
@@ -141,7 +148,10 @@ def sample(
         the axis "chain", and over the axis "data" every leaf of `data` with as many rows as the
         longest, with the leaves of positions and states whose last axis is as long. NumPy arrays
         go to their devices directly, so that no device need hold all rows. Keys are the same on
-        any mesh; numbers agree to rounding, and exactly where nothing is summed over devices.
+        any mesh, and each step agrees to rounding; whole chains then part, as they do after any
+        change of the last bit, and agree in law alone. On the same mesh of the same machine the
+        numbers are equal bit for bit. (A device that has fewer chains may add up a matrix product
+        in another order: numbers can differ also where nothing is summed over devices.)
         Devices of several processes may be in it, see Notes.
     progress
         True writes to standard error; a function receives `Progress`; False is silent. Of several
@@ -202,11 +212,15 @@ def sample(
     >>> draws.positions.shape
     (4, 500, 2)
     """
+    check_outside(key, positions, parameters, data)
+    check_mesh_type(mesh)
     hosts = hosts_of(mesh)
     positions, parameters, data = ordered((positions, parameters, data))
     with hosts.together():
         check_counts(num_samples, num_warmup, chunk_size, chunk_bytes)
-        check_modes(lazy, checkpoint is not None, debug, hosts.num_processes)
+        check_modes(lazy, checkpoint, debug, hosts.num_processes)
+        check_key(key)
+        check_functions(collect, reduce)
         check_kernel(kernel, parameters, data, adapt, num_warmup)
         check_whole(positions, parameters, data)
         num_chains = check_positions(positions)
@@ -223,7 +237,8 @@ def sample(
     begin = time.perf_counter()
     with contextlib.ExitStack() as stack:
         interrupt = stack.enter_context(Interrupt(hosts))
-        report = interrupt.reporter(choose_reporter(progress))
+        title = f"{num_chains} chains of one number" if is_one_number(positions) else ""
+        report = interrupt.reporter(choose_reporter(progress, title))
         stack.enter_context(translated())
         if checkpoint is not None:
             stack.enter_context(locked(Path(checkpoint), hosts))
@@ -258,10 +273,14 @@ def sample(
         )
         positions, data = as_arrays(positions), place.data(data)
         if checkpoint is not None or hosts.num_processes > 1:
-            shapes, of_programs = look_ahead(programs, options, keys, positions, parameters, data)
+            with one_number_explained(positions):
+                shapes, of_programs = look_ahead(
+                    programs, options, keys, positions, parameters, data
+                )
             fingerprint = called_with | of_programs | versions()
             hosts.check_same(fingerprint, named)
-        states = programs.init(keys, positions, parameters, data)
+        with one_number_explained(positions):
+            states = programs.init(keys, positions, parameters, data)
         with hosts.together():
             check_start(states.inner if debug else states)
         states = place.spread(states)

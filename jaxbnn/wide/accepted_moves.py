@@ -15,7 +15,11 @@ import jax.numpy as jnp
 from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree
 
+from jaxbnn.kernels.refresh import auxiliary_fields
 
+
+# A count is not a function of the position; `refresh` carries it over.
+@auxiliary_fields("accepted")
 class AcceptedState(NamedTuple):
     """State of `count_accepted`.
 
@@ -34,10 +38,6 @@ class AcceptedState(NamedTuple):
     def position(self) -> PyTree:
         """The kernel's position."""
         return self.inner.position
-
-
-# A count is not a function of the position; `refresh` carries it over.
-AcceptedState.auxiliary = ("accepted",)  # type: ignore[attr-defined]
 
 
 def count_accepted(kernel: SamplingAlgorithm) -> SamplingAlgorithm:

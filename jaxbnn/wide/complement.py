@@ -15,6 +15,7 @@ from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.kernels.crank_nicolson import check_beta
+from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.kernels.trees import normal_like
 from jaxbnn.wide.accepted_moves import autoregress, num_accepted
 from jaxbnn.wide.input_reduction import InputReduction
@@ -36,6 +37,8 @@ class Carried(NamedTuple):
     weights: Float[Array, " j"]
 
 
+# Not a function of the position; `refresh` carries it over.
+@auxiliary_fields("carried")
 class CarriedState(NamedTuple):
     """State of `carry_complement`.
 
@@ -54,10 +57,6 @@ class CarriedState(NamedTuple):
     def position(self) -> PyTree:
         """The kernel's position."""
         return self.inner.position
-
-
-# Not a function of the position; `refresh` carries it over.
-CarriedState.auxiliary = ("carried",)  # type: ignore[attr-defined]
 
 
 def carry_complement(

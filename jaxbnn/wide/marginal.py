@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree, Shaped
 
+from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.kernels.trees import normal_like
 from jaxbnn.networks import Network, parameter_shapes
 from jaxbnn.wide.linear_model import Form
@@ -97,6 +98,7 @@ def marginal_conditional(
     return MarginalConditional(reparametrise(network, x, y, noise_scale, form=form))
 
 
+@auxiliary_fields()
 class ReadOutState(NamedTuple):
     """State of `with_read_out`.
 

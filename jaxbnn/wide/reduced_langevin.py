@@ -23,6 +23,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree
 
 from jaxbnn.kernels import underdamped_langevin
 from jaxbnn.kernels.metropolis import metropolis
+from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.kernels.trees import normal_like
 from jaxbnn.kernels.underdamped_langevin import (
     UnderdampedLangevinInfo,
@@ -44,6 +45,8 @@ from jaxbnn.wide.input_reduction import InputReduction
 from jaxbnn.wide.projections import WeightProjections
 
 
+# Neither is a function of the position; `refresh` carries them over.
+@auxiliary_fields("complement", "steps")
 class ReducedLangevinState(NamedTuple):
     """The state of `underdamped_langevin` on the reduced network, and what is held beside it.
 
@@ -70,10 +73,6 @@ class ReducedLangevinState(NamedTuple):
     def carried(self) -> PyTree:
         """The carried coordinates of the complement."""
         return self.complement.along
-
-
-# Neither is a function of the position; `refresh` carries them over.
-ReducedLangevinState.auxiliary = ("complement", "steps")  # type: ignore[attr-defined]
 
 
 def reduced_langevin(

@@ -1,4 +1,6 @@
-"""The command, called as from a shell: what it writes, says, and refuses."""
+"""Tests of jaxbnn.__main__, cli.folder, cli.hosts, cli.one_host, cli.pictures, cli.samplers and
+cli.verdict: the command, called as from a shell: what it writes, says, and refuses.
+"""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""CSV files as spreadsheets and data frames write them."""
+"""Tests of cli.encoding and cli.fields: CSV files as spreadsheets and data frames write them."""
 
 import numpy as np
 import pytest

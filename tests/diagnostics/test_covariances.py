@@ -1,4 +1,6 @@
-"""Agreement of covariances: the definition, the null, and the chains that must be caught."""
+"""Tests of diagnostics.covariance_distances: agreement of covariances: the definition, the null,
+and the chains that must be caught.
+"""
 
 import jax
 import numpy as np

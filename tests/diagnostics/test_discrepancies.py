@@ -1,4 +1,6 @@
-"""Kernel discrepancies by brute force, their null distribution, and what they must catch."""
+"""Tests of diagnostics.blocks and diagnostics.moment_blocks: kernel discrepancies by brute force,
+their null distribution, and what they must catch.
+"""
 
 import jax
 import jax.numpy as jnp

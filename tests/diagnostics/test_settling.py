@@ -1,4 +1,7 @@
-"""Merge, stationarity and score times, and blockwise R-hat, on series with known answers."""
+"""Tests of diagnostics.blockwise, diagnostics.merge, diagnostics.score, diagnostics.stationarity
+and diagnostics.student_t: merge, stationarity and score times, and blockwise R-hat, on series with
+known answers.
+"""
 
 import numpy as np
 import pytest

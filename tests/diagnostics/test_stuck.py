@@ -1,4 +1,5 @@
-"""What R-hat does not see, `summary` says: frozen replicas, stands, levels of the log density.
+"""Tests of diagnostics.findings, diagnostics.levels and diagnostics.movement: what R-hat does not
+see, `summary` says: frozen replicas, stands, levels of the log density.
 
 Healthy runs must stay without these warnings.
 """

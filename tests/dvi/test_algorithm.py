@@ -1,4 +1,6 @@
-"""The ELBO against brute force, and fits of models whose answers are known."""
+"""Tests of dvi.choices, dvi.model and dvi.monte_carlo: the ELBO against brute force, and fits of
+models whose answers are known.
+"""
 
 import functools
 

@@ -1,4 +1,7 @@
-"""Moments of activations against quadrature, their gradients, and what float32 leaves of them."""
+"""Tests of dvi.asymptotic, dvi.families, dvi.gaussian_average, dvi.hermite, dvi.pairs,
+dvi.standard_normal and dvi.standardise: moments of activations against quadrature, their gradients,
+and what float32 leaves of them.
+"""
 
 import functools
 

@@ -1,4 +1,6 @@
-"""Expected log likelihoods, divergences and predictive densities against other computations."""
+"""Tests of dvi.divergence, dvi.expected, dvi.likelihood_kinds, dvi.partition and dvi.predictive:
+expected log likelihoods, divergences and predictive densities against other computations.
+"""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""Runs side by side, stopping, batches, and what bad input gets."""
+"""Tests of dvi.fit_input: runs side by side, stopping, batches, and what bad input gets."""
 
 import jax
 import jax.numpy as jnp

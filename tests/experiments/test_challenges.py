@@ -1,4 +1,6 @@
-"""XOR's gradient descent against NumPy, and the numbers read off regions and covariances."""
+"""Tests of experiments.studies.challenges: XOR's gradient descent against NumPy, and the numbers
+read off regions and covariances.
+"""
 
 import jax
 import jax.numpy as jnp

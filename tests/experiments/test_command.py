@@ -1,3 +1,7 @@
+"""Tests of experiments.__main__, experiments.commands and experiments.errors: the command: what it
+lists, runs, refuses and writes.
+"""
+
 import importlib.util
 import json
 import subprocess

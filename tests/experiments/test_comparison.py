@@ -1,3 +1,5 @@
+"""Tests of experiments.report: the report sets our numbers beside the papers'."""
+
 import json
 
 import pytest

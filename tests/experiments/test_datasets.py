@@ -1,3 +1,7 @@
+"""Tests of experiments.fetch: data sets in their original formats, and the sentence for one that is
+missing.
+"""
+
 import gzip
 import hashlib
 import shutil

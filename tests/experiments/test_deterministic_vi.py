@@ -1,4 +1,6 @@
-"""The deterministic-variational-inference study: its data, its scores, and its configs."""
+"""Tests of experiments.studies.deterministic_vi: the deterministic-variational-inference study: its
+data, its scores, and its configs.
+"""
 
 import json
 import tomllib

@@ -1,3 +1,5 @@
+"""Tests of experiments.results: files of results are whole or not there."""
+
 import errno
 import json
 import math

@@ -1,4 +1,6 @@
-"""The function-space study: the limit's kernel, its numbers, and one run from config to files."""
+"""Tests of experiments.studies.function_space and experiments.benchmarks.function_space: the
+function-space study: the limit's kernel, its numbers, and one run from config to files.
+"""
 
 import json
 import math

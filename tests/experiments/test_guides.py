@@ -1,4 +1,6 @@
-"""The guides run from the first cell to the last, and end in a picture."""
+"""Tests of experiments.guides: the guides run from the first cell to the last, and end in a
+picture.
+"""
 
 import os
 import runpy

@@ -1,4 +1,8 @@
-"""The helpers of the converged Iris posterior: what is compared, and how."""
+"""Tests of experiments.studies.challenges.converged,
+experiments.studies.challenges.converged_pictures, experiments.studies.challenges.moves and
+experiments.studies.challenges.agreement: the helpers of the converged Iris posterior: what is
+compared, and how.
+"""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,6 @@
-"""The trap on Iris: a replica that is stuck from a prior draw, passed round by swaps."""
+"""Tests of experiments.studies.challenges.trap: the trap on Iris: a replica that is stuck from a
+prior draw, passed round by swaps.
+"""
 
 import jax
 import jax.numpy as jnp

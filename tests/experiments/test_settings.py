@@ -1,3 +1,7 @@
+"""Tests of experiments.config, experiments.study and experiments.threads: settings from files and
+command lines, and the sentences for those that do not fit.
+"""
+
 import importlib
 from pathlib import Path
 from typing import Annotated, Literal

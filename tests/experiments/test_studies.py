@@ -1,4 +1,6 @@
-"""Every study runs from its config to its files: one config in the short tests, all in the long."""
+"""Tests of experiments.studies.thermalization: every study runs from its config to its files: one
+config in the short tests, all in the long.
+"""
 
 import json
 from pathlib import Path

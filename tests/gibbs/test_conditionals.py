@@ -1,4 +1,5 @@
-"""Each conditional against the joint log density, numerically and in float64.
+"""Tests of gibbs.latents, gibbs.linear_maps, gibbs.model, gibbs.pieces, gibbs.probit, gibbs.stages
+and gibbs.weights: each conditional against the joint log density, numerically and in float64.
 
 Along one block the log joint density is quadratic for Gaussian conditionals: its gradient and
 Hessian, from automatic differentiation, give mean and covariance. The draw is affine in its

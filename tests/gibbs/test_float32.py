@@ -1,4 +1,4 @@
-"""float32 at noise variances where the printed formulas are NaN."""
+"""Tests of gibbs.pre_activations: float32 at noise variances where the printed formulas are NaN."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,6 @@
-"""The kernel as users meet it: traced parameters, chains, starts, bad input, other samplers."""
+"""Tests of gibbs.arguments, gibbs.door and gibbs.starts: the kernel as users meet it: traced
+parameters, chains, starts, bad input, other samplers.
+"""
 
 import blackjax
 import chex

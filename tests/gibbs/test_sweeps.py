@@ -1,4 +1,6 @@
-"""Whole sweeps: Geweke's joint test, in both orders and with both ways to draw biases."""
+"""Tests of gibbs.sweep: whole sweeps: Geweke's joint test, in both orders and with both ways to
+draw biases.
+"""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,6 @@
-"""ArviZ reads our draws, judges networks by them, and gives them back."""
+"""Tests of interop.arviz_model: ArviZ reads our draws, judges networks by them, and gives them
+back.
+"""
 
 import arviz
 import jax

@@ -1,4 +1,6 @@
-"""NumPyro runs our kernels, and its models are our targets."""
+"""Tests of interop.numpyro_kernel and interop.numpyro_networks: NumPyro runs our kernels, and its
+models are our targets.
+"""
 
 import jax
 import jax.numpy as jnp

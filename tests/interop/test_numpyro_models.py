@@ -1,4 +1,6 @@
-"""What NumPyro models may do besides sampling: right, by closed forms and NumPyro, or refused."""
+"""Tests of interop.numpyro_call, interop.numpyro_model and interop.numpyro_trace: what NumPyro
+models may do besides sampling: right, by closed forms and NumPyro, or refused.
+"""
 
 import warnings
 

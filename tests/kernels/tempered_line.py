@@ -74,6 +74,7 @@ def _inverse(grid, cdf):
 class JointState(NamedTuple):
     position: Any
     ladder: Any
+    auxiliary = ()
 
 
 def all_rungs(kernel: SamplingAlgorithm) -> SamplingAlgorithm:

@@ -10,7 +10,7 @@ import pytest
 from blackjax.base import SamplingAlgorithm
 
 import jaxbnn
-from jaxbnn.kernels.compose import BlockState, CycleState
+from jaxbnn.kernels import BlockState, CycleState
 from tests.kit import both_sizes, check_exact_start
 from tests.kit.targets import skew_banana
 from tests.sampling.tiny import walk
@@ -150,6 +150,7 @@ def test_the_first_component_starts_from_where_the_last_one_stopped():
 def identity():
     class State(NamedTuple):
         position: jax.Array
+        auxiliary = ()
 
     init = lambda position, rng_key=None: State(position)  # noqa: E731
     return SamplingAlgorithm(init, lambda rng_key, state: (state, ()))
@@ -184,16 +185,6 @@ def test_a_cycle_with_the_identity_is_the_kernel_itself(name):
         )
         close(jax.tree.map(key_data, cycled.states[0]), jax.tree.map(key_data, state))
     assert np.abs(np.asarray(cycled.position) - np.asarray(start)).max() > 0.1
-
-
-@THIRD_PARTY
-def test_auxiliary_fields_are_carried_over_and_the_rest_is_not():
-    kernel = MOMENTUM["ghmc"]()
-    state = kernel.init(jnp.zeros(2), jax.random.key(1))
-    moved = jaxbnn.refresh(kernel, state, jnp.ones(2), jax.random.key(2))
-    close((moved.momentum, moved.slice), (state.momentum, state.slice))
-    close((moved.position, moved.logdensity), (jnp.ones(2), jnp.float32(-2)))
-    close(moved.logdensity_grad, jnp.array([-1.0, -3.0]))
 
 
 class Counted(NamedTuple):
@@ -250,54 +241,6 @@ def test_on_block_inside_a_cycle_keeps_the_blocks_auxiliary():
         state, _ = kernel.step(jax.random.key(t), state)
     assert int(state.states[0].block.counter) == 2
     assert isinstance(state.position, Pair)
-
-
-class Two(NamedTuple):
-    first: jax.Array
-    second: jax.Array
-
-
-@pytest.mark.parametrize(
-    ("position", "block"),
-    [
-        ({"first": 0.0, "second": 1.0}, "second"),
-        ((0.0, 1.0), 1),
-        ((0.0, 1.0), -1),
-        ([0.0, 1.0], 1),
-        (Two(0.0, 1.0), "second"),
-        (Two(0.0, 1.0), 1),
-        (({}, (), 0.0, 1.0), 3),
-    ],
-)
-def test_every_kind_of_block(position, block):
-    position = jax.tree.map(jnp.float32, position)
-
-    def kernel_of(whole):
-        def step(rng_key, state):
-            assert jax.tree.structure(whole(state.position)) == jax.tree.structure(position)
-            return BlockState(state.position + 1, jax.tree.leaves(whole(state.position))[-1]), ()
-
-        return SamplingAlgorithm(lambda x, rng_key=None: BlockState(x, jnp.zeros(())), step)
-
-    kernel = jaxbnn.on_block(kernel_of, block)
-    state, _ = kernel.step(jax.random.key(0), kernel.init(position))
-    assert jax.tree.leaves(state.position) == [0, 2]
-    assert type(state.position) is type(position)
-    assert state.block.block == 1
-
-
-@pytest.mark.parametrize(
-    ("position", "block", "sentence"),
-    [
-        ({"a": 0.0}, "b", r"no block 'b'; it has \['a'\]"),
-        (({}, {"w": 0.0, "b": 1.0}), 2, r"no block 2; it has \[0, 1\]"),
-        (Two(0.0, 1.0), "third", r"no block 'third'; it has \['first', 'second'\]"),
-        (jnp.zeros(3), 0, "single array"),
-    ],
-)
-def test_a_block_that_is_not_there(position, block, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        jaxbnn.on_block(lambda whole: identity(), block).init(position)
 
 
 def test_repeat_is_the_kernel_step_by_step():

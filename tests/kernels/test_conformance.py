@@ -1,4 +1,6 @@
-"""Every kernel keeps the contract. A new kernel is one row of KERNELS."""
+"""Tests of kernels.arguments and kernels.trees: every kernel keeps the contract. A new kernel is
+one row of KERNELS.
+"""
 
 from typing import NamedTuple
 

@@ -1,4 +1,5 @@
-"""BlackJAX's random walk, MALA and HMC keep exact draws exact; each mutant of them does not.
+"""Tests of kernels.metropolis: BlackJAX's random walk, MALA and HMC keep exact draws exact; each
+mutant of them does not.
 
 Chains start at exact draws and take STEPS steps; false-alarm rate 1e-6 a test. The kernels
 that pass also show that the targets and their exact distribution functions are right.

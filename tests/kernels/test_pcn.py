@@ -1,4 +1,6 @@
-"""pCN keeps its target, in any dimension; each of its mutants does not."""
+"""Tests of kernels.covariance_operator and kernels.crank_nicolson: pCN keeps its target, in any
+dimension; each of its mutants does not.
+"""
 
 import jax
 import jax.numpy as jnp

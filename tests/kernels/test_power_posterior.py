@@ -1,4 +1,5 @@
-"""Power posteriors keep the joint law of all rungs; wrong swaps and stale caches do not.
+"""Tests of kernels.ladder and kernels.swaps: power posteriors keep the joint law of all rungs;
+wrong swaps and stale caches do not.
 
 The false-alarm rate of each statistical test is 1e-6.
 """

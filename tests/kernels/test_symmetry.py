@@ -1,4 +1,5 @@
-"""The symmetry moves keep prior and posterior, leave the output, and say what a prior breaks.
+"""Tests of kernels.symmetry_priors and kernels.symmetry_steps: the symmetry moves keep prior and
+posterior, leave the output, and say what a prior breaks.
 
 Draws of the prior are exact draws for a flat likelihood, which shows every error in a prior ratio
 or a Jacobian; that the moves leave a real likelihood alone is shown with data from the model, and

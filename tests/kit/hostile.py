@@ -214,6 +214,7 @@ _MODULES = (
     "files",
     "gibbs_found",
     "kernels",
+    "kernels_found",
     "models",
     "networks",
     "numerics",
@@ -221,6 +222,7 @@ _MODULES = (
     "plots",
     "readings",
     "results",
+    "runner",
 )
 
 

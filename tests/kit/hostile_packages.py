@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from jaxbnn import plots
 from jaxbnn.interop.arviz import to_arviz
-from jaxbnn.sampling.files import encode
+from jaxbnn.sampling.store.files import encode
 from tests.kit.hostile import Call, Said
 
 DRAWS = {"w": np.zeros((2, 5))}

@@ -16,6 +16,7 @@ from blackjax.base import SamplingAlgorithm
 class CachedState(NamedTuple):
     position: Any
     logdensity: Any
+    auxiliary = ()
 
 
 class Info(NamedTuple):

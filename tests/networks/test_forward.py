@@ -1,4 +1,6 @@
-"""The forward reading against loops written in NumPy."""
+"""Tests of networks.activations and networks.parameters: the forward reading against loops written
+in NumPy.
+"""
 
 import math
 from functools import partial

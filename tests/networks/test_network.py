@@ -1,4 +1,6 @@
-"""Networks as data: equality, shapes, counts, the table, and what does not fit."""
+"""Tests of networks.layers, networks.shapes and networks.summary: networks as data: equality,
+shapes, counts, the table, and what does not fit.
+"""
 
 from functools import partial
 
@@ -184,7 +186,7 @@ def test_what_does_not_fit_is_said_when_the_network_is_made(annotations_unchecke
     [
         (lambda: Network((Dense(2), "relu"), (4,)), "layer 1 of Network is 'relu', not a layer"),
         (lambda: Network(Dense(2), (4,)), "layers of Network must be a tuple of layers"),
-        (lambda: Activation(3), "must be a name or a callable, but is 3."),
+        (lambda: Activation(3), "but is an int; give a name"),
         (lambda: Activation(Unhashable()), "must be hashable"),
     ],
 )

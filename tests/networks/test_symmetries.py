@@ -1,4 +1,7 @@
-"""Every transformation leaves the output as it is, and its Jacobian is the automatic one."""
+"""Tests of networks.symmetries.canonical, networks.symmetries.groups, networks.symmetries.segments
+and networks.symmetries.transformations: every transformation leaves the output as it is, and its
+Jacobian is the automatic one.
+"""
 
 import jax
 import jax.numpy as jnp

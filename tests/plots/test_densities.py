@@ -1,4 +1,6 @@
-"""Density estimates against direct sums over the draws, and priors against their densities."""
+"""Tests of plots._kernel_density: density estimates against direct sums over the draws, and priors
+against their densities.
+"""
 
 import jax.numpy as jnp
 import numpy as np

@@ -1,4 +1,6 @@
-"""Axes in, axes out, and nothing of the caller's is changed."""
+"""Tests of plots._canvas and plots._series: axes in, axes out, and nothing of the caller's is
+changed.
+"""
 
 import builtins
 import subprocess

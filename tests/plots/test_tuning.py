@@ -1,4 +1,4 @@
-"""Curves over a parameter: means, medians and bars against NumPy."""
+"""Tests of plots.predictions: curves over a parameter: means, medians and bars against NumPy."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""Predictions and scores against SciPy, quadrature, and their definitions."""
+"""Tests of prediction.calibration, prediction.predictions and prediction.scoring: predictions and
+scores against SciPy, quadrature, and their definitions.
+"""
 
 import jax.numpy as jnp
 import numpy as np

@@ -131,21 +131,21 @@ def refusals(folder):
         "uneven": told(starts=STARTS[:3]),
         "start": told(starts=STARTS + np.float32(index)),
         "number": told(chunk_size=1 + index),
-        "door": told(starts=STARTS * np.float32(np.nan if index else 1)),
+        "validation": told(starts=STARTS * np.float32(np.nan if index else 1)),
         "folder": told(checkpoint=f"{folder}-{index}"),
         "debug": told(debug=True),
     }
 
 
-def kernel_of(parameters, data):
+def make_kernel(parameters, data):
     return ar(parameters["shrink"])
 
 
 def stored(folder, mesh, progress=False, **options):
-    """Make, or take up, an elementwise run in a folder."""
+    """Make, or resume, an elementwise run in a folder."""
     parameters = {"shrink": np.linspace(0.1, 0.9, CHAINS, dtype=np.float32)}
     options = {"num_samples": 12, "parameters": parameters, "data": DATA} | options
-    return program.run(kernel_of, STARTS, mesh, checkpoint=folder, progress=progress, **options)
+    return program.run(make_kernel, STARTS, mesh, checkpoint=folder, progress=progress, **options)
 
 
 # With all that a checkpoint has to carry.

@@ -30,7 +30,7 @@ import jax
 import numpy as np
 
 from jaxbnn.sampling import open_draws
-from jaxbnn.sampling.checkpoint import read_state
+from jaxbnn.sampling.store.folder import read_state
 from tests.sampling.kill_program import DATA, OPTIONS, WARMUP_CHUNK, kind_of
 
 ROOT = Path(__file__).parents[2]
@@ -77,7 +77,12 @@ class Start:
         text, seconds = _follow(process, delay)
         errors = process.stderr.read().decode()
         status = process.wait()
-        lines = [json.loads(line) for line in text.splitlines() if line.endswith(b"}")]
+        # The lines of all processes but the first have a number before them.
+        lines = [
+            json.loads(line[line.index(b"{") :])
+            for line in text.splitlines()
+            if line.endswith(b"}")
+        ]
         is_killed = status == -signal.SIGKILL or "was killed by SIGKILL" in errors
         if not is_killed and status != 0:
             raise RuntimeError(f"a run of {data} failed with status {status}: {errors}")

@@ -1,4 +1,6 @@
-"""A run that is taken up again is the run that was never stopped, bit for bit."""
+"""Tests of sampling.trees, sampling.store.shards and sampling.store.folder: a run that is resumed
+is the run that was never stopped, bit for bit.
+"""
 
 import json
 import shutil
@@ -10,7 +12,8 @@ import pytest
 import xarray
 
 import jaxbnn
-from jaxbnn.sampling import fingerprint, open_draws
+from jaxbnn.sampling import open_draws
+from jaxbnn.sampling.store import fingerprint
 from jaxbnn.sampling.trees import describe, rebuild
 from tests.sampling.small_run import SETTINGS, STARTS, make_kernel, run, same, stop_after
 from tests.sampling.tiny import ar

@@ -1,4 +1,6 @@
-"""What is traced and how often, and what the cache of programs keeps alive."""
+"""Tests of sampling.programs: what is traced and how often, and what the cache of programs keeps
+alive.
+"""
 
 import dataclasses
 import gc
@@ -111,7 +113,7 @@ def test_data_are_an_argument_and_not_a_constant():
 
 
 def test_data_are_not_in_the_program():
-    from jaxbnn.sampling.loops import Options
+    from jaxbnn.sampling.loops import Options, RateSum
     from jaxbnn.sampling.programs import programs_for
 
     def make_kernel(parameters, data):
@@ -122,7 +124,16 @@ def test_data_are_not_in_the_program():
     keys = jax.vmap(lambda c: jax.random.fold_in(KEY, c))(jnp.arange(2))
     states = jax.eval_shape(programs.init, keys, STARTS, None, data)
     traced = programs.sampling.trace(
-        *(keys, states, (), None, data, np.uint32(0), np.int32(3)),
+        *(
+            keys,
+            states,
+            (),
+            RateSum(jnp.zeros(2), jnp.zeros(2)),
+            None,
+            data,
+            np.uint32(0),
+            np.int32(3),
+        ),
         *(np.ones(3, np.int32), np.ones(3, bool)),
     )
     assert traced.jaxpr.consts == []

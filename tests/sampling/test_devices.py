@@ -1,4 +1,6 @@
-"""The same run on any mesh: keys, draws and steps, and what a mesh cannot do."""
+"""Tests of sampling.devices.placement: the same run on any mesh: keys, draws and steps,
+and what a mesh cannot do.
+"""
 
 import json
 import os
@@ -13,7 +15,7 @@ import pytest
 from jax.sharding import AxisType, Mesh
 
 import jaxbnn
-from jaxbnn.sampling.devices import check_mesh
+from jaxbnn.sampling.devices.placement import check_mesh
 from tests.sampling.tiny import ar
 
 ROOT = Path(__file__).parents[2]
@@ -59,7 +61,7 @@ def test_a_mesh_of_one_device_changes_nothing():
 
 
 class FakeMesh:
-    """As much of a mesh as the door looks at before it refuses."""
+    """As much of a mesh as is looked at before it is refused."""
 
     def __init__(self, **sizes):
         self.shape, self.axis_names = sizes, tuple(sizes)

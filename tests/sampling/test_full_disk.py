@@ -1,4 +1,6 @@
-"""Disks that are full or cannot be written to, and two runs in one folder: nothing is damaged."""
+"""Tests of sampling.store.files: disks that are full or cannot be written to, and two runs in one
+folder: nothing is damaged.
+"""
 
 import contextlib
 import errno

@@ -1,4 +1,6 @@
-"""A stored run is resumed by another process, whose hash seed orders NumPyro's fields otherwise."""
+"""Tests of sampling.store.fingerprint and sampling.order: a stored run is resumed by another
+process, whose hash seed orders NumPyro's fields otherwise.
+"""
 
 import json
 import os

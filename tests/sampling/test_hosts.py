@@ -20,7 +20,7 @@ REFUSALS = {
     "uneven": "3 chains cannot be spread evenly over {count} devices",
     "start": "process 1 was called with another set of positions than process 0; start all",
     "number": "process 1 was called with another chunk_size than process 0",
-    "door": "process 1 stopped the run: positions of chain 0 is not finite",
+    "validation": "process 1 stopped the run: positions of chain 0 is not finite",
     "folder": "process 1 stopped the run: the checkpoint folder",
     "debug": "debug mode runs in one process",
 }

@@ -1,4 +1,4 @@
-"""Progress as it is told, and what Ctrl-C leaves."""
+"""Tests of sampling.progress: progress as it is told, and what Ctrl-C leaves."""
 
 import functools
 
@@ -14,7 +14,7 @@ KEY = jax.random.key(5)
 STARTS = np.array([[0.0, 1.0], [-4.0, 2.0]], np.float32)
 
 
-def kernel_of(parameters, data):
+def make_kernel(parameters, data):
     return ar(parameters["shrink"])
 
 
@@ -25,7 +25,7 @@ REDUCE = {"m": jaxbnn.moments()}
 def run(progress, **options):
     options = {"num_warmup": 20, "chunk_size": 10, "adapt": ADAPT, "reduce": REDUCE} | options
     return jaxbnn.sample(
-        KEY, kernel_of, STARTS, 35, parameters={"shrink": 0.5}, progress=progress, **options
+        KEY, make_kernel, STARTS, 35, parameters={"shrink": 0.5}, progress=progress, **options
     )
 
 

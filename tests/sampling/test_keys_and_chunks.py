@@ -1,4 +1,6 @@
-"""Which numbers a run draws: by key, chain and step alone, however it is cut or thinned."""
+"""Tests of sampling.chunks, sampling.keys, sampling.loops and sampling.runner: which numbers a run
+draws: by key, chain and step alone, however it is cut or thinned.
+"""
 
 import functools
 
@@ -9,9 +11,9 @@ import numpy as np
 import pytest
 
 import jaxbnn
-from jaxbnn.sampling.door import segments
 from jaxbnn.sampling.loops import Options, RateSum
 from jaxbnn.sampling.programs import programs_for
+from jaxbnn.sampling.validation import segments
 from tests.sampling.tiny import ar, ar_by_hand, normal_log_density, rates_by_hand
 
 KEY = jax.random.key(3)

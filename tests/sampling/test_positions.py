@@ -1,4 +1,6 @@
-"""Positions are PyTrees of any make and dtype, and come back as they went in."""
+"""Tests of sampling.records: positions are PyTrees of any make and dtype, and come back as they
+went in.
+"""
 
 from typing import NamedTuple
 
@@ -16,6 +18,7 @@ KEY = jax.random.key(31)
 
 class State(NamedTuple):
     position: object
+    auxiliary = ()
 
 
 class Layer(NamedTuple):

@@ -1,4 +1,6 @@
-"""Streaming reducers against NumPy on stored draws, and what `collect` chooses."""
+"""Tests of sampling.draws: streaming reducers against NumPy on stored draws, and what `collect`
+chooses.
+"""
 
 import functools
 

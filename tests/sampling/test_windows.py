@@ -21,6 +21,7 @@ FAR = 40.0
 
 class JumpState(NamedTuple):
     position: jax.Array
+    auxiliary = ()
 
 
 def jump_between_modes():

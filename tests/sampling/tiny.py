@@ -13,6 +13,7 @@ from jaxbnn.kernels.metropolis import metropolis
 class WalkState(NamedTuple):
     position: jax.Array
     log_density: jax.Array
+    auxiliary = ()
 
 
 class ArInfo(NamedTuple):

@@ -1,4 +1,4 @@
-"""Accept ratios on 60,000 data in float32, judged in float64."""
+"""Tests of numerics.sums: accept ratios on 60,000 data in float32, judged in float64."""
 
 import blackjax
 import jax

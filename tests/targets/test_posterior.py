@@ -1,4 +1,6 @@
-"""The posterior as a whole: densities, powers, any network, tracing, and what it refuses."""
+"""Tests of targets.padding: the posterior as a whole: densities, powers, any network, tracing, and
+what it refuses.
+"""
 
 import jax
 import jax.numpy as jnp

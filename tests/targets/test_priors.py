@@ -1,4 +1,6 @@
-"""Priors against scipy.stats, their shapes, and the sentences for those that do not fit."""
+"""Tests of targets.prior_density and targets.prior_trees: priors against scipy.stats, their shapes,
+and the sentences for those that do not fit.
+"""
 
 import jax
 import jax.numpy as jnp

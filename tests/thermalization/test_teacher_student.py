@@ -1,3 +1,7 @@
+"""Tests of thermalization.observables and thermalization.teachers: teachers and students: what is
+drawn, and the observables of both.
+"""
+
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,4 +1,6 @@
-"""A chain on reduced inputs, filled in, has the joint law of the unreduced chain."""
+"""Tests of wide.accepted_moves: a chain on reduced inputs, filled in, has the joint law of the
+unreduced chain.
+"""
 
 from functools import partial
 

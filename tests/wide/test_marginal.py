@@ -1,4 +1,6 @@
-"""The split into inner weights and an exactly drawn read-out, and both in the runner."""
+"""Tests of wide.design: the split into inner weights and an exactly drawn read-out, and both in the
+runner.
+"""
 
 from functools import partial
 

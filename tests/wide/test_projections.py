@@ -1,4 +1,6 @@
-"""Projections of weights, and outputs at further inputs, beside a chain on reduced inputs."""
+"""Tests of wide.complement: projections of weights, and outputs at further inputs, beside a chain
+on reduced inputs.
+"""
 
 import math
 

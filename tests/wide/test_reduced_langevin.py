@@ -1,4 +1,5 @@
-"""Langevin on reduced inputs, filled in, has the joint law of the unreduced chain.
+"""Tests of wide.complement_pair and wide.langevin_fill_in: Langevin on reduced inputs, filled in,
+has the joint law of the unreduced chain.
 
 Chains start at prior draws. Compared are draws 0, 1 and 10 of each, one or several steps apart;
 false-alarm rate 1e-6 a test.

@@ -1,4 +1,6 @@
-"""The coordinates phi of whole networks: identities, gradients, data sets, bad input."""
+"""Tests of wide.door: the coordinates phi of whole networks: identities, gradients, data sets, bad
+input.
+"""
 
 from functools import partial
 

@@ -56,6 +56,9 @@ class ObservedState(NamedTuple):
         return self.inner.position
 
 
+ObservedState.auxiliary = ()  # type: ignore[attr-defined]
+
+
 def observe(
     kernel: SamplingAlgorithm, function: Callable[[PRNGKeyArray, Any], PyTree]
 ) -> SamplingAlgorithm:

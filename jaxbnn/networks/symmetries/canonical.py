@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxbnn.networks.network import Network
+from jaxbnn.networks.network import Network, check_network
 from jaxbnn.networks.parameters import check_params
 from jaxbnn.networks.symmetries.groups import Units, weight_symmetries
 from jaxbnn.networks.symmetries.transformations import (
@@ -14,6 +14,7 @@ from jaxbnn.networks.symmetries.transformations import (
     shift_classes,
     sum_per_unit,
 )
+from jaxbnn.numerics.arguments import check_flag
 
 
 def canonicalize(
@@ -57,6 +58,9 @@ def canonicalize(
     >>> bool((sums >= 0).all() and (jnp.diff(sums) >= 0).all())
     True
     """
+    check_network(network, "canonicalize(network, params)")
+    check_flag("scalings", scalings)
+    check_flag("softmax", softmax)
     check_params(network, params)
     found = weight_symmetries(network)
     if softmax and found.class_shift is None:

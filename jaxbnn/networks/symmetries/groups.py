@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from jaxbnn.networks.activations import activation_function
 from jaxbnn.networks.layers import Dense
-from jaxbnn.networks.network import Network, parameter_shapes
+from jaxbnn.networks.network import Network, check_network, parameter_shapes
 from jaxbnn.networks.symmetries.segments import Absorption, Axis, Segments, trace_segments
 
 _ODD = ("tanh", "erf", "hard_tanh", "sign", "identity")
@@ -118,6 +118,7 @@ def weight_symmetries(network: Network) -> WeightSymmetries:
     >>> weight_symmetries(mlp((4, 3, 2), "sigmoid", bias=False)).lost[0]
     'the sign flips of layer 0 (Dense) are lost, because layer 2 (Dense) has no bias ...'
     """
+    check_network(network)
     segments = trace_segments(network)
     ends = {0, segments.output}
     around = [(before, behind) for _, before, behind in segments.activations]

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from jaxbnn.sampling.hosts import gather
+from jaxbnn.sampling.devices.hosts import gather
 from jaxbnn.sampling.loops import RateSum
 
 _PROGRAM = "program (kernel, adapt, collect or reduce)"
@@ -35,7 +35,7 @@ def look_ahead(
 ) -> tuple[Shapes, dict[str, str]]:
     """Trace a run's programs: the shapes of what it will store, and the programs' digest.
 
-    Placement on devices is left out, so that a run may be taken up on others.
+    Placement on devices is left out, so that a run may be resumed on others.
     """
     keys, positions, parameters, data = _abstract((keys, positions, parameters, data))
     states = _abstract(programs.init.eval_shape(keys, positions, parameters, data))

@@ -2,7 +2,8 @@
 
 Independent chains need no communication. Where data are spread too, the compiler adds up what
 each device has summed over its rows; arrays that are as long as the data (latents) are spread
-like them. Keys do not depend on the mesh, so that every chain draws the same numbers on any.
+like them. Keys do not depend on the mesh, so that every chain takes the same steps on any, each to
+rounding.
 """
 
 import functools

@@ -23,11 +23,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from jaxbnn.sampling import files
-from jaxbnn.sampling.devices import Placer
-from jaxbnn.sampling.fingerprint import Shapes, differences, key_name, to_numpy
-from jaxbnn.sampling.hosts import Hosts
-from jaxbnn.sampling.shards import Shard, chunks_upto, every_file, rows_of, shard_of
+from jaxbnn.sampling.devices.hosts import Hosts
+from jaxbnn.sampling.devices.placement import Placer
+from jaxbnn.sampling.store import files
+from jaxbnn.sampling.store.fingerprint import Shapes, differences, key_name, to_numpy
+from jaxbnn.sampling.store.shards import Shard, chunks_upto, every_file, rows_of, shard_of
 from jaxbnn.sampling.trees import describe, leaf_names
 
 START = "start"

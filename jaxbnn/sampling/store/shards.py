@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxbnn.sampling import files
-from jaxbnn.sampling.devices import Placer
-from jaxbnn.sampling.hosts import own_blocks, owners, slices
+from jaxbnn.sampling.devices.hosts import own_blocks, owners, slices
+from jaxbnn.sampling.devices.placement import Placer
+from jaxbnn.sampling.store import files
 
 _NAME = re.compile(r"draws-(\d{12})(?:\.shard-(\d+)-of-(\d+))?\.nc")
 
@@ -33,7 +33,7 @@ class Shard(NamedTuple):
         return folder / _name(first, self.number, self.num_shards)
 
 
-class Chunk(NamedTuple):
+class ChunkFiles(NamedTuple):
     """A chunk as it was written: its first draw, its files, and the chains of each file."""
 
     begin: int
@@ -70,7 +70,7 @@ def every_file(folder: Path) -> dict[int, list[Path]]:
     return found
 
 
-def chunks_upto(folder: Path, num_kept: int, run: str, num_chains: int) -> list[Chunk]:
+def chunks_upto(folder: Path, num_kept: int, run: str, num_chains: int) -> list[ChunkFiles]:
     """Return the chunks that hold the first `num_kept` draws, each file looked at."""
     found = every_file(folder) if num_kept else {}
     begin, chunks = 0, []
@@ -91,7 +91,7 @@ def chunks_upto(folder: Path, num_kept: int, run: str, num_chains: int) -> list[
                 f"{paths[0]} and the files beside it do not hold every chain once; restore them "
                 "from a copy or start anew in an empty folder."
             )
-        chunks.append(Chunk(begin, paths, chains))
+        chunks.append(ChunkFiles(begin, paths, chains))
         begin += length
     return chunks
 

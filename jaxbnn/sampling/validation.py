@@ -1,16 +1,21 @@
 """What `sample` is given, checked before anything runs: one sentence a mistake."""
 
-from collections.abc import Sequence
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import PyTree
 
-from jaxbnn.numerics import check_count, check_finite, check_positive, check_real
+from jaxbnn.numerics import check_count, check_finite, check_positive, check_real, is_concrete
 from jaxbnn.sampling.adaptation import Adaptation
+from jaxbnn.sampling.contract import check_callable, check_pair
 from jaxbnn.sampling.loops import as_arrays
+from jaxbnn.sampling.reducers import Reducer
 
 # A gap of a thinning schedule longer than this is walked in several records, not all kept.
 _LONGEST_GAP = 10_000
@@ -34,8 +39,11 @@ def check_counts(
         )
 
 
-def check_modes(is_lazy: bool, is_stored: bool, is_debug: bool, num_processes: int) -> None:
-    """Refuse what cannot be asked for together."""
+def check_modes(is_lazy: bool, checkpoint: Any, is_debug: bool, num_processes: int) -> None:
+    """Refuse what cannot be asked for together, and a checkpoint that is no path."""
+    is_stored = checkpoint is not None
+    if is_stored and not isinstance(checkpoint, str | os.PathLike):
+        raise ValueError(f"checkpoint must be the path of a folder, but is {checkpoint!r:.80}.")
     if is_lazy and not is_stored:
         raise ValueError("lazy draws lie in the files of a checkpoint; give a folder for one.")
     if is_debug and is_stored:
@@ -45,9 +53,18 @@ def check_modes(is_lazy: bool, is_stored: bool, is_debug: bool, num_processes: i
 
 
 def check_kernel(
-    kernel: Any, parameters: PyTree, data: PyTree, adapt: Adaptation | None, num_warmup: int
+    kernel: Any, parameters: PyTree, data: PyTree, adapt: Any, num_warmup: int
 ) -> None:
     """Refuse arguments that the kernel or the adaptation has no use for."""
+    is_function = callable(kernel) and not hasattr(kernel, "init")
+    if hasattr(kernel, "step") or not is_function:
+        check_pair(kernel)
+    else:
+        check_callable("make_kernel", kernel, "parameters, data")
+    if adapt is not None and not isinstance(adapt, Adaptation):
+        raise ValueError(
+            f"adapt must be an Adaptation such as jaxbnn.dual_averaging(0.8), but is {adapt!r:.80}."
+        )
     if adapt is not None and num_warmup == 0:
         raise ValueError("adapt changes parameters in warm-up only; give num_warmup steps to it.")
     if hasattr(kernel, "step") and not (parameters is None and data is None and adapt is None):
@@ -60,6 +77,74 @@ def check_kernel(
             f"adapt was laid out over {adapt.num_warmup} warm-up steps, but num_warmup is "
             f"{num_warmup}; make them equal."
         )
+
+
+def check_outside(*trees: PyTree) -> None:
+    """Refuse to run inside a traced function: between chunks, the host looks at numbers."""
+    # Within `jit` even an operation on constants is traced.
+    if not is_concrete((jax.lax.add(1, 1), trees)):
+        raise ValueError(
+            "sample cannot be called inside jax.jit, jax.vmap or jax.grad, since it visits the "
+            "host between chunks; call it outside: it compiles the kernel itself."
+        )
+
+
+def check_mesh_type(mesh: Any) -> None:
+    """Refuse what is no mesh."""
+    if mesh is not None and not isinstance(mesh, Mesh):
+        raise ValueError(
+            "mesh must be a jax.sharding.Mesh such as jax.make_mesh((2,), ('chain',)), but is "
+            f"{mesh!r:.80}."
+        )
+
+
+def check_key(key: Any) -> None:
+    """Refuse what is not one key."""
+    is_typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    is_raw = hasattr(key, "dtype") and key.dtype == np.uint32 and np.shape(key) in ((2,), (4,))
+    if not is_raw and not (is_typed and key.shape == ()):
+        found = f"keys of the shape {key.shape}" if is_typed else f"{key!r:.80}"
+        raise ValueError(f"key must be one key such as jax.random.key(0), but is {found}.")
+
+
+def check_functions(collect: Any, reduce: Any) -> None:
+    """Refuse what cannot be called with a state and an Info, and what is no reducer."""
+    if collect is not None:
+        check_callable("collect", collect, "state, info")
+    if reduce is not None and not isinstance(reduce, Mapping):
+        raise ValueError(
+            "reduce must be a dict of reducers by name, such as "
+            f"{{'moments': jaxbnn.moments()}}, but is {reduce!r:.80}."
+        )
+    for name, reducer in (reduce or {}).items():
+        if not isinstance(reducer, Reducer):
+            raise ValueError(
+                f"reduce[{name!r}] must be a Reducer such as jaxbnn.moments(), but is "
+                f"{reducer!r:.80}."
+            )
+
+
+@contextlib.contextmanager
+def one_number_explained(positions: PyTree) -> Iterator[None]:
+    """Let a kernel that cannot start from one number say so: the chain axis may be forgotten."""
+    try:
+        yield
+    except Exception as error:
+        if not is_one_number(positions):
+            raise
+        (start,) = jax.tree.leaves(positions)
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise ValueError(
+            f"positions has the shape {start.shape}, {len(start)} chains of one number each, from "
+            f"which the kernel cannot start ({reason[:200]}); one chain of {len(start)} numbers is "
+            "positions[None]."
+        ) from error
+
+
+def is_one_number(positions: PyTree) -> bool:
+    """Whether the position of a chain, leaves (chain, ...), is one number."""
+    leaves = jax.tree.leaves(positions)
+    return len(leaves) == 1 and np.ndim(leaves[0]) == 1
 
 
 def check_whole(*trees: PyTree) -> None:
@@ -151,6 +236,8 @@ def stack_parameters(parameters: PyTree, num_chains: int) -> PyTree:
 
     def stack(path, leaf):
         name = f"parameters{jax.tree_util.keystr(path)}"
+        if not np.iscomplexobj(leaf):
+            check_real(name, leaf)
         leaf = as_arrays(leaf)
         if leaf.ndim == 0:
             leaf = jnp.broadcast_to(leaf, (num_chains,))

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from jaxbnn.sampling import files
-from jaxbnn.sampling.checkpoint import FINISHED, read_state
 from jaxbnn.sampling.draws import Draws, Reduced
-from jaxbnn.sampling.shards import Chunk, chunks_upto
+from jaxbnn.sampling.store import files
+from jaxbnn.sampling.store.folder import FINISHED, read_state
+from jaxbnn.sampling.store.shards import ChunkFiles, chunks_upto
 from jaxbnn.sampling.trees import rebuild
 
 
@@ -87,7 +87,7 @@ class StoredArray:
         As of a NumPy array.
     """
 
-    def __init__(self, chunks: list[Chunk], name: str, shape: tuple, dtype: Any):
+    def __init__(self, chunks: list[ChunkFiles], name: str, shape: tuple, dtype: Any):
         self._chunks, self._name = chunks, name
         self.shape, self.dtype = tuple(shape), np.dtype(dtype)
 
@@ -154,7 +154,7 @@ def _names(name: str, header: dict) -> list[str]:
     return [where for where in header["leaves"] if where == name or where.startswith(f"{name}.")]
 
 
-def _open_leaves(header: dict, chunks: list[Chunk], num_kept: int) -> PyTree:
+def _open_leaves(header: dict, chunks: list[ChunkFiles], num_kept: int) -> PyTree:
     leaves = [
         StoredArray(chunks, name, (shape[0], num_kept, *shape[1:]), jnp.dtype(dtype))
         for name, (dtype, shape) in header["draws_leaves"].items()
@@ -162,6 +162,6 @@ def _open_leaves(header: dict, chunks: list[Chunk], num_kept: int) -> PyTree:
     return rebuild(header["draws"], leaves)
 
 
-def _steps(chunk: Chunk) -> np.ndarray:
+def _steps(chunk: ChunkFiles) -> np.ndarray:
     with files.opened(chunk.paths[0]) as file:
         return files.read(file, "step")

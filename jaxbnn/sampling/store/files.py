@@ -17,7 +17,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbnn.sampling.hosts import Hosts
+from jaxbnn.sampling.devices.hosts import Hosts
 
 FORMAT = "jaxbnn checkpoint 1"
 _ALONE = Hosts()
@@ -28,7 +28,7 @@ _DIGEST_BYTES = 32
 
 
 class BadCheckpoint(ValueError):
-    """A checkpoint that `open_draws` or `sample` cannot take up: torn, or another run's."""
+    """A checkpoint that `open_draws` or `sample` cannot go on from: torn, or another run's."""
 
 
 class CheckpointNotWritten(OSError):

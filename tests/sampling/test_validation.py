@@ -1,4 +1,6 @@
-"""Bad input: one sentence each, before anything is compiled for the run."""
+"""Tests of sampling.contract: bad input ends in one sentence, before anything is compiled."""
+
+import inspect
 
 import blackjax
 import jax
@@ -7,6 +9,7 @@ import numpy as np
 import pytest
 
 import jaxbnn
+from tests.kit import hostile_runner
 from tests.sampling.tiny import ar, normal_log_density, walk
 
 KEY = jax.random.key(0)
@@ -166,3 +169,54 @@ def test_target_acceptance_rates_lie_between_0_and_1(target):
 def test_window_adaptation_needs_steps():
     with pytest.raises(ValueError, match="num_warmup must be at least 1, but is 0"):
         jaxbnn.window_adaptation(0)
+
+
+CALLS = {
+    f"{kind}: {name}": call
+    for kind, calls in {
+        "kernel": hostile_runner.KERNELS,
+        "function": hostile_runner.FUNCTIONS,
+        "key": hostile_runner.KEYS,
+        "chain axis": hostile_runner.STARTS_OF_ONE_NUMBER,
+    }.items()
+    for name, call in calls.items()
+}
+WORDS = {
+    "kernel: a tuple": "write blackjax.SamplingAlgorithm(init, step)",
+    "kernel: a factory": "call it, as in blackjax.mala(log_density, 0.1)",
+    "kernel: init of one argument": "cannot be called as kernel.init(position, rng_key)",
+    "kernel: no position": "has no field position",
+    "kernel: a dtype that drifts": "kernel.step changes state.count from int32[] to float32[]",
+    "key: an int": "key must be one key such as jax.random.key(0), but is 0",
+    "key: within jit": "sample cannot be called inside jax.jit",
+    "key: closed over by jit": "sample cannot be called inside jax.jit",
+    "chain axis: an index": "5 chains of one number each, from which the kernel cannot start",
+    "chain axis: a Posterior's pCN": "one chain of 5 numbers is positions[None]",
+}
+
+
+@pytest.mark.third_party(reason="the mistakes are made as a user's program makes them")
+@pytest.mark.parametrize("name", CALLS)
+def test_a_mistake_is_one_sentence(monkeypatch, name):
+    # Without the import hook, whose annotations would refuse some calls in many lines.
+    monkeypatch.setattr(jaxbnn, "sample", inspect.unwrap(jaxbnn.sample))
+    with pytest.raises((ValueError, TypeError)) as caught:
+        CALLS[name]()
+    message = str(caught.value)
+    assert WORDS.get(name, "") in message
+    assert message.endswith(".")
+    assert "\n" not in message
+    assert len(message) < 500
+
+
+def test_chains_of_one_number_are_told(capsys):
+    draws = jaxbnn.sample(KEY, walk(normal_log_density), np.zeros(5, np.float32), 4)
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == "5 chains of one number"
+    assert "4/4 steps" in told[1]
+    assert repr(draws).startswith("Draws(5 chains of one number, 4 draws each, acceptance rate 0.")
+    draws = run()
+    assert "5 chains" not in capsys.readouterr().err
+    assert repr(draws).startswith("Draws(3 chains of 2 numbers, 3 draws each, acceptance rate")
+    assert repr(draws).endswith("; positions: float32 (3, 3, 2))")
+    assert repr(run(collect=None)).endswith("; no positions kept)")

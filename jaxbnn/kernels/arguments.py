@@ -1,0 +1,83 @@
+"""What a kernel is given, checked where it enters: one sentence that says what to write."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import ArrayLike
+
+from jaxbnn.networks import Network
+from jaxbnn.numerics import check_positive, check_real
+from jaxbnn.numerics.arguments import a_or_an, check_function, check_key
+
+
+def check_kernel(name: str, kernel: Any) -> None:
+    """Raise TypeError unless `kernel`, called `name`, has the functions `init` and `step`."""
+    if callable(getattr(kernel, "init", None)) and callable(getattr(kernel, "step", None)):
+        return
+    advice = "give what a factory returns, as pcn(log_likelihood, 0.1)"
+    if isinstance(kernel, tuple) and len(kernel) == 2:
+        advice = "write blackjax.base.SamplingAlgorithm(init, step)"
+    elif callable(kernel):
+        advice = "call it, and give the kernel that it returns"
+    raise TypeError(
+        f"{name} must be a kernel, a pair of init and step, but is {a_or_an(kernel)}; {advice}."
+    )
+
+
+def check_kernels(name: str, kernels: Sequence[Any], advice: str) -> None:
+    """Raise unless `kernels`, the components of the combinator `name`, are one kernel or more."""
+    if not kernels:
+        raise ValueError(f"{name} needs at least one kernel.")
+    for number, kernel in enumerate(kernels):
+        if isinstance(kernel, list) or callable(kernel):
+            raise TypeError(f"{name} takes kernels, but was given {a_or_an(kernel)}; {advice}.")
+        check_kernel(f"kernel {number} of {name}", kernel)
+
+
+def check_network(name: str, network: Any) -> None:
+    """Raise TypeError unless `network` is one of ours, whose layers the kernel `name` reads."""
+    if isinstance(network, Network):
+        return
+    advice = f"write {name}(network, prior) with a network of jaxbnn.mlp or jaxbnn.Network"
+    if callable(network) or hasattr(network, "apply"):
+        advice = f"{name} reads a Network's layers, so leave it out for other networks"
+    raise TypeError(f"network must be a jaxbnn.Network, but is {a_or_an(network)}; {advice}.")
+
+
+def check_step(rng_key: Any, state: Any) -> None:
+    """Raise TypeError unless a step is given a key and a state. Costs nothing once traced."""
+    check_key("rng_key", rng_key, "write step(rng_key, state)")
+    if not hasattr(state, "position"):
+        raise TypeError(
+            f"state must be what init or step returned, but is {a_or_an(state)}; start with "
+            "kernel.init(position)."
+        )
+
+
+def check_log_likelihood_fn(function: Any) -> None:
+    """Raise TypeError unless it can be called."""
+    advice = "give position -> log-likelihood terms, as posterior.log_likelihood"
+    check_function("log_likelihood_fn", function, advice)
+
+
+def check_log_density_fn(function: Any) -> None:
+    """Raise TypeError unless it can be called."""
+    advice = "give position -> log density, as posterior.log_density"
+    check_function("log_density_fn", function, advice)
+
+
+def check_one_number(name: str, value: ArrayLike) -> None:
+    """Raise unless `value` is a single real number; a traced one may be anything else."""
+    check_real(name, value)
+    if np.ndim(value) != 0:
+        raise ValueError(
+            f"{name} must be one number, but has shape {np.shape(value)}; chains get their own "
+            "through the parameters of jaxbnn.sample."
+        )
+
+
+def check_step_size(value: ArrayLike) -> None:
+    """Raise unless the step size is one positive number."""
+    check_one_number("step_size", value)
+    check_positive("step_size", value)

@@ -1,0 +1,118 @@
+"""Arguments that are no numbers: functions, keys and flags, and how a sentence names a value."""
+
+import inspect
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def check_function(name: str, value: Any, advice: str, num_arguments: int = 1) -> None:
+    """Raise TypeError unless `value` is a function of so many arguments, and no distribution.
+
+    Parameters
+    ----------
+    name
+        What the function is called in the caller's signature.
+    value
+        Anything. NumPyro's distributions can be called, but are never what is asked for.
+    advice
+        What to give instead; it ends the sentence.
+    num_arguments
+        With how many positional arguments it will be called.
+
+    Raises
+    ------
+    TypeError
+        No function, or one that wants more or fewer arguments.
+
+    Examples
+    --------
+    >>> check_function("log_density_fn", 0.5, "give a function of the position")
+    Traceback (most recent call last):
+    TypeError: log_density_fn must be a function, but is a float; give a function of the position.
+    """
+    if not callable(value) or hasattr(value, "log_prob"):
+        raise TypeError(f"{name} must be a function, but is {a_or_an(value)}; {advice}.")
+    try:
+        signature = inspect.signature(value)
+    except (TypeError, ValueError):  # written in C, and silent about its arguments
+        return
+    try:
+        signature.bind(*(None,) * num_arguments)
+    except TypeError as error:
+        count = f"{num_arguments} argument" + ("" if num_arguments == 1 else "s")
+        raise TypeError(f"{name} is called with {count}, but {error}; {advice}.") from None
+
+
+def check_key(name: str, key: Any, advice: str = "write jax.random.key(0)") -> None:
+    """Raise TypeError unless `key` is a key of `jax.random`, typed or of the old kind.
+
+    Parameters
+    ----------
+    name
+        What the key is called in the caller's signature.
+    key
+        Anything; traced keys have a dtype too.
+    advice
+        What to give instead; it ends the sentence.
+
+    Raises
+    ------
+    TypeError
+        No key.
+
+    Examples
+    --------
+    >>> check_key("rng_key", 0)
+    Traceback (most recent call last):
+    TypeError: rng_key must be a key, but is an int; write jax.random.key(0).
+    """
+    dtype = getattr(key, "dtype", None)
+    is_typed = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+    is_old = dtype == np.uint32 and np.ndim(key) > 0
+    if not (is_typed or is_old):
+        raise TypeError(f"{name} must be a key, but is {a_or_an(key)}; {advice}.")
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Raise TypeError unless `value` is True or False.
+
+    Examples
+    --------
+    >>> check_flag("bias of Dense", "relu")
+    Traceback (most recent call last):
+    TypeError: bias of Dense must be True or False, but is 'relu'.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, but is {short(value)}.")
+
+
+def a_or_an(value: Any) -> str:
+    """Return the name of a value's type with its article, for a sentence.
+
+    Examples
+    --------
+    >>> a_or_an(1), a_or_an((1,))
+    ('an int', 'a tuple')
+    """
+    dtype = getattr(value, "dtype", None)
+    if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key):
+        return "a key"
+    if isinstance(value, jax.Array | np.ndarray):
+        return "an array"
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+
+
+def short(value: Any, length: int = 40) -> str:
+    """Return a value's repr on one line, cut where it is long, for a sentence.
+
+    Examples
+    --------
+    >>> short([1] * 1000, 9)
+    '[1, 1, 1,...'
+    """
+    text = " ".join(repr(value).split())
+    return text if len(text) <= length else f"{text[:length]}..."

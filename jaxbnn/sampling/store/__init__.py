@@ -1,0 +1,1 @@
+"""What reaches the disk: whole files, the draws of each chunk, the state of a run."""
