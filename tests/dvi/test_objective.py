@@ -1,4 +1,4 @@
-"""Tests of dvi.divergence, dvi.expected, dvi.likelihood_kinds, dvi.partition and dvi.predictive:
+"""Tests of dvi.divergence, dvi.expected, dvi.partition, dvi.predictive and dvi.softplus_noise:
 expected log likelihoods, divergences and predictive densities against other computations.
 """
 

@@ -1,4 +1,6 @@
-"""Likelihood terms against scipy.stats, and predictive distributions against the terms."""
+"""Tests of targets.gaussian_noise and targets.labels: terms against scipy.stats, and predictive
+distributions against the terms.
+"""
 
 import dataclasses
 
