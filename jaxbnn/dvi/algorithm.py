@@ -133,7 +133,7 @@ def deterministic_vi(
     Raises
     ------
     TypeError
-        A network that is a function; a likelihood that is none.
+        A network that is a function; a likelihood that is not a `Likelihood`.
     ValueError
         An unknown method, rule or number of draws or nodes; a scale or shift that is not one an
         output. What the network, the prior or the data have wrong is said when they meet.

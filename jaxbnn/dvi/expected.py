@@ -88,8 +88,9 @@ def expected_log_likelihood(
     -----
     Source: Wu et al., (8) and (21), errata C4 and C7. For learned noise l = 2
     log_noise_scale is independent of the outputs, hence (8) with its mean and variance and
-    Sigma_ml = 0. The exponential in (8) goes on as a straight line from e^30, where nothing but
-    a start from afar ever is; softplus variances stop at e^-30.
+    Sigma_ml = 0. Above e^30 the exponential in (8) is continued as a straight line, and softplus
+    variances are at least e^-30: fits of data stay far from both, and a wide q at the start needs
+    them.
 
     Examples
     --------
@@ -137,7 +138,7 @@ def expected_terms(likelihood: Likelihood, outputs: Moments, y: Array, learned: 
     Raises
     ------
     ValueError
-        A likelihood whose class, or one it derives from, has not registered.
+        The class of the likelihood, and its base classes, have not registered.
 
     Examples
     --------
@@ -152,7 +153,7 @@ def expected_terms(likelihood: Likelihood, outputs: Moments, y: Array, learned: 
 
 
 def checked_outputs(outputs: Moments) -> Moments:
-    """Return the moments, with variances; raise if they are none.
+    """Return the moments, with variances; raise ValueError unless they are those of a Gaussian.
 
     Examples
     --------

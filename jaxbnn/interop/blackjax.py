@@ -76,7 +76,7 @@ class AdaptableState(NamedTuple):
     position
         The state's.
     logdensity_grad
-        The state's gradient; zeros where it caches none.
+        The state's gradient; zeros where it caches no gradient.
     state
         The kernel's own.
     """
@@ -159,7 +159,7 @@ def _refuse_to_build(*arguments: Any) -> None:
     )
 
 
-# BlackJAX asks an algorithm for this attribute, and says nothing of use where there is none.
+# BlackJAX looks this attribute up; without it the error would not say what to do.
 _FACTORIES: tuple[Any, ...] = (pcn, pcnl, smmala, truncated_mala, underdamped_langevin)
 for _factory in _FACTORIES:
     _factory.build_kernel = _refuse_to_build

@@ -79,7 +79,7 @@ def scores(
     Raises
     ------
     ValueError
-        As `predict`; y with NaN, of another length or layout, or with a class that is none.
+        As `predict`; y with NaN, of another length or layout, or with a label outside the classes.
 
     Notes
     -----

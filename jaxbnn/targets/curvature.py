@@ -112,8 +112,8 @@ def gauss_newton_metric(posterior: Posterior) -> Callable[[PyTree], Matrix]:
     Raises
     ------
     ValueError
-        If a `Network` has other layers, the likelihood learns its noise or is none of those above,
-        or a prior is none of the log-concave families (normal, Laplace, logistic, uniform, ...).
+        If a `Network` has other layers, the likelihood learns its noise or is not one of those
+        above, or a prior is not of a log-concave family (normal, Laplace, logistic, uniform, ...).
 
     Examples
     --------

@@ -36,7 +36,7 @@ class Likelihood(abc.ABC):
     ----------
     learned
         Names of the likelihood's own parameters in the position, which is then
-        {"network": params, name: value, ...}, as is the prior. Usually none.
+        {"network": params, name: value, ...}, as is the prior. Most likelihoods learn nothing.
     outputs_per_column
         How many outputs of the network a column of y takes; None where that is no fixed number.
     has_gauss_newton_form

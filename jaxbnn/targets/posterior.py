@@ -50,7 +50,7 @@ class Posterior:
         parameters.
     TypeError
         If labels are not integers, a leaf of the prior is no distribution, the network is neither a
-        `Network` nor a function, or the likelihood is none.
+        `Network` nor a function, or the likelihood is not a `Likelihood`.
 
     Examples
     --------

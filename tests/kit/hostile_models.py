@@ -77,6 +77,22 @@ def counts(y):
     numpyro.sample("y", dist.Poisson(jnp.exp(_mean())), obs=y)
 
 
+class Own(jaxbnn.targets.Likelihood):
+    """A likelihood that no reading knows, and that keeps a number where JAX cannot see it."""
+
+    def __init__(self, **attributes):
+        vars(self).update(attributes)
+
+    def log_prob(self, outputs, y):
+        return -jnp.abs(outputs[:, 0] - y)
+
+    def predictive(self, outputs, rank):
+        return dist.Laplace(outputs[:, 0], 1.0)
+
+
+LOGITS = dvi.Moments(jnp.zeros((3, 1)), jnp.ones((3, 1)))
+
+
 def _of(model, y=Y, **options):
     return posterior_from_numpyro(model, y, **options)
 
@@ -126,6 +142,10 @@ FOUND = [
     ("kernel_of must be a function", lambda: adaptable(jaxbnn.pcn(jnp.sum, 0.1))),
     ("no Gauss-Newton form", lambda: _metric(jaxbnn.HeteroscedasticGaussian())),
     ("not log-concave", lambda: _metric(jaxbnn.Gaussian(1.0), dist.Cauchy(0.0, 1.0))),
+    ("Own has no closed form here", lambda: dvi.expected_terms(Own(), LOGITS, Y, {})),
+    ("no predictive by quadrature", lambda: dvi.predictive_of(Own(), LOGITS, 1, None, {}, 8)),
+    ("attributes but is no dataclass", lambda: jax.tree.leaves(Own(scale=2.0))),
+    ("Own needs a network of output", lambda: _posterior(mlp((2, 2)), NORMAL, Own(), X, Y)),
     ("that of a Posterior", lambda: jaxbnn.gauss_newton_metric(NETWORK)),
     ("that of a Posterior", lambda: jaxbnn.posterior_hessian(NETWORK)),
 ]
