@@ -23,6 +23,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from jaxbnn.diagnostics.draws import check_draws, float_dtype
 from jaxbnn.diagnostics.ranks import quantile, sorted_draws
 from jaxbnn.numerics import check_count
+from jaxbnn.numerics.products import product
 
 _HALVINGS = 60
 # Pairs of points of which the kernel is held in memory at once.
@@ -137,7 +138,7 @@ def median_scale(points: Float[Array, "block point p"]) -> Float[Array, " p"]:
 
 def squared_distances(x: Float[Array, "m p"], y: Float[Array, "n p"]) -> Float[Array, "m n"]:
     """|x_i - y_j|^2 by one matrix product."""
-    cross = jnp.matmul(x, y.T, precision="highest")
+    cross = product(x, y.T)
     lengths = jnp.sum(x**2, axis=1)[:, None] + jnp.sum(y**2, axis=1)[None]
     return jnp.maximum(lengths - 2 * cross, 0)
 

@@ -6,6 +6,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from jaxbnn.diagnostics.draws import float_dtype
 from jaxbnn.numerics import check_real, solve_triangular
+from jaxbnn.numerics.products import product
 
 
 def covariance_distance(a: ArrayLike, b: ArrayLike) -> Float[Array, "*batch"]:
@@ -62,5 +63,5 @@ def whiten(
     # One inverse for all matrices: a mapped solve is a loop of single ones on a CPU.
     identity = jnp.broadcast_to(jnp.eye(factor.shape[-1], dtype=factor.dtype), factor.shape)
     inverse = solve_triangular(factor, identity)
-    half = jnp.matmul(inverse, matrix, precision="highest")
-    return jnp.matmul(half, jnp.swapaxes(inverse, -1, -2), precision="highest")
+    half = product(inverse, matrix)
+    return product(half, jnp.swapaxes(inverse, -1, -2))

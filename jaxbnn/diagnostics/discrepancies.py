@@ -1,7 +1,5 @@
 """How far draws are from a density (kernel Stein discrepancy) or from other draws (MMD)."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +16,7 @@ from jaxbnn.diagnostics.blocks import (
     squared_distances,
 )
 from jaxbnn.numerics import check_positive, is_concrete
+from jaxbnn.numerics.products import product
 
 # Sixty-four blocks can make a p-value as small as 1e-15, and sixteen of each of four chains are
 # worth some sixty independent draws or more where a block is longer than the chain's memory.
@@ -209,7 +208,6 @@ def _stein(points, scores, scale, chains):
 def _stein_kernel(one, other):
     p = one.shape[1] // 2
     x, sx, y, sy = one[:, :p], one[:, p:], other[:, :p], other[:, p:]
-    product = functools.partial(jnp.matmul, precision="highest")
     squared = squared_distances(x, y)
     along_x = jnp.sum(sx * x, axis=1)[:, None] - product(sx, y.T)
     along_y = product(x, sy.T) - jnp.sum(sy * y, axis=1)[None]

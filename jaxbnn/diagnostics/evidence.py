@@ -31,12 +31,18 @@ class Evidence(NamedTuple):
     log_evidence
         log p(y | x), in nats.
     standard_error
-        Monte Carlo standard error of it: NaN where the log likelihoods do not vary, infinite
-        where Bennett's neighbours do not overlap.
+        The whole error: the root of the sum of squares of the other two.
+    monte_carlo_error
+        That of the draws: NaN where the log likelihoods do not vary, infinite where Bennett's
+        neighbours do not overlap.
+    rule_error
+        That of integrating over so few temperatures; 0 for Bennett's ratio, which has none.
     """
 
     log_evidence: Float[Array, ""]
     standard_error: Float[Array, ""]
+    monte_carlo_error: Float[Array, ""]
+    rule_error: Float[Array, ""]
 
 
 def thermodynamic_integration(
@@ -50,6 +56,11 @@ def thermodynamic_integration(
 
     the bracket being the correction of Friel, Hurn and Wyse (2014): V is the derivative of E.
 
+    Few rungs leave an error of the rule, which more draws do not make smaller: near the prior E
+    changes faster than any polynomial. It is told by the distance from Bennett's ratio of the same
+    draws, which has no such error. Where `rule_error` exceeds `monte_carlo_error`, use
+    `bennett_acceptance_ratio`, or more rungs.
+
     Parameters
     ----------
     log_likelihoods
@@ -61,8 +72,8 @@ def thermodynamic_integration(
 
     Returns
     -------
-    The estimate and its Monte Carlo error. The error of the rule itself comes on top; the
-    correction's size is a fair guess of it for the rule without.
+    The estimate and its error, that of the rule included; infinite where Bennett's ratio cannot
+    tell, because neighbours do not overlap.
 
     Raises
     ------
@@ -84,7 +95,9 @@ def thermodynamic_integration(
         "log_likelihoods", draws, f"{name} averages them; bennett_acceptance_ratio takes -inf"
     )
     estimate, series = _integrate(draws, steps, corrected)
-    return Evidence(estimate, mcse(series))
+    ratio, _, overlap = _bennett(draws, steps)
+    noise, rule = mcse(series), jnp.where(overlap > 0, jnp.abs(estimate - ratio), jnp.inf)
+    return Evidence(estimate, jnp.hypot(noise, rule), noise, rule)
 
 
 def bennett_acceptance_ratio(
@@ -130,7 +143,8 @@ def bennett_acceptance_ratio(
             "fails, and leave its chain out."
         )
     estimate, series, overlap = _bennett(draws, steps)
-    return Evidence(estimate, jnp.where(overlap > 0, mcse(series), jnp.inf))
+    error = jnp.where(overlap > 0, mcse(series), jnp.inf)
+    return Evidence(estimate, error, error, jnp.zeros_like(error))
 
 
 def _check_ladder(

@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxbnn.numerics.products import product
+
 # Part of each block that is left out at its start, so that blocks are independent of each other.
 _GAP = 0.2
 
@@ -64,8 +66,8 @@ def block_moments(draws: Float[Array, "chain draw p"], num_blocks: int) -> Momen
     shifted = shifted - jnp.mean(shifted, axis=(0, 1, 2), keepdims=True)
 
     def one_chain(chain):
-        product = jnp.matmul(jnp.swapaxes(chain, 1, 2), chain, precision="highest")
-        return product / chain.shape[1], jnp.mean(chain, axis=1)
+        second = product(jnp.swapaxes(chain, 1, 2), chain)
+        return second / chain.shape[1], jnp.mean(chain, axis=1)
 
     second, first = jax.lax.map(one_chain, shifted)
     first = first - jnp.mean(first, axis=(0, 1), keepdims=True)
@@ -111,7 +113,7 @@ def judge_offset(
     total = sum(squares[1:], start=squares[0])
     for i, one in enumerate(sides):
         for other in sides[:i]:
-            cross = jnp.matmul(one.rest, other.rest.T, precision="highest")
+            cross = product(one.rest, other.rest.T)
             total = total + 2 * jnp.sum(cross**2)
     total = jnp.maximum(total, noise**2 / num_free)
     errors = [square / side.freedom for square, side in zip(squares, sides, strict=True)]
@@ -143,7 +145,7 @@ def _trace_and_square(side: Side) -> tuple[Float[Array, ""], Float[Array, ""]]:
     The plain tr S^2 counts the noise of S too, (tr G)^2 / v of it: with more entries than rows
     nothing else is left. Bai and Saranadasa (1996), section 3.
     """
-    gram = jnp.matmul(side.rest, side.rest.T, precision="highest")
+    gram = product(side.rest, side.rest.T)
     trace, v = jnp.trace(gram), side.freedom
     return trace, v**2 / ((v - 1) * (v + 2)) * (jnp.sum(gram**2) - trace**2 / v)
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Shaped
 
 from jaxbnn.diagnostics.draws import check_draws, float_dtype
+from jaxbnn.numerics.products import product
 
 
 def multivariate_ess(draws: ArrayLike, batch_size: int | None = None) -> Float[Array, ""]:
@@ -88,11 +89,11 @@ def _multivariate_ess(draws: Shaped[Array, "chain draw ..."], size: int) -> Floa
 
     def add(total, i):
         unit = (batch_of(i) - mean[None]) / scale[None]
-        return total + jnp.matmul(unit.T, unit, precision="highest"), None
+        return total + product(unit.T, unit), None
 
     scatter, _ = jax.lax.scan(add, jnp.zeros((count, count), dtype), index)
     unit_means = (means - mean[None]) / scale[None]
-    batch_scatter = jnp.matmul(unit_means.T, unit_means, precision="highest")
+    batch_scatter = product(unit_means.T, unit_means)
     batches = chains * per_chain
     sign, log_det = jnp.linalg.slogdet(scatter / (batches * size - 1))
     batch_sign, batch_log_det = jnp.linalg.slogdet(batch_scatter * (size / (batches - 1)))

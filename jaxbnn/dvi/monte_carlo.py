@@ -18,6 +18,7 @@ from jaxbnn.networks import (
 )
 from jaxbnn.networks.parameters import check_params
 from jaxbnn.numerics import check_count
+from jaxbnn.numerics.products import product
 
 
 def weight_draws(
@@ -128,8 +129,8 @@ def _draw_layer(key, network, layer, mean, variance, h) -> Array:
             ntk = network.parametrisation == "ntk"
             w_scale = layer.weight_scale / math.sqrt(mean["w"].shape[0]) if ntk else 1.0
             b_scale = layer.bias_scale if ntk else 1.0
-            centre = jnp.matmul(h, w_scale * mean["w"], precision="highest")
-            spread = jnp.matmul(jnp.square(h), w_scale**2 * variance["w"], precision="highest")
+            centre = product(h, w_scale * mean["w"])
+            spread = product(jnp.square(h), w_scale**2 * variance["w"])
             if layer.bias:
                 centre = centre + b_scale * mean["b"][None]
                 spread = spread + b_scale**2 * variance["b"][None]

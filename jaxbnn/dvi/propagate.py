@@ -23,6 +23,7 @@ from jaxbnn.dvi.families import Family, LayerwiseNormal, check_q, lower_triangle
 from jaxbnn.dvi.moments import Moments, Rule, check_rule, transform
 from jaxbnn.networks import Activation, Dense, Flatten, Layer, Network, Residual, apply
 from jaxbnn.numerics import check_finite
+from jaxbnn.numerics.products import product
 
 Covariance = Literal["full", "diagonal"]
 
@@ -117,7 +118,7 @@ class _Reading:
         match layer:
             case Dense():
                 mean, spread = self.scaled(layer, *q)
-                passed = tuple(None if c is None else _dot(c, mean["w"]) for c in crosses)
+                passed = tuple(None if c is None else product(c, mean["w"]) for c in crosses)
                 if isinstance(spread, dict):
                     return _factorised_dense(mean, spread, signal, self.full), passed
                 return _correlated_dense(mean, spread, signal, self.full), passed
@@ -170,13 +171,13 @@ def _factorised_dense(mean: dict, variance: dict, h: Moments, full: bool) -> Mom
     """Equation (3) with Cov(W_ji, W_lk) = delta_jl delta_ik Var W_ji."""
     out = _affine(mean, h)
     square = jnp.square(h.mean) if h.variance is None else h.variance + jnp.square(h.mean)
-    noise = _dot(square, variance["w"])
+    noise = product(square, variance["w"])
     if "b" in variance:
         noise = noise + variance["b"][None]
     if h.variance is None:
         return Moments(out, noise)
     if not full:
-        return Moments(out, noise + _dot(h.variance, jnp.square(mean["w"])))
+        return Moments(out, noise + product(h.variance, jnp.square(mean["w"])))
     covariance = _sandwich(mean["w"], h) + Moments(out, noise).matrix()
     return Moments(out, jnp.diagonal(covariance, axis1=1, axis2=2), covariance)
 
@@ -193,7 +194,7 @@ def _correlated_dense(mean: dict, triangle: Float[Array, "k k"], h: Moments, ful
         padding = inputs.shape[1] - h.mean.shape[1]
         second = second + jnp.pad(h.matrix(), ((0, 0), (0, padding), (0, padding)))
     # Cov(W_ji, W_lk) of the whole layer: as large as the matrix that q itself is.
-    weights = _dot(triangle, triangle.T).reshape(-1, units, inputs.shape[1], units)
+    weights = product(triangle, triangle.T).reshape(-1, units, inputs.shape[1], units)
     covariance = jnp.einsum("njl,jilk->nik", second, weights, precision="highest")
     if h.variance is not None:
         covariance = covariance + _sandwich(mean["w"], h)
@@ -202,25 +203,21 @@ def _correlated_dense(mean: dict, triangle: Float[Array, "k k"], h: Moments, ful
 
 
 def _affine(mean: dict, h: Moments) -> Float[Array, "n units"]:
-    out = _dot(h.mean, mean["w"])
+    out = product(h.mean, mean["w"])
     return out + mean["b"][None] if "b" in mean else out
 
 
 def _sandwich(w: Float[Array, "d units"], h: Moments) -> Float[Array, "n units units"]:
     """Return W^T Cov(h) W."""
     if h.covariance is not None:
-        return _dot(jnp.swapaxes(_dot(h.covariance, w), 1, 2), w)
+        return product(jnp.swapaxes(product(h.covariance, w), 1, 2), w)
     assert h.variance is not None
     units = w.shape[1]
     if units <= 8:
         # A single product of all data, with the few products of weights there are.
         products = (w[:, :, None] * w[:, None, :]).reshape(-1, units * units)
-        return _dot(h.variance, products).reshape(-1, units, units)
-    return _dot(w.T[None] * h.variance[:, None, :], w)
-
-
-def _dot(a: Array, b: Array) -> Array:
-    return jnp.matmul(a, b, precision="highest")
+        return product(h.variance, products).reshape(-1, units, units)
+    return product(w.T[None] * h.variance[:, None, :], w)
 
 
 def _or_zero(moments: Moments) -> Float[Array, "n d"]:

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from jaxbnn.gibbs.linear_maps import product
+from jaxbnn.numerics.products import product
 
 _LEAF = 32  # larger matrices are halved: products beat row operations
 _MOST_PASSES = 5  # each gains half the digits of the type or more; three were the most seen

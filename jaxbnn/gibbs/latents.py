@@ -19,8 +19,9 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.gibbs.arguments import check_affine, check_pooled
 from jaxbnn.gibbs.factors import whiten
-from jaxbnn.gibbs.linear_maps import average, matrix_of_conv, product, spread
+from jaxbnn.gibbs.linear_maps import average, matrix_of_conv, spread
 from jaxbnn.networks import AvgPool, Conv, Dense
+from jaxbnn.numerics.products import product
 
 
 def sample_inputs(

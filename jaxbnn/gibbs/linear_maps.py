@@ -18,17 +18,6 @@ from jaxbnn.networks.shapes import num_windows
 HIGHEST = lax.Precision.HIGHEST
 
 
-def product(a: Float[Array, "..."], b: Float[Array, "..."]) -> Array:
-    """Return a @ b at full precision, also where the default is TF32.
-
-    Examples
-    --------
-    >>> product(jnp.ones((2, 3)), jnp.ones((3, 1))).tolist()
-    [[3.0], [3.0]]
-    """
-    return jnp.matmul(a, b, precision=HIGHEST)
-
-
 def linear(layer: Dense | Conv, w: Float[Array, "..."], v: Float[Array, "..."]) -> Array:
     """Return the layer's output without its bias.
 

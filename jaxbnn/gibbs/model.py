@@ -137,11 +137,11 @@ class IntermediateNoise:
         """Return the noise variance of a stage, counted from 0."""
         return _entry(self.noise_variance, stage_number, dtype)
 
-    def precisions(self, stage: Stage, dtype: DTypeLike) -> tuple[Array, Array]:
-        """Return the prior precisions of the weights and the biases of an affine stage."""
+    def precisions(self, affine_index: int, dtype: DTypeLike) -> tuple[Array, Array]:
+        """Return the prior precisions of weights and biases of a Dense or Conv, counted from 0."""
         return (
-            _entry(self.weight_precision, stage.affine_index, dtype),
-            _entry(self.bias_precision, stage.affine_index, dtype),
+            _entry(self.weight_precision, affine_index, dtype),
+            _entry(self.bias_precision, affine_index, dtype),
         )
 
     def sample_prior(self, key: PRNGKeyArray, dtype: DTypeLike = float) -> PyTree:
@@ -151,7 +151,9 @@ class IntermediateNoise:
         for stage in self.stages:
             if not stage.is_affine:
                 continue
-            precision = dict(zip("wb", self.precisions(stage, shapes_dtype(shapes)), strict=True))
+            precision = dict(
+                zip("wb", self.precisions(stage.affine_index, shapes_dtype(shapes)), strict=True)
+            )
             params[stage.index] = {
                 name: jax.random.normal(
                     jax.random.fold_in(key, 2 * stage.index + (name == "b")), leaf.shape, leaf.dtype
@@ -246,7 +248,9 @@ class IntermediateNoise:
             if not stage.is_affine:
                 continue
             leaves = params[stage.index]
-            precision = dict(zip("wb", self.precisions(stage, total.dtype), strict=True))
+            precision = dict(
+                zip("wb", self.precisions(stage.affine_index, total.dtype), strict=True)
+            )
             for name, leaf in leaves.items():
                 lam = precision[name]
                 total = total - lam / 2 * jnp.sum(jnp.square(leaf))

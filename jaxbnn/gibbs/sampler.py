@@ -7,18 +7,16 @@ weights are drawn too).
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
 
 from jaxbnn.gibbs.door import check_data, inputs_last
+from jaxbnn.gibbs.first_layer import FirstLayer, first_layer
 from jaxbnn.gibbs.model import GibbsPosition, IntermediateNoise, chain_values
-from jaxbnn.gibbs.stages import split
 from jaxbnn.gibbs.starts import satisfying
-from jaxbnn.gibbs.sweep import Sweep, drawn_or_kept
-from jaxbnn.gibbs.weights import Residuals, Spectrum
+from jaxbnn.gibbs.sweep import Sweep
 from jaxbnn.kernels.refresh import auxiliary_fields
 
 
@@ -30,16 +28,12 @@ class GibbsState(NamedTuple):
     ----------
     position
         Weights and latents.
-    spectrum
-        The inputs' second moments, decomposed: they never change. None if the network does not
-        begin with a Dense or Conv.
-    residuals
-        What the first layer's outputs say about its weights, at those in `position`.
+    first_layer
+        What is kept of a first layer with weights, whose inputs never change; otherwise None.
     """
 
     position: GibbsPosition
-    spectrum: Spectrum | None
-    residuals: Residuals | None
+    first_layer: FirstLayer | None
 
 
 class GibbsInfo(NamedTuple):
@@ -81,9 +75,13 @@ def gibbs_sampler(
     x, y
         Data with rows first; may be traced.
     order
-        "sequential": layer by layer, X^(l), W^(l), Z^(l). "parallel": every second latent,
-        all weights, the other latents; within each group the draws are independent of each
-        other, so that a device may run them at once.
+        "sequential": algorithm 1, layer by layer from the data: X^(l), W^(l), Z^(l+1). "parallel":
+        algorithm 2, every second latent, all weights, the other latents; within each group the
+        draws are independent of each other, so that a device may run them at once. "backward":
+        from the labels to the data, each layer's values, then its weights, as the authors' code
+        does. All three have the same stationary law. From a zero start the backward order is
+        some fifty sweeps ahead: its first weights are drawn given labels, those of the others
+        given latents that are zero.
     bias
         "joint": weights and biases of a layer in one draw. "separate": one after the other.
 
@@ -112,59 +110,46 @@ def gibbs_sampler(
     check_data(model.network, model.output, x, y)
     if bias not in ("joint", "separate"):
         raise ValueError(f"bias must be 'joint' or 'separate', but is {bias!r}.")
-    sweep = Sweep(model, inputs_last(model.network, x), y, bias)
-    updates = _schedule(model, order)
+    if order not in ("sequential", "parallel", "backward"):
+        raise ValueError(f"order must be 'sequential', 'parallel' or 'backward', but is {order!r}.")
+    # A kernel made outside of its loop has the data turned over once, not once a sweep.
+    data = (inputs_last(model.network, x), y)
+    num_stages, num_latent = len(model.stages), len(model.latent_stages)
+    affine = [j for j, stage in enumerate(model.stages) if stage.is_affine]
 
     def init(position: GibbsPosition, rng_key: PRNGKeyArray | None = None) -> GibbsState:
         position = satisfying(model, position, y)
-        params, values = list(position.params), chain_values(model, position, y, sweep.dtype)
-        return GibbsState(position, sweep.spectrum(), sweep.residuals(params, values))
+        kept = first_layer(model, data[0], bias)
+        if kept is not None and order != "backward":
+            values = chain_values(model, position, y, data[0].dtype)
+            index = model.stages[0].index
+            kept = kept.after_params(model, data[0], position.params[index], values[0])
+        return GibbsState(position, kept)
 
     def step(rng_key: PRNGKeyArray, state: GibbsState) -> tuple[GibbsState, GibbsInfo]:
-        params = list(state.position.params)
-        values = chain_values(model, state.position, y, sweep.dtype)
-        residuals, are_drawn = state.residuals, []
-        for number, (is_latent, j) in enumerate(updates):
-            key = jax.random.fold_in(rng_key, number)
-            if not is_latent:
-                fixed = (state.spectrum, residuals) if j == 0 else (None, None)
-                index = sweep.stages[j].index
-                drawn = sweep.draw_params(key, j, params, values, *fixed)
-                params[index], is_drawn = drawn_or_kept(drawn, params[index])
-                if j == 0:
-                    residuals = None  # those of weights that are gone
-            elif j == 0 and state.spectrum is not None:
-                values[0], is_drawn, residuals = sweep.draw_first(key, params, values)
-            else:
-                drawn = sweep.draw_latent(key, j, params, values)
-                values[j], is_drawn = drawn_or_kept(drawn, values[j])
-            are_drawn.append(is_drawn)
-        if state.spectrum is not None and residuals is None:
-            residuals = sweep.residuals(params, values)
-        latent = model.latent_stages
-        position = GibbsPosition(tuple(params), *split(latent, values[: len(latent)]))
-        failed = ~jnp.all(jnp.stack(are_drawn))
-        info = GibbsInfo(jnp.ones((), sweep.dtype), jnp.ones((), bool), failed)
-        return GibbsState(position, state.spectrum, residuals), info
+        sweep = Sweep(rng_key, model, data, state.position, state.first_layer, bias)
+        if order == "sequential":
+            for j, previous in zip(affine, [0, *affine], strict=False):
+                if j > previous:
+                    sweep.draw_values(j - 1)  # X^(l), the layer's input
+                sweep.draw_params(j)  # W^(l), b^(l)
+                sweep.draw_values(*range(j - 2, previous - 1, -1))  # Z^(l), back to its layer
+            sweep.draw_values(*range(num_latent - 1, affine[-1] - 1, -1))
+        elif order == "parallel":
+            # Neighbours in the chain are never drawn at once.
+            sweep.draw_values(*range(1, num_latent, 2))
+            sweep.draw_params(*affine)
+            sweep.draw_values(*range(0, num_latent, 2))
+        else:
+            for j in reversed(range(num_stages)):
+                if j < num_latent:
+                    sweep.draw_values(j)
+                if j in affine:
+                    sweep.draw_params(j)
+        # Backwards, the next sweep draws the first outputs before it needs their sums.
+        kept = state.first_layer if order == "backward" else sweep.first_layer()
+        one = jnp.ones((), data[0].dtype)
+        info = GibbsInfo(one, jnp.ones((), bool), sweep.is_divergent())
+        return GibbsState(sweep.position(), kept), info
 
     return SamplingAlgorithm(init, step)
-
-
-def _schedule(model: IntermediateNoise, order: str) -> list[tuple[bool, int]]:
-    """Return the updates of a sweep: (True, j) for the values of stage j, else its parameters."""
-    stages, num_latent = model.stages, len(model.latent_stages)
-    affine = [j for j, stage in enumerate(stages) if stage.is_affine]
-    if order == "parallel":
-        # Neighbours in the chain are never drawn at once.
-        inputs = [(True, j) for j in range(1, num_latent, 2)]
-        outputs = [(True, j) for j in range(0, num_latent, 2)]
-        return [*inputs, *((False, j) for j in affine), *outputs]
-    if order != "sequential":
-        raise ValueError(f"order must be 'sequential' or 'parallel', but is {order!r}.")
-    updates, done = [], 0
-    for j in affine:
-        # The input of the layer, its weights, then the latents back to the layer before.
-        between = [(True, i) for i in range(j - 1, done - 1, -1)]
-        updates += [*between[:1], (False, j), *between[1:]]
-        done = j
-    return [*updates, *((True, i) for i in range(num_latent - 1, done - 1, -1))]

@@ -24,10 +24,10 @@ from jaxbnn.gibbs.linear_maps import (
     feature_cross,
     feature_gram,
     moments,
-    product,
     unit_sums,
 )
 from jaxbnn.networks import Conv, Dense
+from jaxbnn.numerics.products import product
 
 
 class Spectrum(NamedTuple):

@@ -15,6 +15,7 @@ from jaxtyping import ArrayLike, PyTree
 
 from jaxbnn.numerics import check_positive, check_real, is_concrete
 from jaxbnn.numerics.arguments import check_function, short
+from jaxbnn.numerics.products import product
 
 
 class CovarianceOperator(NamedTuple):
@@ -104,7 +105,7 @@ def dense_covariance(matrix: ArrayLike) -> CovarianceOperator:
                 "entries."
             )
         array = array.astype(vector.dtype)
-        return unravel(jnp.matmul(array, vector, precision=jax.lax.Precision.HIGHEST))
+        return unravel(product(array, vector))
 
     return CovarianceOperator(
         lambda noise: apply(factor, noise), lambda gradient: apply(matrix, gradient)

@@ -42,6 +42,7 @@ from jaxbnn.numerics import (
     solve_triangular,
 )
 from jaxbnn.numerics.arguments import check_function
+from jaxbnn.numerics.products import product
 
 
 class CholeskyMetric(NamedTuple):
@@ -259,23 +260,19 @@ def _colour(metric: SoftAbsMetric | CholeskyMetric, noise: Float[Array, " d"]) -
     """Turn standard normal noise into a draw from N(0, M^-1)."""
     if isinstance(metric, SoftAbsMetric):
         return metric_inverse_sqrt(metric, noise)
-    return _product(metric.inverse_root, noise)
+    return product(metric.inverse_root, noise)
 
 
 def _solve(metric: SoftAbsMetric | CholeskyMetric, vector: Float[Array, " d"]) -> Array:
     if isinstance(metric, SoftAbsMetric):
         return metric_solve(metric, vector)
-    return _product(metric.inverse_root, _product(metric.inverse_root.T, vector))
+    return product(metric.inverse_root, product(metric.inverse_root.T, vector))
 
 
 def _quadratic(metric: SoftAbsMetric | CholeskyMetric, vector: Float[Array, " d"]) -> Array:
     if isinstance(metric, SoftAbsMetric):
         return metric_quadratic(metric, vector)
-    return jnp.sum(jnp.square(_product(metric.root.T, vector)))
-
-
-def _product(matrix: Float[Array, "d d"], vector: Float[Array, " d"]) -> Float[Array, " d"]:
-    return jnp.matmul(matrix, vector, precision=jax.lax.Precision.HIGHEST)
+    return jnp.sum(jnp.square(product(metric.root.T, vector)))
 
 
 def _is_factored(state: SMMALAState) -> Bool[Array, ""]:

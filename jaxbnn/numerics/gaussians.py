@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxbnn.numerics.checks import check_float
+from jaxbnn.numerics.products import product
 from jaxbnn.numerics.triangular import solve_triangular
 
 
@@ -117,7 +118,7 @@ def gaussian_log_density(
     """
     _check("gaussian_log_density", cholesky, x=x, mean=mean)
     if cholesky.ndim == 2:
-        whitened = jnp.matmul(x - mean, cholesky, precision=jax.lax.Precision.HIGHEST)
+        whitened = product(x - mean, cholesky)
     else:
         whitened = jnp.einsum(
             "...ij,...i->...j", cholesky, x - mean, precision=jax.lax.Precision.HIGHEST

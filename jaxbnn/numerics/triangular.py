@@ -16,6 +16,7 @@ from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float
 
 from jaxbnn.numerics.checks import check_float
+from jaxbnn.numerics.products import product
 
 
 def solve_triangular(
@@ -70,7 +71,7 @@ def _solve(lower: Array, columns: Array, *, transposed: bool) -> Array:
 
     def multiply(x):
         matrix = jnp.tril(lower)
-        return jnp.matmul(matrix.T if transposed else matrix, x, precision="highest")
+        return product(matrix.T if transposed else matrix, x)
 
     def solve_with(transposed):
         return lambda _, b: _single(transposed)(lower, b)

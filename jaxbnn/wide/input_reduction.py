@@ -29,6 +29,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from jaxbnn.networks import Dense, Network, apply
 from jaxbnn.numerics import check_finite
+from jaxbnn.numerics.products import product
 from jaxbnn.wide.accepted_moves import autoregress
 from jaxbnn.wide.design import stack_weights
 
@@ -74,7 +75,7 @@ class InputReduction:
 
     def reduce(self, params: PyTree) -> PyTree:
         """Return the reduced network's parameters, with Q^T V for the first layer's."""
-        return ({"w": _multiply(self.basis.T, stack_weights(params[0]))}, *params[1:])
+        return ({"w": product(self.basis.T, stack_weights(params[0]))}, *params[1:])
 
     def restore(self, reduced: PyTree, noise: Float[Array, "p h"]) -> PyTree:
         """Return all of the network's parameters, V = Q U + (I - Q Q^T) E.
@@ -82,8 +83,8 @@ class InputReduction:
         For standard normal noise E independent of them, they are a draw of the full posterior if
         the reduced ones are one of theirs.
         """
-        inside = reduced[0]["w"] - _multiply(self.basis.T, noise)
-        v = noise + _multiply(self.basis, inside)
+        inside = reduced[0]["w"] - product(self.basis.T, noise)
+        v = noise + product(self.basis, inside)
         first = self.full.layers[0]
         assert isinstance(first, Dense)
         return ({"w": v[:-1], "b": v[-1]} if first.bias else {"w": v}, *reduced[1:])
@@ -228,7 +229,3 @@ def _whiten(name: str, x: Any, first: Dense, num_inputs: int) -> Float[Array, "n
         return scaled
     bias = jnp.full((x.shape[0], 1), first.bias_scale, x.dtype)
     return jnp.concatenate([scaled, bias], axis=1)
-
-
-def _multiply(a: Float[Array, "a b"], b: Float[Array, "b c"]) -> Float[Array, "a c"]:
-    return jnp.matmul(a, b, precision="highest")

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from jaxbnn.numerics import check_count, check_real, is_concrete
+from jaxbnn.numerics.products import product
 from jaxbnn.wide.complement_pair import Pair, gram_schmidt
 from jaxbnn.wide.input_reduction import InputReduction
 from jaxbnn.wide.reduced_langevin import coordinates
@@ -77,7 +78,7 @@ def fill_in_langevin(
         for key_axis in jax.random.split(key, num):
             axis = jax.random.normal(key_axis, (p, h), dtype)
             for _ in range(2):  # the second time for the rounding of the first
-                axis -= _multiply(reduction.basis, _multiply(reduction.basis.T, axis))
+                axis -= product(reduction.basis, product(reduction.basis.T, axis))
                 axis -= _combine(jnp.sum(axes * axis[None], axis=(1, 2)), axes)
             axis /= jnp.sqrt(jnp.sum(jnp.square(axis)))
             axes = jnp.concatenate([axes, axis[None]])
@@ -118,7 +119,3 @@ def _check_steps(steps: Int[Array | np.ndarray, " draw"], thinning: int) -> None
 
 def _combine(weights: Float[Array, " axes"], axes: Float[Array, "axes p h"]) -> Array:
     return jnp.tensordot(weights, axes, 1, precision="highest")
-
-
-def _multiply(a: Float[Array, "a b"], b: Float[Array, "b c"]) -> Float[Array, "a c"]:
-    return jnp.matmul(a, b, precision="highest")

@@ -29,6 +29,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxbnn.numerics import solve_triangular
+from jaxbnn.numerics.products import product
 
 Form = Literal["data", "features"]
 Design = Float[Array, "n p"]
@@ -89,7 +90,7 @@ def log_marginal_terms(
     mean = solve_triangular(
         cholesky, _whitened_mean(cholesky, psi, y, noise_scale), transposed=True
     )
-    residual = (y - _multiply(psi, mean)) / noise_scale
+    residual = (y - product(psi, mean)) / noise_scale
     of_data = -_row_squares(residual) / 2 - num_outputs * jnp.log(noise_scale) - constant
     return jnp.concatenate([of_data, -_row_squares(mean) / 2 - log_diagonal])
 
@@ -115,9 +116,9 @@ def to_read_out(phi: ReadOut, psi: Design, y: Targets, noise_scale: Scalar, form
         whitened = phi + _whitened_mean(cholesky, psi, y, noise_scale)
         return solve_triangular(cholesky, whitened, transposed=True)
     # K = Lc Lc^T enters through Lc + sigma I as well: lower triangular, no eigenvectors needed.
-    shrunk = solve_triangular(_plus_diagonal(cholesky, noise_scale), _multiply(psi, phi))
+    shrunk = solve_triangular(_plus_diagonal(cholesky, noise_scale), product(psi, phi))
     inner = solve_triangular(cholesky, solve_triangular(cholesky, y) - shrunk, transposed=True)
-    return phi + _multiply(psi.T, inner)
+    return phi + product(psi.T, inner)
 
 
 def from_read_out(
@@ -140,14 +141,14 @@ def from_read_out(
     """
     cholesky = _cholesky(psi, noise_scale, form)
     if form == "features":
-        return _multiply(cholesky.T, theta) - _whitened_mean(cholesky, psi, y, noise_scale)
-    mean = _multiply(
+        return product(cholesky.T, theta) - _whitened_mean(cholesky, psi, y, noise_scale)
+    mean = product(
         psi.T, solve_triangular(cholesky, solve_triangular(cholesky, y), transposed=True)
     )
     away = theta - mean
     shifted = _plus_diagonal(cholesky, noise_scale)
-    grown = solve_triangular(shifted, _multiply(psi, away), transposed=True)
-    return away + _multiply(psi.T, grown) / noise_scale
+    grown = solve_triangular(shifted, product(psi, away), transposed=True)
+    return away + product(psi.T, grown) / noise_scale
 
 
 def _cholesky(psi: Design, noise_scale: Scalar, form: Form) -> Float[Array, "m m"]:
@@ -163,7 +164,7 @@ def _cholesky(psi: Design, noise_scale: Scalar, form: Form) -> Float[Array, "m m
 @jax.custom_jvp
 def _gram(rows: Float[Array, "m q"]) -> Float[Array, "m m"]:
     """Return rows rows^T."""
-    return _multiply(rows, rows.T)
+    return product(rows, rows.T)
 
 
 @_gram.defjvp
@@ -171,21 +172,17 @@ def _gram_jvp(primals, tangents):
     # Written as one product, its transpose is one as well: (C + C^T) rows, where automatic
     # differentiation has C rows + C^T rows, the largest product of a gradient twice.
     (rows,), (tangent,) = primals, tangents
-    half = _multiply(tangent, rows.T)
+    half = product(tangent, rows.T)
     return _gram(rows), half + half.T
 
 
 def _whitened_mean(cholesky: Array, psi: Design, y: Targets, noise_scale: Scalar) -> ReadOut:
     """Return L^-1 Psi^T Y / sigma^2 = L^T mu."""
-    return solve_triangular(cholesky, _multiply((psi / noise_scale).T, y / noise_scale))
+    return solve_triangular(cholesky, product((psi / noise_scale).T, y / noise_scale))
 
 
 def _plus_diagonal(matrix: Float[Array, "m m"], value: Scalar) -> Float[Array, "m m"]:
     return matrix + value * jnp.eye(matrix.shape[0], dtype=matrix.dtype)
-
-
-def _multiply(a: Float[Array, "a b"], b: Float[Array, "b c"]) -> Float[Array, "a c"]:
-    return jnp.matmul(a, b, precision="highest")
 
 
 def _row_squares(rows: Float[Array, "rows k"]) -> Float[Array, " rows"]:

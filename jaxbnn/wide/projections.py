@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.networks import Dense, Network, num_parameters, parameter_shapes
 from jaxbnn.numerics import check_count
+from jaxbnn.numerics.products import product
 from jaxbnn.wide.input_reduction import InputReduction
 
 # Units whose directions are in memory at once.
@@ -214,4 +215,4 @@ def _other_layers(key, network, num, dtype) -> tuple:
 
 def _project(directions: Array, value: Array) -> Float[Array, " k"]:
     flat = directions.reshape(directions.shape[0], value.size)
-    return jnp.matmul(flat, value.ravel(), precision="highest")
+    return product(flat, value.ravel())

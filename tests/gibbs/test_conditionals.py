@@ -1,5 +1,6 @@
-"""Tests of gibbs.latents, gibbs.linear_maps, gibbs.model, gibbs.pieces, gibbs.probit, gibbs.stages
-and gibbs.weights: each conditional against the joint log density, numerically and in float64.
+"""Tests of gibbs.first_layer, gibbs.latents, gibbs.linear_maps, gibbs.model, gibbs.pieces,
+gibbs.probit, gibbs.stages and gibbs.weights: each conditional against the joint log density,
+numerically and in float64.
 
 Along one block the log joint density is quadratic for Gaussian conditionals: its gradient and
 Hessian, from automatic differentiation, give mean and covariance. The draw is affine in its
@@ -20,6 +21,7 @@ from scipy import stats
 from jaxbnn.gibbs import activation_pieces, latents, pre_activations, probit
 from jaxbnn.gibbs.door import inputs_last
 from jaxbnn.gibbs.factors import Whitened
+from jaxbnn.gibbs.first_layer import first_layer
 from jaxbnn.gibbs.linear_maps import average
 from jaxbnn.gibbs.model import chain_values
 from jaxbnn.gibbs.stages import split
@@ -82,6 +84,10 @@ def setting(name):
     return model, x, y, position._replace(params=model.sample_prior(keys[2]))
 
 
+def sweep_over(key, model, x, y, position, first, bias="joint"):
+    return Sweep(key, model, (inputs_last(model.network, x), y), position, first, bias)
+
+
 def replaced(entries, index, entry):
     return (*entries[:index], entry, *entries[index + 1 :])
 
@@ -89,11 +95,8 @@ def replaced(entries, index, entry):
 def latent_comparisons(name):
     """Return {stage: (drawn, wanted)} for the latents whose conditional is Gaussian."""
     model, x, y, position = setting(name)
-    sweep = Sweep(model, inputs_last(model.network, x), y, "joint")
-    values = chain_values(model, position, y, x.dtype)
-    params = list(position.params)
-    found = {}
-    for j, stage in enumerate(model.stages[:-1]):
+    values, found = chain_values(model, position, y, x.dtype), {}
+    for j in range(len(model.stages) - 1):
         if model.stages[j + 1].is_post:
             continue
 
@@ -103,10 +106,9 @@ def latent_comparisons(name):
             )
             return model.log_density(position._replace(pre=pre, post=post), x, y)
 
-        def draw(key, j=j, first=j == 0 and stage.is_affine):
-            if first:
-                return sweep.draw_first(key, params, values)[0]
-            return sweep.draw_latent(key, j, params, values)
+        def draw(key, j=j):
+            sweep = sweep_over(key, model, x, y, position, None)
+            return sweep.sample_values(key, j, sweep.mean(j))
 
         found[f"latent {j}"] = affine_map(draw), quadratic(log_density, values[j])
     return found
@@ -115,19 +117,17 @@ def latent_comparisons(name):
 def params_comparisons(name, bias):
     """Return {stage: (drawn, wanted)} for weights and biases, drawn jointly or in turn."""
     model, x, y, position = setting(name)
-    sweep = Sweep(model, inputs_last(model.network, x), y, bias)
-    values = chain_values(model, position, y, x.dtype)
     params, found = list(position.params), {}
     for j, stage in enumerate(model.stages):
         if not stage.is_affine:
             continue
-        fixed = [(None, None)]
-        if j == 0:
-            fixed.append((sweep.spectrum(), sweep.residuals(params, values)))
-        for i, (spectrum, residuals) in enumerate(fixed):
+        kept = [None]
+        if j == 0:  # as any other layer's, and from what is kept of the data
+            kept.append(first_layer(model, inputs_last(model.network, x), bias))
+        for i, first in enumerate(kept):
 
-            def draw(key, j=j, spectrum=spectrum, residuals=residuals):
-                return sweep.draw_params(key, j, params, values, spectrum, residuals)
+            def draw(key, j=j, first=first):
+                return sweep_over(key, model, x, y, position, first, bias).sample_params(key, j)
 
             def log_density(block, index=stage.index):
                 params = replaced(position.params, index, block)
@@ -292,13 +292,13 @@ def test_logits_have_the_law_of_the_joint_density(draw, x64, monkeypatch):
     np.testing.assert_allclose(np.sort(ranks), grid, atol=1e-9)
 
 
-def minus_bias(self, j, params, values):
+def minus_bias(self, j):
     """Erratum A3 as printed, in the draws alone: a convolution's outputs are W * X - b."""
-    stage = self.stages[j]
+    stage, params = self.stages[j], self.params
     if isinstance(stage.layer, Conv):
         wrong = params[stage.index] | {"b": -params[stage.index]["b"]}
         params = replaced(params, stage.index, wrong)
-    return stage.mean(params, self.before(j, values))
+    return stage.mean(params, self._input(j))
 
 
 def unscaled(sums):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler, sampler
+from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler
+from jaxbnn.gibbs.sweep import Sweep
 from jaxbnn.networks import Activation, Dense, Network
 from tests.kit.sizes import QUICK
 
@@ -76,17 +77,16 @@ def test_posterior_moments(chains, sweeps):
 @SIZES
 def test_last_layer_left_out_is_found(chains, sweeps, monkeypatch):
     """Erratum A2 as printed: the parallel loop over weights ends one layer early."""
-    right = sampler._schedule
+    right = Sweep.draw_params
 
-    def wrong(model, order):
-        last = len(model.stages) - 1
-        return [update for update in right(model, order) if update != (False, last)]
+    def wrong(sweep, *numbers):
+        return right(sweep, *(j for j in numbers if j != len(MODEL.stages) - 1))
 
-    monkeypatch.setattr(sampler, "_schedule", wrong)
+    monkeypatch.setattr(Sweep, "draw_params", wrong)
     assert np.max(np.abs(deviations(chains, sweeps))) > 8
 
 
-@pytest.mark.parametrize("order", ["sequential", "parallel"])
+@pytest.mark.parametrize("order", ["sequential", "parallel", "backward"])
 def test_every_array_moves(order):
     kernel = gibbs_sampler(MODEL, X, Y, order)
     state = kernel.init(MODEL.zero_position(X, Y))

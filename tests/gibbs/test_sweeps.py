@@ -1,6 +1,4 @@
-"""Tests of gibbs.sweep: whole sweeps: Geweke's joint test, in both orders and with both ways to
-draw biases.
-"""
+"""Tests of gibbs.sweep: Geweke's joint test, in every order, with both ways to draw biases."""
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +6,7 @@ import numpy as np
 import pytest
 
 from jaxbnn.gibbs import gibbs_sampler
+from jaxbnn.gibbs.first_layer import FirstLayer
 from tests.gibbs.cases import MODELS, data
 from tests.kit import both_sizes, check_geweke, update_with
 
@@ -77,8 +76,14 @@ CASES = [
     ("regression", "parallel", "separate"),
     ("binary", "sequential", "joint"),
     ("conv", "sequential", "joint"),
+    ("deep", "backward", "joint"),
 ]
 MORE = [
+    ("regression", "backward", "separate"),
+    ("conv", "backward", "joint"),
+    ("deep conv", "backward", "joint"),
+    ("pool first", "backward", "separate"),
+    ("linear", "backward", "joint"),
     ("deep", "parallel", "joint"),
     ("deep conv", "parallel", "separate"),
     ("regression", "sequential", "joint"),
@@ -118,13 +123,30 @@ def one_noise_for_all(model, x, y, order, bias):
     return kernel._replace(step=step)
 
 
-def stale_residuals(model, x, y, order, bias):
+def stale_sums(model, x, y, order, bias):
     """Mutant: the first layer's sums are not brought up to date."""
     kernel = gibbs_sampler(model, x, y, order, bias)
 
     def step(rng_key, state):
         new, info = kernel.step(rng_key, state)
-        return new._replace(residuals=state.residuals), info
+        return new._replace(first_layer=state.first_layer), info
+
+    return kernel._replace(step=step)
+
+
+def sums_from_weights_that_are_gone(model, x, y, order, bias):
+    """Mutant: the first layer's sums are taken to be those that the sweep began with."""
+    kernel = gibbs_sampler(model, x, y, "sequential", bias)
+    mutant = gibbs_sampler(model, x, y, order, bias)
+
+    def step(rng_key, state):
+        def old(sweep, model, x, errors):
+            return state.first_layer
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(FirstLayer, "after_outputs", old)
+            new, info = mutant.step(rng_key, state)
+        return kernel.init(new.position), info
 
     return kernel._replace(step=step)
 
@@ -132,8 +154,13 @@ def stale_residuals(model, x, y, order, bias):
 @both_sizes(40_000)
 @pytest.mark.third_party(reason="a mutant uses a key twice, which the check would see first")
 @pytest.mark.parametrize(
-    "mutant", [pytest.param(one_noise_for_all, marks=pytest.mark.long), stale_residuals]
+    ("mutant", "order"),
+    [
+        pytest.param(one_noise_for_all, "sequential", marks=pytest.mark.long),
+        (stale_sums, "sequential"),
+        (sums_from_weights_that_are_gone, "backward"),
+    ],
 )
-def test_mutants_of_sweeps_are_found(mutant, num_chains):
-    result = geweke("regression", "sequential", "joint", num_chains, make=mutant, steps=2)
+def test_mutants_of_sweeps_are_found(mutant, order, num_chains):
+    result = geweke("regression", order, "joint", num_chains, make=mutant, steps=2)
     assert not result.passes, str(result)

@@ -1,4 +1,4 @@
-"""Gaussians from precisions against NumPy and SciPy."""
+"""Tests of numerics.products: Gaussians from precisions against NumPy and SciPy."""
 
 import jax
 import jax.numpy as jnp

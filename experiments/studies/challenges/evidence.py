@@ -86,7 +86,8 @@ def _run(run: EvidenceRun, settings: EvidenceSettings, data, key) -> dict:
         num_burn_in=run.num_burn_in,
         num_samples=run.num_samples,
     )
-    estimates = [method(drawn.log_likelihoods, drawn.temperatures) for method in METHODS.values()]
+    found = [method(drawn.log_likelihoods, drawn.temperatures) for method in METHODS.values()]
+    estimates = [(one.log_evidence, one.standard_error) for one in found]
     per_chain = [
         [
             float(method(drawn.log_likelihoods[c : c + 1], drawn.temperatures).log_evidence)
