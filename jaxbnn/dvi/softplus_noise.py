@@ -17,6 +17,7 @@ class SoftplusGaussian(NoiseFromOutputs):
 
     Examples
     --------
+    >>> import jax.numpy as jnp
     >>> outputs = jnp.array([[1.0, 0.0]])
     >>> round(float(SoftplusGaussian().log_prob(outputs, jnp.array([[1.0]]))[0]), 4)
     -0.7357
