@@ -1,4 +1,4 @@
-"""The command: run a config, list the configs, report on results, run a benchmark, document.
+"""The command: run a config, list the configs, report on results, run a benchmark.
 
     python -m experiments CONFIG.toml [--scale smoke|desk|paper] [--seed N]
                           [--set key=value ...] [--out DIR] [--resume]
@@ -6,7 +6,6 @@
     python -m experiments report [DIR]
     python -m experiments record [RESULTS]
     python -m experiments benchmark NAME [--set key=value ...] [--out DIR]
-    python -m experiments reference [--out DIR]
 
 Whatever the user gets wrong is one sentence on stderr and exit code 2.
 """
@@ -23,7 +22,7 @@ from experiments.errors import InputError
 from experiments.threads import settle_threads
 
 EXTRAS = ("pydantic", "matplotlib", "tqdm", "h5netcdf")
-WORDS = ("list", "report", "benchmark", "record", "reference")
+WORDS = ("list", "report", "benchmark", "record")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         print(
-            "Interrupted; --resume takes up the finished stages, and long ones where they stopped.",
+            "Interrupted; --resume keeps the finished stages, and goes on inside long ones.",
             file=sys.stderr,
         )
         return 130
@@ -106,8 +105,6 @@ def _run(options: argparse.Namespace) -> int:
         return commands.record(Path(options.argument) if options.argument else None)
     if options.what == "benchmark":
         return commands.benchmark(options.argument, options.assignments, options.out)
-    if options.what == "reference":
-        return commands.reference(options.out)
     if path.suffix != ".toml" and not path.exists():
         raise InputError(
             f"There is no config file {path}, and the other commands are {', '.join(WORDS)}."

@@ -15,7 +15,6 @@ from experiments.record import record_runs, settings_digest
 from experiments.record.code import code_digest
 from experiments.record.ledger import Ledger
 from experiments.record.pages import write_pages
-from experiments.reference import write_reference
 from experiments.report import full_report
 from experiments.results import (
     held,
@@ -96,6 +95,8 @@ def run_config(
         print(f"\n{table}")
     for file in [context.out_dir / "table.md", *context.files, *context.figures]:
         print(file)
+    for sentence in context.conclusions:
+        print(f"\n{sentence}")
     return 0
 
 
@@ -162,12 +163,6 @@ def record(results: Path | None) -> int:
     written = record_runs(results) if results else []
     for path in [*written, *write_pages()]:
         print(path)
-    return 0
-
-
-def reference(out: Path) -> int:
-    """Write the API reference, made from the docstrings, to `reference.md` in a folder."""
-    print(write_reference(_directory(out)))
     return 0
 
 

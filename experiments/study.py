@@ -95,6 +95,7 @@ class Context:
     resume: bool = False
     identity: Mapping[str, Any] = field(default_factory=dict)
     figures: list[Path] = field(default_factory=list)
+    conclusions: list[str] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
     speeds: dict[str, float] = field(default_factory=dict)
     reused: list[str] = field(default_factory=list)
@@ -155,6 +156,10 @@ class Context:
         folder = self._path(Path("stages"), name, f".{self._fingerprint()[:16]}")
         self._remove_checkpoints(name, but=folder if self.resume else None)
         return folder
+
+    def say(self, sentence: str) -> None:
+        """Have the command print a sentence at its end, after the table."""
+        self.conclusions.append(sentence)
 
     def save_figure(self, name: str, figure: Any, dpi: int = 150) -> Path:
         """Write a matplotlib figure to `<name>.png` and close it."""

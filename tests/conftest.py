@@ -14,6 +14,7 @@ from jaxtyping import install_import_hook
 install_import_hook("jaxbnn", "beartype.beartype")
 
 import jax  # noqa: E402
+import jaxtyping  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
@@ -44,6 +45,15 @@ def x64():
 def rng():
     """A NumPy generator with a fixed seed, for reference computations."""
     return np.random.default_rng(20240)
+
+
+@pytest.fixture
+def annotations_unchecked():
+    """As outside the tests: the annotations check nothing, our own sentences must."""
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", before)
 
 
 def pytest_configure(config):

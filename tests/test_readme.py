@@ -53,5 +53,9 @@ def test_what_the_front_page_points_to_is_there():
         assert (README.parent / path).exists(), path
     for name in re.findall(r"^\| `(\w+\.py)` \|", text, flags=re.MULTILINE):
         assert (README.parent / "experiments" / "guides" / name).is_file(), name
+    for target in re.findall(r"\]\(([\w./-]+)\)", text):
+        assert (README.parent / target).exists(), target
+    (command,) = re.findall(r"python -m experiments (configs/\S+)\n```", text)
+    assert (README.parent / command).is_file()
     (picture,) = re.findall(r"!\[[^]]+\]\(([^)]+)\)", text)
     assert 10_000 < (README.parent / picture).stat().st_size < 150_000

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Many chains on many devices, stopped and taken up again
+# # Many chains on many devices, stopped and resumed
 #
 # Chains are independent, so they spread over devices without any talk between them; data can be
 # spread too. Here a CPU plays eight devices, so that this runs anywhere; where there are GPUs,
@@ -119,7 +119,7 @@ for name, other in zip(list(drawn)[1:], others, strict=True):
     print(f"{name}: the mean acceptance rate differs by {gap:.2g} from that on one device")
 
 # %% [markdown]
-# ## Stop, and take up
+# ## Stop, and resume
 # With `checkpoint=` every finished chunk is in a file before the next one begins. A Ctrl-C after
 # four chunks of sampling (here raised where progress is told; `kill -9` does no more harm) leaves a
 # folder that can be read at once, also while a run goes on.
@@ -166,7 +166,7 @@ print(f"the last ten draws of chain 0 alone: {weights[0, -10:].shape}")
 print(f"on disk: {sum(file.stat().st_size for file in folder.rglob('*')) / 1024:.0f} KiB")
 
 # %% [markdown]
-# Stopped and taken up, or never stopped: the same numbers, bit for bit.
+# Stopped and resumed, or never stopped: the same numbers, bit for bit.
 
 # %%
 whole = drawn[f"chains over {DEVICES}"]
@@ -191,7 +191,7 @@ shown = [k * chains // min(4, DEVICES) for k in range(min(4, DEVICES))]
 for chain, color in zip(shown, ("#0072B2", "#D55E00", "#009E73", "#CC79A7"), strict=False):
     label = f"chain {chain}, device {chain * DEVICES // chains}"
     left.plot(outputs[chain], color=color, lw=0.6, label=label)
-left.axvline(stopped, color="black", ls="--", label="stopped, taken up")
+left.axvline(stopped, color="black", ls="--", label="stopped, resumed")
 left.set(xlabel="draw", ylabel="logit of the outer class at (1.2, 0)")
 figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=5)
 width = 0.8 / len(memory)

@@ -189,6 +189,11 @@ def per_fan_in(network: Network, value: ArrayLike, dtype: DTypeLike = float) -> 
     dtype
         Of the leaves.
 
+    Raises
+    ------
+    TypeError
+        A network that is no `Network`.
+
     Examples
     --------
     >>> from jaxbnn.networks import mlp

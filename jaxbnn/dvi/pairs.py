@@ -155,12 +155,15 @@ def nodes_for(
 def _integrate(mu1, mu2, rho, num_nodes, weight) -> tuple[Values, Values]:
     """Return S and sum_i w_i e(s_i) weight / (1 + s_i^2), at s_i = S x_i."""
     nodes, weights = (jnp.asarray(v, mu1.dtype) for v in _unit_legendre(num_nodes))
+    # Not 1 - rho^2: near |rho| = 1 the square has rounded away what is left of it.
     end = rho / (1 + jnp.sqrt((1 - rho) * (1 + rho)))
     difference, total = jnp.square(mu1 - mu2), jnp.square(mu1 + mu2)
 
     def add(accumulated, node):
         x, w = node
         s = end * x
+        # 1 - s is not zero: |s| < S < 1 as |rho| <= MAX_CORRELATION. Two terms, of which one is
+        # large where the other is small, rather than the quadratic form, which cancels.
         norm = 1 + jnp.square(s)
         exponent = difference / jnp.square(1 - s) + total / jnp.square(1 + s)
         term = jnp.exp(-norm / 4 * exponent) / norm * weight(end, s, x)

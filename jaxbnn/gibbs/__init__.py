@@ -1,7 +1,8 @@
 """The intermediate-noise model, its exact conditionals, and the Gibbs sampler made of them."""
 
+from jaxbnn.gibbs.chain import GibbsPosition
 from jaxbnn.gibbs.latents import sample_inputs, sample_pooled
-from jaxbnn.gibbs.model import GibbsPosition, IntermediateNoise
+from jaxbnn.gibbs.model import IntermediateNoise
 from jaxbnn.gibbs.pieces import Piece, PiecewiseLinear, activation_pieces
 from jaxbnn.gibbs.pre_activations import sample_pre_activations
 from jaxbnn.gibbs.probit import sample_binary_logit, sample_logits, satisfying_logits

@@ -57,7 +57,7 @@ def check_pooled(layer: AvgPool, mean: Array, outputs: Array, **numbers: ArrayLi
         check_positive(name, value)
 
 
-def check_labels(mean: Array, labels: Array, variance: ArrayLike, **others: Array) -> None:
+def check_labels(mean: Array, labels: Array, noise_variance: ArrayLike, **others: Array) -> None:
     """Refuse labels that are no whole numbers (n,), and logits not (classes, n)."""
     check_floating(mean=mean, **others)
     check_real("labels", labels)
@@ -80,7 +80,7 @@ def check_labels(mean: Array, labels: Array, variance: ArrayLike, **others: Arra
                 f"labels must lie in 0..{classes - 1}, one class a row of logits (two for one "
                 f"row), but run from {low} to {high}."
             )
-    check_positive("variance", variance)
+    check_positive("noise_variance", noise_variance)
 
 
 def check_floating(**arrays: Array) -> None:

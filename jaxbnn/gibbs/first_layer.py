@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.gibbs.linear_maps import feature_cross, unit_sums
 from jaxbnn.gibbs.model import IntermediateNoise
-from jaxbnn.gibbs.weights import (
+from jaxbnn.gibbs.spectrum import (
     Residuals,
     Spectrum,
     residual_sums,

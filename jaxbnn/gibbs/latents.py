@@ -30,8 +30,8 @@ def sample_inputs(
     params: PyTree,
     mean: Float[Array, "..."],
     outputs: Float[Array, "..."],
-    variance: ArrayLike,
-    output_variance: ArrayLike,
+    noise_variance: ArrayLike,
+    next_noise_variance: ArrayLike,
 ) -> Float[Array, "..."]:
     """Draw the inputs of a Dense or a Conv given its outputs: (8), and (62) with biases.
 
@@ -46,7 +46,7 @@ def sample_inputs(
         post-activations.
     outputs
         (*output_shape, n), with the noise in them.
-    variance, output_variance
+    noise_variance, next_noise_variance
         Of the noise in the latent, and in the outputs.
 
     Raises
@@ -65,7 +65,7 @@ def sample_inputs(
     >>> [round(float(value), 2) for value in x[0]]
     [0.5, 0.5, 0.5, 0.5]
     """
-    numbers = {"variance": variance, "output_variance": output_variance}
+    numbers = {"noise_variance": noise_variance, "next_noise_variance": next_noise_variance}
     check_affine(layer, params, mean, outputs, **numbers)
     if isinstance(layer, Conv):
         matrix = matrix_of_conv(layer, params["w"], mean.shape[:-1])
@@ -76,12 +76,12 @@ def sample_inputs(
     if isinstance(layer, Dense) and mean.ndim > 2:
         # A Dense acts at every position alone: positions are data.
         drawn = _given_product(
-            key, matrix, _columns(mean), _columns(outputs), variance, output_variance
+            key, matrix, _columns(mean), _columns(outputs), noise_variance, next_noise_variance
         )
         return jnp.moveaxis(drawn.reshape(-1, *mean.shape[:-2], mean.shape[-1]), 0, -2)
     rows = mean.reshape(-1, mean.shape[-1])
     targets = outputs.reshape(-1, outputs.shape[-1])
-    drawn = _given_product(key, matrix, rows, targets, variance, output_variance)
+    drawn = _given_product(key, matrix, rows, targets, noise_variance, next_noise_variance)
     return drawn.reshape(mean.shape)
 
 
@@ -90,8 +90,8 @@ def sample_pooled(
     layer: AvgPool,
     mean: Float[Array, "height width channels n"],
     outputs: Float[Array, "rows columns channels n"],
-    variance: ArrayLike,
-    output_variance: ArrayLike,
+    noise_variance: ArrayLike,
+    next_noise_variance: ArrayLike,
 ) -> Float[Array, "height width channels n"]:
     """Draw the inputs of an average pooling given its outputs.
 
@@ -102,8 +102,8 @@ def sample_pooled(
     layer
         The pooling. Where its windows do not overlap, the covariance is the identity minus a
         projector in each window, and z - q <z, 1> 1 has it (erratum A7).
-    mean, outputs, variance, output_variance
-        As in `sample_inputs`. Pixels in no window are N(mean, variance).
+    mean, outputs, noise_variance, next_noise_variance
+        As in `sample_inputs`. Pixels in no window are N(mean, noise_variance).
 
     Raises
     ------
@@ -119,12 +119,12 @@ def sample_pooled(
     >>> round(float(v[:2].mean()), 3)
     1.0
     """
-    numbers = {"variance": variance, "output_variance": output_variance}
+    numbers = {"noise_variance": noise_variance, "next_noise_variance": next_noise_variance}
     check_pooled(layer, mean, outputs, **numbers)
     assert layer.stride is not None  # resolved at construction
     if any(s < w for s, w in zip(layer.stride, layer.window, strict=True)):
-        return _overlapping(key, layer, mean, outputs, variance, output_variance)
-    d, d_out = (jnp.asarray(value, mean.dtype) for value in (variance, output_variance))
+        return _overlapping(key, layer, mean, outputs, noise_variance, next_noise_variance)
+    d, d_out = (jnp.asarray(value, mean.dtype) for value in (noise_variance, next_noise_variance))
     spread_out = math.prod(layer.window) * d_out
     gain = d / (d + spread_out)
     keep = 1 - jnp.sqrt(spread_out / (d + spread_out))
@@ -133,14 +133,14 @@ def sample_pooled(
     return mean + noise + spread(layer, mean.shape[:-1], shift)
 
 
-def _overlapping(key, layer, mean, outputs, variance, output_variance) -> Array:
+def _overlapping(key, layer, mean, outputs, noise_variance, next_noise_variance) -> Array:
     """Windows share pixels: pooling is a matrix, the same for all channels."""
     height, width, channels, n = mean.shape
     pixels = jnp.eye(height * width, dtype=mean.dtype).reshape(height, width, 1, -1)
     matrix = average(layer, pixels).reshape(-1, height * width)
     targets = outputs.reshape(-1, channels * n)
     drawn = _given_product(
-        key, matrix, mean.reshape(-1, channels * n), targets, variance, output_variance
+        key, matrix, mean.reshape(-1, channels * n), targets, noise_variance, next_noise_variance
     )
     return drawn.reshape(mean.shape)
 
@@ -150,12 +150,12 @@ def _given_product(
     matrix: Float[Array, "k m"],
     mean: Float[Array, "m n"],
     outputs: Float[Array, "k n"],
-    variance: ArrayLike,
-    output_variance: ArrayLike,
+    noise_variance: ArrayLike,
+    next_noise_variance: ArrayLike,
 ) -> Float[Array, "m n"]:
     """Draw v ~ N(mean, D I) given outputs = matrix v + N(0, D_z I)."""
-    d = jnp.asarray(variance, mean.dtype)
-    d_out = jnp.asarray(output_variance, mean.dtype)
+    d = jnp.asarray(noise_variance, mean.dtype)
+    d_out = jnp.asarray(next_noise_variance, mean.dtype)
     c = d / d_out
     k, m = matrix.shape
     gain = jnp.sqrt(c) * matrix.T

@@ -30,10 +30,10 @@ def sample_pre_activations(
     activation: PiecewiseLinear,
     mean: Float[Array, "*shape"],
     post: Float[Array, "*shape"],
-    pre_variance: ArrayLike,
-    post_variance: ArrayLike,
+    noise_variance: ArrayLike,
+    next_noise_variance: ArrayLike,
 ) -> Float[Array, "*shape"]:
-    """Draw z ~ N(mean, pre_variance) given post = sigma(z) + N(0, post_variance), elementwise.
+    """Draw z ~ N(mean, D_z) given post = sigma(z) + N(0, D_x), elementwise.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def sample_pre_activations(
         What the layer before gives without noise, its bias included.
     post
         The post-activation x, with its noise.
-    pre_variance, post_variance
+    noise_variance, next_noise_variance
         D_z and D_x. May be traced.
 
     Returns
@@ -72,19 +72,19 @@ def sample_pre_activations(
         raise ValueError(
             f"mean and post must have one shape, but have {np.shape(mean)} and {np.shape(post)}."
         )
-    check_positive("pre_variance", pre_variance)
-    check_positive("post_variance", post_variance)
+    check_positive("noise_variance", noise_variance)
+    check_positive("next_noise_variance", next_noise_variance)
     dtype = mean.dtype
-    pre_variance = jnp.asarray(pre_variance, dtype)
-    post_variance = jnp.asarray(post_variance, dtype)
+    noise_variance = jnp.asarray(noise_variance, dtype)
+    next_noise_variance = jnp.asarray(next_noise_variance, dtype)
     pieces = [Piece(*piece) for piece in activation.pieces]
     if len(pieces) == 1:
-        [mode] = (_mode(piece, mean, post, pre_variance, post_variance) for piece in pieces)
+        [mode] = (_mode(piece, mean, post, noise_variance, next_noise_variance) for piece in pieces)
         return mode.centre + mode.scale * jax.random.normal(key, mean.shape, dtype)
     uniform = uniform_open(key, mean.shape, dtype)
     if len(pieces) == 2:
-        return _from_two(uniform, pieces, mean, post, pre_variance, post_variance)
-    return _from_many(uniform, pieces, mean, post, pre_variance, post_variance)
+        return _from_two(uniform, pieces, mean, post, noise_variance, next_noise_variance)
+    return _from_many(uniform, pieces, mean, post, noise_variance, next_noise_variance)
 
 
 class _Mode(NamedTuple):
@@ -97,16 +97,18 @@ class _Mode(NamedTuple):
     value: Float[Array, "*shape"]
 
 
-def _mode(piece: Piece, mean, post, pre_variance, post_variance) -> _Mode:
+def _mode(piece: Piece, mean, post, noise_variance, next_noise_variance) -> _Mode:
     a, c = piece.slope, piece.intercept
-    ratio = pre_variance / (post_variance + a * a * pre_variance)
+    ratio = noise_variance / (next_noise_variance + a * a * noise_variance)
     centre = mean if a == 0 else mean + a * ratio * (post - c - a * mean)
     point = jnp.clip(centre, piece.low, piece.high)
-    scale = jnp.sqrt(post_variance * ratio)
+    scale = jnp.sqrt(next_noise_variance * ratio)
     return _Mode(centre, scale, jnp.log(scale), point, a * point + c)
 
 
-def _log_density_difference(new: _Mode, old: _Mode, mean, post, pre_variance, post_variance):
+def _log_density_difference(
+    new: _Mode, old: _Mode, mean, post, noise_variance, next_noise_variance
+):
     """Log of the unnormalised density at one mode over that at another.
 
     As products of differences: exactly zero where the two modes are one point of a continuous
@@ -114,18 +116,20 @@ def _log_density_difference(new: _Mode, old: _Mode, mean, post, pre_variance, po
     """
     in_z = (old.point - new.point) * (old.point + new.point - 2 * mean)
     in_x = (old.value - new.value) * (old.value + new.value - 2 * post)
-    return in_z / (2 * pre_variance) + in_x / (2 * post_variance)
+    return in_z / (2 * noise_variance) + in_x / (2 * next_noise_variance)
 
 
-def _from_two(uniform, pieces, mean, post, pre_variance, post_variance) -> Array:
+def _from_two(uniform, pieces, mean, post, noise_variance, next_noise_variance) -> Array:
     """Two half lines that meet: no interval has two ends, which is a third of the cost."""
     border = pieces[0].high
-    left, right = (_mode(piece, mean, post, pre_variance, post_variance) for piece in pieces)
+    left, right = (
+        _mode(piece, mean, post, noise_variance, next_noise_variance) for piece in pieces
+    )
     # Each half line as seen from its mode: the distance of the border, positive if beyond.
     left_edge = (left.centre - border) / left.scale
     right_edge = (border - right.centre) / right.scale
     log_odds = (
-        _log_density_difference(right, left, mean, post, pre_variance, post_variance)
+        _log_density_difference(right, left, mean, post, noise_variance, next_noise_variance)
         + (log_mass_from_mode(right_edge) - log_mass_from_mode(left_edge))
         + (right.log_scale - left.log_scale)
     )
@@ -152,9 +156,9 @@ def _inside(uniform: Array) -> Array:
     return jnp.clip(uniform, 2.0 ** -(info.bits + 1), float(1 - info.epsneg))
 
 
-def _from_many(uniform, pieces, mean, post, pre_variance, post_variance) -> Array:
+def _from_many(uniform, pieces, mean, post, noise_variance, next_noise_variance) -> Array:
     """Any number of pieces: masses relative to the highest mode, then one draw in the chosen."""
-    modes = [_mode(piece, mean, post, pre_variance, post_variance) for piece in pieces]
+    modes = [_mode(piece, mean, post, noise_variance, next_noise_variance) for piece in pieces]
     edges, widths, signs, rests = [], [], [], []
     for piece, mode in zip(pieces, modes, strict=True):
         low, high = (piece.low - mode.centre) / mode.scale, (piece.high - mode.centre) / mode.scale
@@ -165,7 +169,7 @@ def _from_many(uniform, pieces, mean, post, pre_variance, post_variance) -> Arra
         rests.append(log_mass_from_mode(edges[-1], widths[-1]) + mode.log_scale)
 
     heights = [
-        _log_density_difference(mode, modes[0], mean, post, pre_variance, post_variance)
+        _log_density_difference(mode, modes[0], mean, post, noise_variance, next_noise_variance)
         for mode in modes
     ]
     highest = jnp.max(jnp.stack(heights), axis=0)

@@ -17,9 +17,9 @@ def sample_logits(
     mean: Float[Array, "classes n"],
     logits: Float[Array, "classes n"],
     labels: Integer[Array, " n"],
-    variance: ArrayLike,
+    noise_variance: ArrayLike,
 ) -> Float[Array, "classes n"]:
-    """Draw logits ~ N(mean, variance) given that the label's is the largest: a Gibbs update.
+    """Draw logits ~ N(mean, noise_variance) given that the label's is the largest: a Gibbs update.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def sample_logits(
         The current ones: the label's new logit is bounded by those of the other classes.
     labels
         Classes from 0.
-    variance
+    noise_variance
         D, that of the last layer's noise.
 
     Raises
@@ -49,8 +49,8 @@ def sample_logits(
     >>> jnp.argmax(z, axis=0).tolist()
     [2, 0]
     """
-    check_labels(mean, labels, variance, logits=logits)
-    scale = jnp.sqrt(jnp.asarray(variance, mean.dtype))
+    check_labels(mean, labels, noise_variance, logits=logits)
+    scale = jnp.sqrt(jnp.asarray(noise_variance, mean.dtype))
     classes = jnp.arange(mean.shape[0], dtype=labels.dtype)
     is_label = classes[:, None] == labels[None, :]
     uniform = uniform_open(key, mean.shape, mean.dtype)
@@ -68,13 +68,13 @@ def sample_binary_logit(
     key: PRNGKeyArray,
     mean: Float[Array, "*one n"],
     labels: Integer[Array, " n"],
-    variance: ArrayLike,
+    noise_variance: ArrayLike,
 ) -> Float[Array, "*one n"]:
-    """Draw z ~ N(mean, variance) given z > 0 for label 1 and z < 0 for label 0.
+    """Draw z ~ N(mean, noise_variance) given z > 0 for label 1 and z < 0 for label 0.
 
     Parameters
     ----------
-    key, mean, variance
+    key, mean, noise_variance
         As in `sample_logits`.
     labels
         0 or 1.
@@ -93,8 +93,8 @@ def sample_binary_logit(
     >>> (z[0] > 0).tolist()
     [True, False]
     """
-    check_labels(jnp.atleast_2d(mean), labels, variance)
-    scale = jnp.sqrt(jnp.asarray(variance, mean.dtype))
+    check_labels(jnp.atleast_2d(mean), labels, noise_variance)
+    scale = jnp.sqrt(jnp.asarray(noise_variance, mean.dtype))
     uniform = uniform_open(key, mean.shape, mean.dtype)
     side = jnp.where(labels > 0, 1, -1).astype(mean.dtype)
     side = jnp.broadcast_to(side, mean.shape)

@@ -12,11 +12,12 @@ import numpy as np
 from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
 
-from jaxbnn.gibbs.door import check_data, inputs_last
+from jaxbnn.gibbs.chain import GibbsPosition, chain_values
 from jaxbnn.gibbs.first_layer import FirstLayer, first_layer
-from jaxbnn.gibbs.model import GibbsPosition, IntermediateNoise, chain_values
+from jaxbnn.gibbs.model import IntermediateNoise
 from jaxbnn.gibbs.starts import satisfying
 from jaxbnn.gibbs.sweep import Sweep
+from jaxbnn.gibbs.validation import check_data, inputs_last
 from jaxbnn.kernels.refresh import auxiliary_fields
 
 

@@ -5,20 +5,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree, Shaped
 
-from jaxbnn.gibbs.door import inputs_last
-from jaxbnn.gibbs.model import GibbsPosition, IntermediateNoise
+from jaxbnn.gibbs.chain import GibbsPosition, NoisyChain
 from jaxbnn.gibbs.probit import satisfying_logits
 from jaxbnn.gibbs.stages import split
+from jaxbnn.gibbs.validation import inputs_last
 from jaxbnn.networks import parameter_shapes
 
 Data = Shaped[Array | np.ndarray, "n ..."]
 
 
-def zero_position(model: IntermediateNoise, x: Data, y: Data) -> GibbsPosition:
+def zero_position(model: NoisyChain, x: Data, y: Data) -> GibbsPosition:
     """Return zeros for every weight, bias and latent.
 
     Examples
     --------
+    >>> from jaxbnn.gibbs import IntermediateNoise
     >>> from jaxbnn.networks import mlp
     >>> model = IntermediateNoise(mlp((2, 3, 1)), 0.01)
     >>> zero_position(model, jnp.ones((5, 2)), jnp.ones((5, 1))).post[0].shape
@@ -33,7 +34,7 @@ def zero_position(model: IntermediateNoise, x: Data, y: Data) -> GibbsPosition:
     )
 
 
-def random_position(model: IntermediateNoise, key: PRNGKeyArray, x: Data, y: Data) -> GibbsPosition:
+def random_position(model: NoisyChain, key: PRNGKeyArray, x: Data, y: Data) -> GibbsPosition:
     """Draw weights from the prior, and latents from the model with noise of their own."""
     key_weights, key_latents = jax.random.split(key)
     params = model.sample_prior(key_weights, inputs_last(model.network, x).dtype)
@@ -41,7 +42,7 @@ def random_position(model: IntermediateNoise, key: PRNGKeyArray, x: Data, y: Dat
 
 
 def informed_position(
-    model: IntermediateNoise, position: GibbsPosition, x: Data, y: Data
+    model: NoisyChain, position: GibbsPosition, x: Data, y: Data
 ) -> GibbsPosition:
     """Return a teacher's weights and latents as a start.
 
@@ -74,19 +75,19 @@ def informed_position(
 
 
 def position_from_weights(
-    model: IntermediateNoise, key: PRNGKeyArray | None, params: PyTree, x: Data, y: Data
+    model: NoisyChain, key: PRNGKeyArray | None, params: PyTree, x: Data, y: Data
 ) -> GibbsPosition:
     """Draw latents from the model given weights; without noise if the key is None.
 
     Logits that contradict their label are moved as `satisfying_logits` says.
     """
-    values = model._forward(key, params, inputs_last(model.network, x))
+    values = model.forward(key, params, inputs_last(model.network, x))
     latent = model.latent_stages
     position = GibbsPosition(params, *split(latent, values[: len(latent)]))
     return satisfying(model, position, y)
 
 
-def satisfying(model: IntermediateNoise, position: GibbsPosition, y: Data) -> GibbsPosition:
+def satisfying(model: NoisyChain, position: GibbsPosition, y: Data) -> GibbsPosition:
     """Move the logits of a probit that contradict their label; otherwise the same position."""
     if model.output == "regression":
         return position
@@ -98,6 +99,6 @@ def satisfying(model: IntermediateNoise, position: GibbsPosition, y: Data) -> Gi
     return position._replace(pre=(*position.pre[:-1], logits))
 
 
-def _latent_shapes(model: IntermediateNoise, n: int, dtype) -> tuple[tuple, tuple]:
+def _latent_shapes(model: NoisyChain, n: int, dtype) -> tuple[tuple, tuple]:
     stages = model.latent_stages
     return split(stages, [jax.ShapeDtypeStruct((*s.output_shape, n), dtype) for s in stages])

@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
+from jaxbnn.gibbs.chain import GibbsPosition, chain_values
 from jaxbnn.gibbs.first_layer import FirstLayer
 from jaxbnn.gibbs.latents import sample_inputs, sample_pooled
-from jaxbnn.gibbs.model import GibbsPosition, IntermediateNoise, chain_values
+from jaxbnn.gibbs.model import IntermediateNoise
 from jaxbnn.gibbs.pre_activations import sample_pre_activations
 from jaxbnn.gibbs.probit import sample_binary_logit, sample_logits
 from jaxbnn.gibbs.stages import split

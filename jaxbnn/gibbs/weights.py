@@ -10,7 +10,6 @@ order of sqrt(D), and not the outputs themselves.
 """
 
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,42 +27,6 @@ from jaxbnn.gibbs.linear_maps import (
 )
 from jaxbnn.networks import Conv, Dense
 from jaxbnn.numerics.products import product
-
-
-class Spectrum(NamedTuple):
-    """Features of data that do not change, decomposed once: it serves every noise variance.
-
-    Attributes
-    ----------
-    values, vectors
-        Of S G S: G the features' second moments, that of the constant feature included if
-        `scale` has one entry more than there are features.
-    scale
-        S, a diagonal: 1, and for the constant feature sqrt(weight / bias precision).
-    total, num_terms
-        Sums of the features and of ones.
-    """
-
-    values: Float[Array, " p"]
-    vectors: Float[Array, "p p"]
-    scale: Float[Array, " p"]
-    total: Float[Array, " features"]
-    num_terms: Float[Array, ""]
-
-
-class Residuals(NamedTuple):
-    """Sums over data and positions of residuals e = z - w^T phi - b at the current parameters.
-
-    Attributes
-    ----------
-    cross
-        Of features times residuals.
-    total
-        Of residuals.
-    """
-
-    cross: Float[Array, "features units"]
-    total: Float[Array, " units"]
 
 
 def sample_weights_and_bias(
@@ -113,10 +76,10 @@ def sample_weights_and_bias(
     check_affine(layer, params, inputs, outputs, **numbers, bias_precision=bias_precision)
     if "b" not in params:
         return _weights(key, layer, params, inputs, outputs, noise_variance, weight_precision)
-    d, prior, current = _joint(params, noise_variance, weight_precision, bias_precision)
+    d, prior, current = joined(params, noise_variance, weight_precision, bias_precision)
     residual = outputs - affine(layer, params, inputs)
     step = _increment(key, layer, inputs, residual, current, d, prior)
-    return _split(current + step, params)
+    return separated(current + step, params)
 
 
 def sample_weights(
@@ -197,114 +160,7 @@ def sample_bias(
     check_affine(layer, params, inputs, outputs, **numbers)
     total = unit_sums(outputs - affine(layer, params, inputs))
     count = outputs.size // outputs.shape[-2]
-    return _bias(key, total, count, params, noise_variance, bias_precision)
-
-
-def residual_sums(
-    layer: Dense | Conv,
-    params: PyTree,
-    inputs: Float[Array, "..."],
-    outputs: Float[Array, "..."],
-) -> Residuals:
-    """Return what the data say about the parameters, relative to `params`."""
-    residual = outputs - affine(layer, params, inputs)
-    return Residuals(feature_cross(layer, inputs, residual), unit_sums(residual))
-
-
-def spectrum_of(
-    layer: Dense | Conv, inputs: Float[Array, "..."], precision_ratio: ArrayLike | None
-) -> Spectrum:
-    """Decompose the features' second moments.
-
-    Values within rounding of zero are zero: the data say nothing in these directions. Constant
-    and repeated features make such ones, and the weights along them must keep their prior.
-
-    Parameters
-    ----------
-    layer, inputs
-        Whose features.
-    precision_ratio
-        Weight over bias precision, for joint draws; None for weights alone.
-    """
-    dtype = inputs.dtype
-    gram, total, number = feature_gram(layer, inputs)
-    count = jnp.asarray(number, dtype)
-    scale = jnp.ones(gram.shape[0], dtype)
-    matrix = gram
-    if precision_ratio is not None:
-        border = jnp.sqrt(jnp.asarray(precision_ratio, dtype))
-        scale = jnp.append(scale, border)
-        matrix = _bordered(gram, total, count) * scale[:, None] * scale[None, :]
-    diagonal = jnp.diagonal(matrix)
-    eps = jnp.finfo(dtype).eps
-    # A ridge far below the rounding of the features, so that repeated ones can be factored.
-    ridge = jnp.square(4 * eps) * jnp.where(diagonal > 0, diagonal, 1)
-
-    def sums(root):
-        none = jnp.zeros((scale.shape[0], 0), dtype)
-        if root is None:
-            return matrix + jnp.diag(ridge), none
-        phi = combinations(layer, inputs, root * scale[None, :])
-        return moments(phi, phi) + product(root * ridge[None, :], root.T), none
-
-    vectors, roots, _ = jnp.linalg.svd(whiten(sums).lower, full_matrices=False)
-    seen = roots > scale.shape[0] * eps * roots[0]
-    return Spectrum(jnp.where(seen, roots**2, 0), vectors, scale, total, count)
-
-
-def sample_from_spectrum(
-    key: PRNGKeyArray,
-    spectrum: Spectrum,
-    residuals: Residuals,
-    params: PyTree,
-    noise_variance: ArrayLike,
-    weight_precision: ArrayLike,
-    bias_precision: ArrayLike,
-) -> PyTree:
-    """Draw weights and biases as the other functions do, from sums kept and factored before.
-
-    Jointly if the spectrum holds the constant feature, otherwise weights, then biases.
-
-    Parameters
-    ----------
-    key
-        A PRNG key.
-    spectrum, residuals
-        Of the inputs, and of the outputs at `params`.
-    params, noise_variance, weight_precision, bias_precision
-        As in `sample_weights_and_bias`.
-    """
-    key_weights, key_bias = jax.random.split(key)
-    features, p = spectrum.total.shape[0], spectrum.values.shape[0]
-    cross = residuals.cross
-    if p > features:
-        d, prior, current = _joint(params, noise_variance, weight_precision, bias_precision)
-        cross = jnp.concatenate([cross, residuals.total[None, :]])
-    else:
-        d = jnp.asarray(noise_variance, cross.dtype)
-        current = params["w"].reshape(features, -1)
-        prior = jnp.full(features, weight_precision, cross.dtype)
-    shrunk = spectrum.values + d * jnp.asarray(weight_precision, cross.dtype)
-    noise = jax.random.normal(key_weights, cross.shape, cross.dtype)
-    scale, values = spectrum.scale[:, None], spectrum.values[:, None]
-    rotated = jnp.where(values > 0, product(spectrum.vectors.T, scale * cross), 0)
-    rotated = rotated - product(spectrum.vectors.T, scale * d * prior[:, None] * current)
-    rotated = rotated / shrunk[:, None] + jnp.sqrt(d / shrunk)[:, None] * noise
-    step = scale * product(spectrum.vectors, rotated)
-    if p > features:
-        return _split(current + step, params)
-    params = params | {"w": (current + step).reshape(params["w"].shape)}
-    if "b" not in params:
-        return params
-    moved = product(spectrum.total, step)
-    return _bias(
-        key_bias,
-        residuals.total - moved,
-        spectrum.num_terms,
-        params,
-        noise_variance,
-        bias_precision,
-    )
+    return biases_given(key, total, count, params, noise_variance, bias_precision)
 
 
 def _weights(key, layer, params, inputs, outputs, noise_variance, weight_precision) -> PyTree:
@@ -316,7 +172,8 @@ def _weights(key, layer, params, inputs, outputs, noise_variance, weight_precisi
     return params | {"w": (current + step).reshape(params["w"].shape)}
 
 
-def _bias(key, total, count, params, noise_variance, bias_precision) -> PyTree:
+def biases_given(key, total, count, params, noise_variance, bias_precision) -> PyTree:
+    """Draw biases given the sum of the residuals and their number."""
     d = jnp.asarray(noise_variance, total.dtype)
     shrink = d * jnp.asarray(bias_precision, total.dtype)
     size = jnp.asarray(count, total.dtype) + shrink
@@ -325,7 +182,7 @@ def _bias(key, total, count, params, noise_variance, bias_precision) -> PyTree:
     return params | {"b": params["b"] + step}
 
 
-def _joint(params, noise_variance, weight_precision, bias_precision) -> tuple[Array, Array, Array]:
+def joined(params, noise_variance, weight_precision, bias_precision) -> tuple[Array, Array, Array]:
     """Return D, the diagonal of prior precisions, and [W; b] as one matrix."""
     w, b = params["w"], params["b"]
     matrix = w.reshape(-1, w.shape[-1])
@@ -335,11 +192,13 @@ def _joint(params, noise_variance, weight_precision, bias_precision) -> tuple[Ar
     return jnp.asarray(noise_variance, w.dtype), prior, jnp.concatenate([matrix, b[None, :]])
 
 
-def _split(joint: Array, params: PyTree) -> PyTree:
+def separated(joint: Array, params: PyTree) -> PyTree:
+    """Return weights and biases in the shapes of `params`, from [W; b] as one matrix."""
     return {"w": joint[:-1].reshape(params["w"].shape), "b": joint[-1]}
 
 
-def _bordered(gram: Array, total: Array, count: Array) -> Array:
+def bordered(gram: Array, total: Array, count: Array) -> Array:
+    """Return the features' second moments with those of the constant feature as a border."""
     top = jnp.concatenate([gram, total[:, None]], axis=1)
     return jnp.concatenate([top, jnp.append(total, count)[None, :]])
 
@@ -360,7 +219,7 @@ def _sums(layer, inputs, residual, current, ridge, root) -> tuple[Array, Array]:
         gram, total, count = feature_gram(layer, inputs)
         cross = feature_cross(layer, inputs, residual)
         if current.shape[0] > gram.shape[0]:
-            gram = _bordered(gram, total, jnp.asarray(count, gram.dtype))
+            gram = bordered(gram, total, jnp.asarray(count, gram.dtype))
             cross = jnp.concatenate([cross, unit_sums(residual)[None, :]])
         return gram + jnp.diag(ridge), cross - ridge[:, None] * current
     phi = combinations(layer, inputs, root)

@@ -63,6 +63,11 @@ def site_names(name: str, network: Network | PyTree) -> PyTree:
     name, network
         As in `sample_network`.
 
+    Raises
+    ------
+    TypeError
+        A network that is no `Network`.
+
     Examples
     --------
     >>> import jaxbnn

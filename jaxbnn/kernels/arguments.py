@@ -40,7 +40,8 @@ def check_network(name: str, network: Any) -> None:
     if isinstance(network, Network):
         return
     advice = f"write {name}(network, prior) with a network of jaxbnn.mlp or jaxbnn.Network"
-    if callable(network) or hasattr(network, "apply"):
+    is_other_network = callable(network) or hasattr(network, "apply")
+    if is_other_network and not hasattr(network, "log_prob"):
         advice = f"{name} reads a Network's layers, so leave it out for other networks"
     raise TypeError(f"network must be a jaxbnn.Network, but is {a_or_an(network)}; {advice}.")
 

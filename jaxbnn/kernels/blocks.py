@@ -58,7 +58,7 @@ def on_block(
     Raises
     ------
     TypeError
-        `kernel_of` cannot be called or returns no kernel; a block that is no name or path.
+        `kernel_of` is not a function or does not return a kernel; a block is not a name or path.
     ValueError
         The position has no such block, no block is named, or one block lies in another.
 
@@ -177,7 +177,7 @@ def _step_into(node: PyTree, path: Path, whole: Path) -> tuple[int, Path, list, 
         )
     names = [_key(keys[0]) for keys, _ in with_names]
     values = [value for _, value in with_names]
-    # A dict may have tuples as keys, which then are no paths.
+    # A tuple that is itself a key of the dict is taken for that key, not for a path.
     if isinstance(node, dict) and path in names:
         return names.index(path), (), values, structure
     here = _index(node, path[0], names)

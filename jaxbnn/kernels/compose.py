@@ -114,8 +114,8 @@ def cycle(*kernels: SamplingAlgorithm) -> SamplingAlgorithm:
     Parameters
     ----------
     kernels
-        Each must leave the same target invariant. The State class of each names the fields
-        that are no functions of the position in `auxiliary`, see `refresh`.
+        Each must leave the same target invariant. Its State class must name in `auxiliary` the
+        fields that are not functions of the position; see `refresh`.
 
     Returns
     -------
@@ -126,7 +126,7 @@ def cycle(*kernels: SamplingAlgorithm) -> SamplingAlgorithm:
     ValueError
         No kernel given.
     TypeError
-        An argument that is no kernel; in `init`, a State class without `auxiliary`.
+        An argument that is not a kernel; in `init`, a State class without `auxiliary`.
 
     Examples
     --------
@@ -172,7 +172,7 @@ def repeat(kernel: SamplingAlgorithm, num_steps: int) -> SamplingAlgorithm:
     ValueError
         num_steps < 1.
     TypeError
-        num_steps is not a whole number, kernel no kernel.
+        num_steps is not a whole number, or kernel is not a kernel.
 
     Examples
     --------

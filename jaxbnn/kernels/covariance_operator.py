@@ -45,6 +45,11 @@ def covariance_operator(
     multiply
         g -> C g. None: A applied to A^T g, the transpose found by JAX.
 
+    Raises
+    ------
+    TypeError
+        `sqrt` or `multiply` that is no function.
+
     Examples
     --------
     Summation, whose covariance is that of a random walk:

@@ -1,4 +1,4 @@
-"""A step size drawn anew at each step, so that no trajectory fits a period of the target.
+"""A random step size for each step, so that no trajectory fits a period of the target.
 
     eps ~ U((1 - jitter) step_size, (1 + jitter) step_size), then one step with eps.
 
@@ -27,7 +27,7 @@ def jittered(
     *,
     jitter: ArrayLike = 0.5,
 ) -> SamplingAlgorithm:
-    """Run a kernel with a step size that is drawn anew, uniformly around `step_size`, each step.
+    """Run a kernel with a new step size in each step, uniform around `step_size`.
 
     Parameters
     ----------

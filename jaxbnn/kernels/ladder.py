@@ -1,4 +1,4 @@
-"""What a ladder of temperatures must be, what comes with one entry a rung, and how it swaps."""
+"""Validation of a ladder of temperatures and of the options of its swaps."""
 
 from collections.abc import Sequence
 

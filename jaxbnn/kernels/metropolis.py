@@ -1,7 +1,7 @@
 """The Metropolis accept step, once, for all kernels.
 
 Accepts with probability min(1, exp(log_ratio)). A log ratio that is NaN is never
-accepted, whatever the uniform drawn.
+accepted.
 """
 
 from collections.abc import Callable
@@ -63,7 +63,7 @@ def metropolis(
     Raises
     ------
     TypeError
-        A log ratio that is no real number; no key.
+        A log ratio that is not a real number, or a key that is not a key.
     ValueError
         More than one log ratio.
 
@@ -71,7 +71,6 @@ def metropolis(
     --------
     >>> import jax
     >>> import jax.numpy as jnp
-    import numpy as np
     >>> new, info = metropolis(jax.random.key(0), jnp.array(jnp.nan), jnp.zeros(2), jnp.ones(2))
     >>> new.tolist(), bool(info.is_accepted), float(info.acceptance_rate), bool(info.is_divergent)
     ([0.0, 0.0], False, 0.0, True)
@@ -97,7 +96,6 @@ def acceptance_probability(log_ratio: Float[Array, "..."]) -> Float[Array, "..."
     Examples
     --------
     >>> import jax.numpy as jnp
-    import numpy as np
     >>> acceptance_probability(jnp.array([1.0, -jnp.inf, jnp.nan])).tolist()
     [1.0, 0.0, 0.0]
     """

@@ -160,8 +160,8 @@ def power_posterior(
     Returns
     -------
     The kernel. Its position is the replica at temperature 1. `init(position)` starts all replicas
-    there, `init(Replicas(positions))` each at its own. After a round of swaps, whatever the inner
-    kernels cache is computed anew, except where all temperatures are known to be equal and
+    there, `init(Replicas(positions))` each at its own. After a round of swaps, what the inner
+    kernels cache is computed again, except where all temperatures are known to be equal and
     `parameters` is None: then states are swapped whole, and always.
 
     Raises

@@ -1,8 +1,9 @@
-"""What a kernel's state keeps when another kernel has moved the position.
+"""Update a kernel's state after another kernel has moved the position.
 
-Most of a state is a function of the position (log densities, gradients, factors) and is computed
-anew. The rest is the kernel's own: a momentum, a counter, what an adaptive kernel has learnt.
-Nothing in an array says which it is, hence a State class names its own fields in `auxiliary`.
+Most fields of a state are functions of the position (log densities, gradients, factors) and are
+computed again. Others are not: a momentum, a counter, the scale that an adaptive kernel has
+learnt. The arrays themselves do not show the difference, so a State class names these fields in
+its tuple `auxiliary`.
 """
 
 import dataclasses
@@ -40,9 +41,9 @@ Kind = TypeVar("Kind", bound=type)
 
 
 def auxiliary_fields(*names: str) -> Callable[[Kind], Kind]:
-    """Return a decorator that names what of a State class is no function of the position.
+    """Return a class decorator that sets `auxiliary`, the fields that `refresh` carries over.
 
-    It sets `auxiliary`, which no type checker lets a NamedTuple have in its body.
+    A NamedTuple may have `auxiliary = (...)` in its body too, but type checkers refuse that.
     """
 
     def declare(state_type: Kind) -> Kind:
@@ -55,7 +56,7 @@ def auxiliary_fields(*names: str) -> Callable[[Kind], Kind]:
 def refresh(
     kernel: SamplingAlgorithm, state: Any, position: PyTree, rng_key: PRNGKeyArray | None = None
 ) -> Any:
-    """Return `state` moved to `position`, with everything cached about it computed anew.
+    """Return `state` moved to `position`, with everything cached about it computed again.
 
     It is `kernel.init(position, rng_key)` with the fields carried over from `state` that are
     not functions of the position: those named in the State class's `auxiliary` tuple
@@ -77,7 +78,7 @@ def refresh(
     ------
     TypeError
         A State class without `auxiliary`, or whose `auxiliary` names no field; a state that has
-        no `position`, is no NamedTuple or dataclass, or belongs to another kernel.
+        no `position`, is neither a NamedTuple nor a dataclass, or belongs to another kernel.
 
     Examples
     --------
@@ -114,7 +115,7 @@ def _check_declared(value: Any) -> None:
     if names is not None:
         if hasattr(value, "position"):
             _auxiliary(type(value))
-        # What lies in a field that is carried over, or in the position, is never computed anew.
+        # Fields that are carried over are never computed again, whatever they hold.
         passed = {"position", *_auxiliary(type(value), is_needed=False)}
         for name in names:
             if name not in passed:

@@ -70,7 +70,7 @@ def swap_log_ratio(
 ) -> Float[Array, ""]:
     """Return (t_i - t_j) sum(terms(x_j) - terms(x_i)), the log ratio of a swap.
 
-    Exactly 0 between equal temperatures, whatever the terms; else NaN, which rejects, where a
+    Exactly 0 between equal temperatures, for any terms; else NaN, which rejects, where a
     term is NaN or infinite on both sides.
 
     Parameters
@@ -83,7 +83,7 @@ def swap_log_ratio(
     Raises
     ------
     TypeError
-        Terms that are no real numbers.
+        Terms that are not real numbers.
 
     Examples
     --------

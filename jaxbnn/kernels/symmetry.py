@@ -10,7 +10,8 @@ little beside one gradient: put them in a `cycle` after any kernel.
 
 Section 2.3 of Papamarkou et al. says that these symmetries make a posterior multimodal, and section
 6.1.3 shows it; moving along them is not in the paper. A flip of a sigmoid unit, which the next
-bias absorbs, changes the prior and so is no copy of a mode, but joins regions of equal likelihood.
+bias absorbs, changes the prior; it connects regions of equal likelihood that are not copies of
+one mode.
 """
 
 import warnings
@@ -69,7 +70,7 @@ class SymmetryInfo(NamedTuple):
     by_move
         For each move, named by its kind and layer, the mean over its units of the probability
         with which it was made: 1 for permutations within exchangeable units and for class shifts,
-        1/2 for flips of a symmetric prior, which draw each sign anew.
+        1/2 for flips of a symmetric prior, which draw each sign afresh.
     """
 
     acceptance_rate: Float[Array, ""]

@@ -148,7 +148,7 @@ def scaling_move(priors: list, units: Units, step: ArrayLike | None) -> Move:
 
 
 def shift_move(priors: list, read_out: tuple[int, ...]) -> Move:
-    """Return the class means of the read-out drawn anew, given the deviations from them.
+    """Draw the class means of the read-out from their prior given the deviations from them.
 
     `read_out` holds the indices of its weights and bias, whose rows v have one entry per class.
     With normal priors N(m_k, s_k^2) of the classes k, the shift t of a row v is normal with

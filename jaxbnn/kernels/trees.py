@@ -1,4 +1,4 @@
-"""Small things that several kernels need of positions that are PyTrees."""
+"""Functions of positions that are PyTrees, shared by the kernels."""
 
 from collections.abc import Callable
 from typing import Any

@@ -74,7 +74,7 @@ def underdamped_langevin(
     step_size
         eps > 0, with eps^2 / 2 before the gradient. May be traced.
     refreshment
-        b in (0, 1], the fraction of the momentum's variance drawn anew in each step; 1 is
+        b in (0, 1], the fraction of the momentum's variance that is refreshed in each step; 1 is
         MALA, and small values let the momentum persist over about 2 / b steps as long as
         proposals are accepted. May be traced.
 

@@ -49,7 +49,7 @@ def init(rng_key: PRNGKeyArray, network: Network, dtype: DTypeLike = float) -> P
     Raises
     ------
     TypeError
-        If the network is none of ours, the key is no key, or the dtype is no floating-point type.
+        If network is not a `Network`, rng_key is not a key, or dtype is not floating point.
 
     Examples
     --------
@@ -195,7 +195,7 @@ def _affine(
 
 
 def _multiply(w: Array, x: Array) -> Array:
-    """Return x @ w over the last axis of x, whatever its rank."""
+    """Return x @ w over the last axis of x, of any rank."""
     if max(w.shape) > _NARROW:
         return jnp.dot(x, w, precision="highest")
     product = jnp.tensordot(w, x, ((0,), (x.ndim - 1,)), precision="highest")

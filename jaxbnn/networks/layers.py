@@ -32,7 +32,7 @@ class Dense:
     Raises
     ------
     ValueError
-        If features is no positive integer, or a scale not positive and finite.
+        If features is not a positive integer, or a scale not positive and finite.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class Conv:
     Raises
     ------
     ValueError
-        If a size is no positive integer, or a scale not positive and finite.
+        If a size is not a positive integer, or a scale not positive and finite.
 
     Examples
     --------
@@ -109,7 +109,7 @@ class AvgPool:
     Raises
     ------
     ValueError
-        If a size is no positive integer.
+        If a size is not a positive integer.
 
     Examples
     --------
@@ -187,7 +187,7 @@ class Residual:
     Raises
     ------
     TypeError
-        If an entry is no layer.
+        If an entry is not a layer.
     ValueError
         If there is no inner layer.
 
@@ -207,7 +207,7 @@ Layer = Dense | Conv | AvgPool | Activation | Flatten | Residual
 
 
 def checked_layers(owner: str, layers: Iterable) -> tuple[Layer, ...]:
-    """Return `layers` as a tuple, or say which entry is no layer.
+    """Return `layers` as a tuple, or say which entry is not a layer.
 
     Examples
     --------

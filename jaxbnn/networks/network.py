@@ -42,7 +42,7 @@ class Network:
     ValueError
         If the layers do not fit each other or the input, or the parametrisation is unknown.
     TypeError
-        If an entry of layers is no layer.
+        If an entry of layers is not a layer.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def mlp(
     ValueError
         If there are fewer than two widths, one is not positive, or the activation is unknown.
     TypeError
-        If widths are no sequence.
+        If widths are not a sequence.
 
     Examples
     --------
@@ -140,7 +140,7 @@ def layer_shapes(network: Network) -> tuple[Shape, ...]:
     Raises
     ------
     TypeError
-        An entry of the network that is no layer.
+        An entry of the network that is not a layer.
 
     Examples
     --------
@@ -158,6 +158,11 @@ def output_shape(network: Network) -> Shape:
     ----------
     network
         The network.
+
+    Raises
+    ------
+    TypeError
+        A network that is no `Network`.
 
     Examples
     --------
@@ -177,6 +182,11 @@ def parameter_shapes(network: Network, dtype: DTypeLike = float) -> PyTree[jax.S
     dtype
         Of the leaves; by default JAX's default float, float32 or with x64 float64.
 
+    Raises
+    ------
+    TypeError
+        A network that is no `Network`.
+
     Examples
     --------
     >>> parameter_shapes(mlp((4, 3), bias=False))[0]["w"].shape
@@ -195,6 +205,11 @@ def num_parameters(network: Network) -> int:
     ----------
     network
         The network.
+
+    Raises
+    ------
+    TypeError
+        A network that is no `Network`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Whether parameters fit a network, asked at the door of every function that takes both."""
+"""Validation of parameters against the network that they are given with."""
 
 from typing import Any
 

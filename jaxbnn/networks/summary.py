@@ -18,6 +18,11 @@ def network_summary(network: Network) -> str:
     network
         The network.
 
+    Raises
+    ------
+    TypeError
+        A network that is no `Network`.
+
     Examples
     --------
     >>> from jaxbnn.networks import mlp

@@ -1,4 +1,4 @@
-"""Arguments that are no numbers: functions, keys and flags, and how a sentence names a value."""
+"""Validation of functions, keys and flags, and how a sentence names a value."""
 
 import inspect
 from typing import Any
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def check_function(name: str, value: Any, advice: str, num_arguments: int = 1) -> None:
-    """Raise TypeError unless `value` is a function of so many arguments, and no distribution.
+    """Raise TypeError unless `value` is a function of so many arguments, but not a distribution.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ def check_function(name: str, value: Any, advice: str, num_arguments: int = 1) -
     Raises
     ------
     TypeError
-        No function, or one that wants more or fewer arguments.
+        Not a function, or one that wants more or fewer arguments.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def check_key(name: str, key: Any, advice: str = "write jax.random.key(0)") -> N
     Raises
     ------
     TypeError
-        No key.
+        Not a key.
 
     Examples
     --------

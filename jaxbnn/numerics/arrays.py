@@ -1,4 +1,4 @@
-"""Arrays that compiled programs take, made of whatever acts as one."""
+"""Read arrays that lie in files, for compiled programs."""
 
 import jax
 import numpy as np
@@ -6,10 +6,10 @@ from jaxtyping import PyTree
 
 
 def in_memory(tree: PyTree) -> PyTree:
-    """Return the tree with each leaf that lies in files read; JAX's and NumPy's arrays stay.
+    """Return the tree with every leaf in memory; arrays of JAX and NumPy are left as they are.
 
-    Compiled functions take nothing that only can become an array, as what
-    `jaxbnn.sampling.open_draws` returns.
+    Compiled functions refuse objects that only can be converted to arrays, such as those of
+    `jaxbnn.sampling.open_draws`.
 
     Examples
     --------

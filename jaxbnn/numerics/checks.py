@@ -1,4 +1,4 @@
-"""Checks at the door: one sentence that says what was wrong and what to do.
+"""Validation of arguments: one sentence that says what was wrong and what to do.
 
 Values are checked only where they are concrete; inside `jit` or `vmap` a traced
 hyper-parameter passes unchecked, as it must.
@@ -50,7 +50,7 @@ def check_positive(name: str, value: ArrayLike, advice: str = "give a positive n
     ValueError
         An entry that is not positive or not finite, or none at all.
     TypeError
-        Values that are no real numbers.
+        Values that are not real numbers.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def check_finite(name: str, tree: PyTree, advice: str = "remove or impute such r
     ValueError
         A NaN or an infinity.
     TypeError
-        A leaf that holds no real numbers: strings, complex numbers, objects.
+        A leaf that does not hold real numbers: strings, complex numbers, objects.
 
     Examples
     --------
@@ -138,7 +138,7 @@ def check_real(name: str, value: Any) -> None:
             dtype = np.asarray(value).dtype
         except ValueError:  # rows of unequal lengths
             dtype = np.dtype(object)
-    # Keys have dtypes without a kind; the short floats of machine learning are no kind of NumPy's.
+    # Keys have dtypes without a kind, and bfloat16 has one that NumPy does not count as a float.
     if getattr(dtype, "kind", "") in tuple("biuf"):
         return
     if not (jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)):
@@ -164,7 +164,7 @@ def check_fraction(name: str, value: Any, advice: str = "") -> None:
     ValueError
         A number outside (0, 1), or an array.
     TypeError
-        No real number.
+        Not a real number.
 
     Examples
     --------
@@ -204,7 +204,7 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
     Raises
     ------
     TypeError
-        No whole number.
+        Not a whole number.
     ValueError
         One below `least`.
 

@@ -130,7 +130,7 @@ def gaussian_log_density(
 
 
 def _check(name: str, matrix: Array, **rows: Array) -> None:
-    """Refuse what is no matrix (..., d, d) with rows (..., d). Costs nothing once traced."""
+    """Raise unless there is a matrix (..., d, d) with rows (..., d). Costs nothing once traced."""
     check_float(f"the matrix of {name}", matrix)
     dim = np.shape(matrix)[-1:]
     shapes = {what: np.shape(values) for what, values in rows.items()}

@@ -92,7 +92,8 @@ def softabs(eigenvalues: Float[Array, "..."], alpha: ArrayLike) -> Float[Array, 
     eigenvalues = jnp.asarray(eigenvalues)
     alpha = jnp.asarray(alpha, eigenvalues.dtype)
     y = jnp.abs(alpha * eigenvalues)
-    # tanh(y) is 0 at 0: each branch sees arguments at which it and its derivative are finite.
+    # y / tanh(y) is 0 / 0 at 0, so a series is used there. `where` differentiates both branches:
+    # each gets arguments at which it and its derivative are finite.
     small = y < 0.03
     y2 = jnp.square(jnp.where(small, y, 0))
     series = (1 + y2 / 3 * (1 - y2 / 15 * (1 - y2 * (2 / 21)))) / alpha
@@ -134,7 +135,7 @@ def metric_quadratic(
     ValueError
         A vector of another length than the metric has.
     TypeError
-        Entries that are no real numbers.
+        Entries that are not real numbers.
 
     Examples
     --------
@@ -162,7 +163,7 @@ def metric_solve(
     ValueError
         A vector of another length than the metric has.
     TypeError
-        Entries that are no real numbers.
+        Entries that are not real numbers.
 
     Examples
     --------
@@ -192,7 +193,7 @@ def metric_inverse_sqrt(
     ValueError
         A vector of another length than the metric has.
     TypeError
-        Entries that are no real numbers.
+        Entries that are not real numbers.
 
     Examples
     --------

@@ -32,7 +32,7 @@ def sum_of_differences(
     ValueError
         Different numbers of terms.
     TypeError
-        Terms that are no real numbers.
+        Terms that are not real numbers.
 
     Examples
     --------

@@ -56,7 +56,7 @@ def log_ndtr(x: ArrayLike) -> Float[Array, "..."]:
     Raises
     ------
     TypeError
-        Arguments that are no real numbers.
+        Arguments that are not real numbers.
 
     Examples
     --------
@@ -92,7 +92,7 @@ def hazard(x: ArrayLike) -> Float[Array, "..."]:
     Raises
     ------
     TypeError
-        Arguments that are no real numbers.
+        Arguments that are not real numbers.
 
     Examples
     --------
@@ -134,7 +134,7 @@ def log_mills(x: ArrayLike) -> Float[Array, "..."]:
     Raises
     ------
     TypeError
-        Arguments that are no real numbers.
+        Arguments that are not real numbers.
 
     Examples
     --------
@@ -174,7 +174,7 @@ def log_mass_from_mode(edge: ArrayLike, width: ArrayLike | None = None) -> Float
     Raises
     ------
     TypeError
-        Arguments that are no real numbers.
+        Arguments that are not real numbers.
 
     Examples
     --------
@@ -184,6 +184,8 @@ def log_mass_from_mode(edge: ArrayLike, width: ArrayLike | None = None) -> Float
     if width is None:
         (edge,) = as_floats(edge)
         edge = bounded(edge)
+        # A mode inside leaves out a tail of mass at most 1/2, and log(1 - tail) is exact enough.
+        # A mode outside leaves Phi(-edge), whose logarithm relative to phi(edge) is -log hazard.
         inside = edge < 0
         distance = jnp.abs(edge)
         tail_hazard = distance + excess_hazard(distance)
@@ -193,7 +195,8 @@ def log_mass_from_mode(edge: ArrayLike, width: ArrayLike | None = None) -> Float
     edge, width = as_floats(edge, width)
     edge = bounded(edge)
     near, excess, fraction, below, above = interval_pieces(edge, width)
-    # |edge| < 1/4 is `near` and has the mode inside: undo the anchoring at the edge.
+    # `near` measures masses relative to phi(edge). For -1/4 <= edge < 0 the mode lies inside, at
+    # zero: subtract edge^2 / 2 to have them relative to phi(0).
     offset = _LOG_SQRT_2PI + jnp.square(jnp.clip(edge, NEAR_EDGE, 0)) / 2
     beyond = jnp.where(near, 0, below + above)
     h = jnp.where(near, edge, 0) + excess
@@ -217,7 +220,7 @@ def log_normal_interval(low: ArrayLike, high: ArrayLike) -> Float[Array, "..."]:
     Raises
     ------
     TypeError
-        Arguments that are no real numbers.
+        Arguments that are not real numbers.
 
     Examples
     --------
@@ -227,6 +230,7 @@ def log_normal_interval(low: ArrayLike, high: ArrayLike) -> Float[Array, "..."]:
     """
     low, high = as_floats(low, high)
     low, high = bounded(low), bounded(high)
+    # Reflect intervals on the left: then the end nearest to zero is always the lower one.
     edge = jnp.where(low + high < 0, -high, low)
     return log_mass_from_mode(edge, high - low) - jnp.square(jnp.maximum(edge, 0)) / 2
 
@@ -260,7 +264,8 @@ def interval_pieces(
     decay = jnp.exp(-exponent)  # phi(end)/phi(start) where near, else phi(end) sqrt(2 pi)
     thin = near & (width <= 0.5) & (exponent <= 0.5)
     # 1 - Phi(-end)/Phi(-start) loses its digits in a thin interval; there integrate phi
-    # around the centre. The arguments of a branch that is not taken stay harmless.
+    # around the centre. `where` differentiates both branches, and a NaN in the one that is not
+    # taken would reach the gradient: that branch gets arguments at which it is finite.
     thick = 1 - jnp.where(thin, 0.5, h_start / h_end * decay)
     c, r = jnp.where(thin, centre, 0), jnp.where(thin, half, 0)
     thinned = width * _mean_density(c, r) * jnp.exp(-r * (c - r / 2)) * h_start
@@ -310,6 +315,7 @@ def as_floats(*values: ArrayLike) -> tuple[Array, ...]:
 
 def bounded(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """Clip infinities, and numbers like them, to numbers whose squares are finite."""
+    # An eighth of the root: sums of a few such squares, as in the widest interval, stay finite.
     limit = float(np.sqrt(float(jnp.finfo(x.dtype).max)) / 8)
     return jnp.clip(x, -limit, limit)
 

@@ -119,6 +119,7 @@ def truncated_normal_from_uniform(
     on_left = from_high > from_low
     edge = jnp.where(on_left, from_high, from_low)
     width = None if one_sided else (finite_high - finite_low) / scale
+    # The mode plus a distance, and not loc + scale * x: x = 1e4 + 1e-4 has no digits for the 1e-4.
     distance = scale * truncated_normal_from_mode(u, edge, width)
     mode = jnp.clip(loc, low, high)
     return jnp.clip(jnp.where(on_left, mode - distance, mode + distance), low, high)
@@ -153,7 +154,7 @@ def truncated_normal_from_mode(
     Raises
     ------
     TypeError
-        Arguments that are no real numbers.
+        Arguments that are not real numbers.
 
     Notes
     -----
@@ -172,6 +173,9 @@ def truncated_normal_from_mode(
     u, edge = as_floats(uniform, edge)
     edge = bounded(edge)
     if width is None:
+        # Near: invert the hazard from the edge, where the half line begins. Otherwise the edge
+        # lies far below zero, the law is almost the whole normal, and the hazard at the edge
+        # underflows: invert from the centre, in the tail that the uniform falls into.
         near = edge >= NEAR_EDGE
         distance = jnp.where(near, edge, -edge)
         excess = excess_hazard(distance)
@@ -190,14 +194,18 @@ def truncated_normal_from_mode(
         left = jnp.where(few, 1 - gone, 1 - fraction + u * fraction)
         left = jnp.where(near, left, 2 * jnp.minimum(upper, lower))
         lost = jnp.where(few, lost_digits(gone), 0)
-    # A uniform next to 0, times the mass, may be a number that processors flush to zero.
+    # k = -log(left) - lost. Times the mass, a uniform next to 0 may be a subnormal number, which
+    # processors flush to zero, and log(0) would be a draw at infinity: the smallest normal number
+    # is the floor.
     k = -jnp.log(jnp.maximum(left, float(jnp.finfo(left.dtype).tiny))) - lost
     # From the centre: |x| of a draw in the smaller of the two tails around it is a draw from
-    # the half line at 0, where k = -log(2 tail probability). Rounding may say -1e-7.
+    # the half line at 0, where k = -log(2 tail probability). Rounding may make k -1e-7, at which
+    # the square root of the solver would be NaN.
     start = jnp.where(near, edge, 0)
     step = _invert_hazard(start, jnp.where(near, excess, _HAZARD_AT_ZERO), jnp.maximum(k, 0))
     from_centre = jnp.where(upper < lower, step, -step)
     offset = jnp.where(near, step + jnp.minimum(start, 0), from_centre)
+    # The solver's last step may overshoot the interval by a rounding error.
     smallest = jnp.minimum(edge, 0)
     if width is None:
         return jnp.maximum(offset, smallest)
@@ -241,6 +249,7 @@ def uniform_open(
     whole = (bits >> 1).astype(jnp.int64 if info.bits > 32 else jnp.int32)
     steps = float(2 ** (jnp.iinfo(whole.dtype).bits - 1))
     uniform = (whole.astype(dtype) + 0.5) * (1 / steps)
+    # The largest whole numbers are rounded up to 1 in the conversion.
     return jnp.minimum(uniform, float(1 - info.epsneg))
 
 
@@ -252,13 +261,17 @@ def _invert_hazard(
     # Below this k the start is as good as rounding lets a Halley step be.
     small_k = 1e-5 if double else 0.03
     h = edge + excess
-    curvature = h * excess  # G'' at the edge; it tends to 1
+    # G'(e) = h and G''(e) = h D, which tends to 1. The root of h x + c x^2 / 2 = k in the form
+    # that does not subtract, first with the curvature at the edge, then with one between that and
+    # the 1 of infinity, weighted by how far x went.
+    curvature = h * excess
     x = 2 * k / (h + jnp.sqrt(h * h + 2 * curvature * k))
     curvature = curvature + (1 - curvature) * x / (x + 4 + h)
     x = 2 * k / (h + jnp.sqrt(h * h + 2 * curvature * k))
     for _ in range(2 if double else 1):
         excess_x = excess_hazard(edge + x)
         h_x = edge + x + excess_x
+        # G(e + x) - G(e) = log(h_x / h) + x (e + x / 2): G = log h + t^2 / 2 + constant.
         newton = (k - jnp.log(h_x / h) - x * (edge + x / 2)) / h_x
         halley = x + newton / (1 + newton * excess_x / 2)
         x = jnp.where(k < small_k, x, jnp.maximum(halley, 0))

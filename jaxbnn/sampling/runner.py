@@ -67,6 +67,11 @@ def collect_position(state: Any, info: Any) -> PyTree:
     state, info
         What the kernel's step returns.
 
+    Raises
+    ------
+    ValueError
+        A state without a position.
+
     Examples
     --------
     >>> from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""A position and a momentum in many dimensions, of which only a few numbers are held.
+"""A position and a momentum in many dimensions, held by a few of their coordinates.
 
 Where a target is N(0, I) in m dimensions and the acceptance of underdamped Langevin sees them
 through inner products alone, the law of the chain does not change when the axes are turned. A
@@ -60,7 +60,10 @@ def draw_pair(key: PRNGKeyArray, along_like: PyTree, num_rest: int, dtype) -> Pa
     if num_rest <= 2:
         rest, momentum_rest = normal_like(keys[2], rest), normal_like(keys[3], rest)
         return Pair(along, momentum_along, rest, momentum_rest)
-    # Both are normal on axes turned so that the position has one coordinate.
+    # Turn the axes: the first along the position, whose length is chi of m' degrees of freedom;
+    # the second along what the momentum has beyond the first. N(0, I) looks alike on all axes, so
+    # the momentum is normal along the first, and chi of m' - 1 beyond it: hypot of a normal
+    # number and a chi of m' - 2.
     rest = rest.at[0].set(_chi(keys[2], num_rest, dtype))
     noise = _noise(keys[3], num_rest, dtype)
     momentum_rest = jnp.stack([noise[0], jnp.hypot(noise[1], noise[2])])
@@ -78,6 +81,7 @@ def refresh_pair(key: PRNGKeyArray, pair: Pair, refreshment: ArrayLike, num_rest
             pair.momentum_rest, normal_like(key_rest, pair.rest), refreshment
         )
         return pair._replace(momentum_along=momentum_along, momentum_rest=momentum_rest)
+    # The noise is a third vector in the rest, with a part beyond the plane of z and q.
     noise = _noise(key_rest, num_rest, pair.rest.dtype)
     momentum_rest = refresh_momentum(jnp.pad(pair.momentum_rest, (0, 1)), noise, refreshment)
     return Pair(pair.along, momentum_along, *_turn(pair.rest, momentum_rest))
@@ -131,7 +135,7 @@ def gram_schmidt(
 def _turn(z: Float[Array, "2"], q: Float[Array, "3"]) -> tuple[Float[Array, "2"], ...]:
     """Turn the axes so that z has one coordinate and q two."""
     length = jnp.hypot(z[0], z[1])
-    # At z = 0 any axis will do.
+    # At z = 0 every axis is along z, and the quotient would be NaN.
     cos = jnp.where(length > 0, z[0] / length, jnp.ones_like(length))
     sin = jnp.where(length > 0, z[1] / length, jnp.zeros_like(length))
     along, across = cos * q[0] + sin * q[1], cos * q[1] - sin * q[0]

@@ -77,7 +77,9 @@ def fill_in_langevin(
         """Draw orthonormal axes in the complement, uniform among those orthogonal to `axes`."""
         for key_axis in jax.random.split(key, num):
             axis = jax.random.normal(key_axis, (p, h), dtype)
-            for _ in range(2):  # the second time for the rounding of the first
+            # Gram-Schmidt twice: once leaves a rounding error along the old axes that, relative
+            # to a short remainder, is not small.
+            for _ in range(2):
                 axis -= product(reduction.basis, product(reduction.basis.T, axis))
                 axis -= _combine(jnp.sum(axes * axis[None], axis=(1, 2)), axes)
             axis /= jnp.sqrt(jnp.sum(jnp.square(axis)))
@@ -96,7 +98,7 @@ def fill_in_langevin(
         return axes, params
 
     num_draws = complement.along.shape[0]
-    # No index of a draw.
+    # The draws use the indices below num_draws.
     key_start = jax.random.fold_in(key, jnp.uint32(num_draws))
     axes = fresh_axes(key_start, jnp.zeros((0, p, h), dtype), num_axes)
     indices = jnp.arange(num_draws, dtype=jnp.uint32)

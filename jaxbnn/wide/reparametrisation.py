@@ -21,7 +21,6 @@ from jaxtyping import Array, ArrayLike, Float, PyTree, Shaped
 from jaxbnn.networks import Network, apply, layer_shapes
 from jaxbnn.numerics import sum_of_differences
 from jaxbnn.wide.design import design_matrix, read_out_layer, stack_weights, unstack_read_out
-from jaxbnn.wide.door import check_network, check_noise_scale, checked_data
 from jaxbnn.wide.linear_model import (
     Form,
     cheaper_form,
@@ -29,6 +28,7 @@ from jaxbnn.wide.linear_model import (
     log_marginal_terms,
     to_read_out,
 )
+from jaxbnn.wide.validation import check_network, check_noise_scale, checked_data
 
 Scalar = Float[Array, ""]
 

@@ -172,7 +172,7 @@ def test_a_bad_call_is_one_sentence_and_exit_code_2(study, capsys, monkeypatch, 
     ("arguments", "words"),
     [
         (["nothing.toml"], ["no config file", "nothing.toml"]),
-        (["lst"], ["lst", "list, report, benchmark, record, reference"]),
+        (["lst"], ["lst", "list, report, benchmark, record"]),
         ([], ["what"]),
         (["benchmark"], ["Benchmark needs a name"]),
         (["benchmark", "timng"], ["'timng'", "did you mean 'timing'"]),

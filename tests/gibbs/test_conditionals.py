@@ -19,13 +19,13 @@ from jax.flatten_util import ravel_pytree
 from scipy import stats
 
 from jaxbnn.gibbs import activation_pieces, latents, pre_activations, probit
-from jaxbnn.gibbs.door import inputs_last
+from jaxbnn.gibbs.chain import chain_values
 from jaxbnn.gibbs.factors import Whitened
 from jaxbnn.gibbs.first_layer import first_layer
 from jaxbnn.gibbs.linear_maps import average
-from jaxbnn.gibbs.model import chain_values
 from jaxbnn.gibbs.stages import split
 from jaxbnn.gibbs.sweep import Sweep
+from jaxbnn.gibbs.validation import inputs_last
 from jaxbnn.networks import Conv
 from tests.gibbs.cases import ACTIVATIONS, MODELS, data
 from tests.kit.sizes import QUICK

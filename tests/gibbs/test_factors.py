@@ -1,4 +1,5 @@
-"""jaxbnn.gibbs.factors: precisions of nearly collinear features, in float32 against float64.
+"""Tests of gibbs.factors and gibbs.spectrum: nearly collinear features, in
+float32 against float64.
 
 A draw is affine in its noise: its value for no noise is the conditional's mean, its derivative a
 root of the covariance. Both are compared in the coordinates in which the exact conditional,
@@ -12,7 +13,7 @@ import pytest
 
 from jaxbnn.gibbs import factors, gibbs_sampler, sample_inputs, sample_weights_and_bias
 from jaxbnn.gibbs.factors import inverse_factor, whiten
-from jaxbnn.gibbs.weights import residual_sums, sample_from_spectrum, spectrum_of
+from jaxbnn.gibbs.spectrum import residual_sums, sample_from_spectrum, spectrum_of
 from jaxbnn.networks import Dense
 from tests.gibbs.cases import MODELS, data
 from tests.gibbs.test_conditionals import noise_given

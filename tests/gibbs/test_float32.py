@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxbnn.gibbs import IntermediateNoise, activation_pieces, gibbs_sampler
-from jaxbnn.gibbs.model import chain_values
+from jaxbnn.gibbs.chain import chain_values
 from jaxbnn.gibbs.pre_activations import sample_pre_activations
 from jaxbnn.networks import mlp
 from tests.kit import Target, both_sizes, check_exact_start

@@ -1,5 +1,5 @@
-"""Tests of gibbs.arguments, gibbs.door and gibbs.starts: the kernel as users meet it: traced
-parameters, chains, starts, bad input, other samplers.
+"""Tests of gibbs.arguments, gibbs.chain, gibbs.validation and gibbs.starts: the kernel as
+users meet it: traced parameters, chains, starts, bad input, other samplers.
 """
 
 import blackjax
@@ -189,7 +189,7 @@ BAD_MODELS = {
 
 
 @pytest.mark.parametrize("name", BAD_MODELS)
-def test_bad_models_are_met_at_the_door(name):
+def test_bad_models_are_refused(name):
     make, sentence = BAD_MODELS[name]
     with pytest.raises(ValueError, match=sentence) as error:
         make()
@@ -201,7 +201,7 @@ def test_residual_layers_have_no_conditionals():
         IntermediateNoise(Network((Residual((Dense(2),)),), (2,)), 0.1)
 
 
-def test_bad_data_are_met_at_the_door():
+def test_bad_data_are_refused():
     x, _, y = dataset(0)
     model = model_at(0.1)
     for arguments, sentence in (

@@ -1,16 +1,18 @@
-"""Tests of kernels.arguments and kernels.trees: every kernel keeps the contract. A new kernel is
-one row of KERNELS.
-"""
+"""Every kernel keeps the contract. A new kernel is one row of KERNELS."""
 
+import inspect
 from typing import NamedTuple
 
 import blackjax
 import jax.numpy as jnp
+import numpyro.distributions as dist
 import pytest
 from blackjax.base import SamplingAlgorithm
 from blackjax.mcmc.random_walk import normal
 from jaxtyping import PyTree
 
+import jaxbnn
+from jaxbnn import wide
 from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler
 from jaxbnn.kernels import (
     cycle,
@@ -20,13 +22,15 @@ from jaxbnn.kernels import (
     pcn,
     pcnl,
     power_posterior,
+    redraw_units,
     repeat,
     smmala,
+    symmetry_moves,
     truncated_mala,
     underdamped_langevin,
 )
 from jaxbnn.networks import Activation, Dense, Network
-from tests.kit.conformance import KernelCase, conformance_params
+from tests.kit.conformance import KernelCase, conformance_params, start
 
 
 def rwm(log_density, step_size):
@@ -99,6 +103,56 @@ def gibbs_of_weights(log_density, step_size):
     return SamplingAlgorithm(init, step)
 
 
+NETWORK = Network((Dense(1), Activation("tanh"), Dense(1, bias=False)), (2,))
+
+
+def normal_of(step_size):
+    """A prior in the dtype of the step size."""
+    return dist.Normal(jnp.zeros((), jnp.result_type(step_size)), jnp.ones_like(step_size))
+
+
+def scaled_units(log_density, step_size):
+    """The symmetry moves of a network with one unit, which scales and flips."""
+    network = Network((Dense(1), Activation("abs"), Dense(1, bias=False)), (2,))
+    return symmetry_moves(network, normal_of(step_size), scaling_step=step_size)
+
+
+def redrawn_unit(log_density, step_size):
+    return redraw_units(NETWORK, normal_of(step_size), log_density)
+
+
+def reduction(step_size):
+    """Five inputs seen through two data, and a third that only predictions see."""
+    data = jnp.arange(15, dtype=jnp.result_type(step_size)).reshape(3, 5) % 4
+    network = Network((Dense(1), Activation("tanh"), Dense(1, bias=False)), (5,), "ntk")
+    return wide.reduce_inputs(network, data[:2], also=data[2:])
+
+
+def on_reduced_inputs(log_density, step_size):
+    return wide.reduced_langevin(log_density, step_size, 0.5, reduction(step_size))
+
+
+def with_carried(log_density, step_size):
+    return wide.carry_complement(pcn(log_density, step_size), step_size, reduction(step_size))
+
+
+def counted(log_density, step_size):
+    return wide.count_accepted(pcn(log_density, step_size))
+
+
+def with_drawn_read_out(log_density, step_size):
+    """The inner weights by pCN; their density does not look at the read-out that is drawn."""
+    network = Network(NETWORK.layers, (2,), "ntk")
+    dtype = jnp.result_type(step_size)
+    x = jnp.asarray([[0.3, -1.0], [1.2, 0.4], [-0.7, 0.9]], dtype)
+    y = jnp.asarray([0.5, -0.2, 1.0], dtype)
+    marginal = wide.marginal_conditional(network, x, y, jnp.asarray(0.5, dtype))
+    read_out = start(dtype)[-1]
+    return wide.with_read_out(
+        pcn(lambda inner: log_density((*inner, read_out)), step_size), marginal
+    )
+
+
 NO_FLOAT32_BESIDE_FLOAT64 = {
     "check_float32_in_a_float64_session": "BlackJAX scales its noise by 1.0 in the default dtype"
 }
@@ -130,6 +184,23 @@ KERNELS = [
     KernelCase("smmala", smmala),
     KernelCase("truncated_mala", mala_in_a_box),
     KernelCase(
+        "symmetry_moves",
+        scaled_units,
+        metropolis=False,
+        known={"check_nan_is_never_accepted": "it looks at the prior, whatever the log density"},
+    ),
+    KernelCase(
+        "redraw_units",
+        redrawn_unit,
+        known={
+            "check_float32_in_a_float64_session": "NumPyro draws its noise in the default dtype"
+        },
+    ),
+    KernelCase("reduced_langevin", on_reduced_inputs, needs_key=True),
+    KernelCase("carry_complement", with_carried, needs_key=True),
+    KernelCase("count_accepted", counted),
+    KernelCase("with_read_out", with_drawn_read_out),
+    KernelCase(
         "gibbs_sampler",
         gibbs_of_weights,
         known={"check_nan_is_never_accepted": "it samples its own model, whatever the log density"},
@@ -140,3 +211,18 @@ KERNELS = [
 @pytest.mark.parametrize(("check", "case"), conformance_params(KERNELS))
 def test_kernel_keeps_the_contract(check, case):
     check(case)
+
+
+def test_every_public_factory_of_a_kernel_is_in_the_table():
+    rooms = [getattr(jaxbnn, name) for name in jaxbnn.__all__]
+    rooms = [room for room in rooms if inspect.ismodule(room)]
+    factories = {
+        name
+        for room in rooms
+        for name in room.__all__
+        if inspect.isfunction(function := inspect.unwrap(getattr(room, name)))
+        and "SamplingAlgorithm" in str(function.__annotations__.get("return"))
+    }
+    assert {"pcn", "gibbs_sampler", "with_read_out"} <= factories
+    missing = factories - {case.name for case in KERNELS}
+    assert not missing, f"give each a row of KERNELS: {sorted(missing)}"

@@ -6,7 +6,6 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 
@@ -119,15 +118,6 @@ def test_summary_is_a_table():
     assert "Dense(2, bias_scale=0.5)" in network_summary(
         mlp((3, 2), parametrisation="ntk", bias_scale=0.5)
     )
-
-
-@pytest.fixture
-def annotations_unchecked():
-    """As outside the tests: the annotations check nothing, our own sentences must."""
-    before = jaxtyping.config.jaxtyping_disable
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", before)
 
 
 @pytest.mark.parametrize(

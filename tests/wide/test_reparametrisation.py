@@ -1,5 +1,5 @@
-"""Tests of wide.door: the coordinates phi of whole networks: identities, gradients, data sets, bad
-input.
+"""Tests of wide.validation: the coordinates phi of whole networks: identities, gradients, data
+sets, bad input.
 """
 
 from functools import partial
@@ -20,7 +20,7 @@ from jaxbnn.networks import (
     mlp,
     parameter_shapes,
 )
-from jaxbnn.wide.door import check_noise_scale
+from jaxbnn.wide.validation import check_noise_scale
 from tests.kit.sizes import QUICK
 from tests.wide.linear_algebra import (
     log_joint,

@@ -36,20 +36,24 @@ def synthetic(
 
 
 def mnist_mlp() -> Case:
-    """784-12-10 on all training images, pixels / 255, Delta = 2."""
+    """784-12-10 on all training images, standardised, Delta = 2."""
     train = mnist()
-    x = jnp.asarray(train.x_train.reshape(-1, 784).astype(np.float32) / 255)
+    x = _standardised(train.x_train.reshape(-1, 784))
     precision = (784.0, 12.0)
     model = IntermediateNoise(mlp((784, 12, 10)), 2.0, precision, precision, "probit")
-    return Case("MNIST MLP, n = 60000", model, x, jnp.asarray(train.y_train.astype(np.int32)), 4)
+    return Case(
+        "MNIST MLP, n = 60000",
+        model,
+        jnp.asarray(x),
+        jnp.asarray(train.y_train.astype(np.int32)),
+        4,
+    )
 
 
 def mnist_cnn() -> Case:
     """Convolution, pooling, ReLU and 72-10 on all training images, standardised, Delta = 100."""
     train = mnist()
-    x = train.x_train[..., None].astype(np.float32)
-    x -= x.mean()
-    x /= x.std()
+    x = _standardised(train.x_train[..., None])
     layers = (
         Conv(2, (4, 4), stride=(2, 2)),
         AvgPool((2, 2)),
@@ -62,6 +66,14 @@ def mnist_cnn() -> Case:
     model = IntermediateNoise(network, 100.0, precision, precision, "probit")
     labels = jnp.asarray(train.y_train.astype(np.int32))
     return Case("MNIST CNN, n = 60000", model, jnp.asarray(x), labels, 2)
+
+
+def _standardised(images: np.ndarray) -> np.ndarray:
+    """Remove one mean and one standard deviation of all pixels."""
+    x = images.astype(np.float32)
+    return (x - x.mean(dtype=np.float64).astype(np.float32)) / x.std(dtype=np.float64).astype(
+        np.float32
+    )
 
 
 MODELS: dict[str, Callable[[], Case]] = {

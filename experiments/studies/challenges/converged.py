@@ -36,7 +36,7 @@ from experiments.studies.challenges.moves import (
 from experiments.studies.challenges.trap import Trap, frozen_starts, run_trapped
 from experiments.studies.challenges.verdicts import verdicts_of
 from experiments.study import Context, Row, Settings
-from jaxbnn import diagnostics, sample
+from jaxbnn import Draws, diagnostics, sample
 
 HIDDEN = 3
 CHUNK = 500
@@ -57,13 +57,18 @@ class ConvergedRun(Settings):
         return f"{self.sampler} with moves" if self.with_moves else self.sampler
 
 
-class ConvergedSettings(Settings):
-    """Settings: the runs, the first of them the reference; the ladder; the trap."""
+class Chains(Settings):
+    """Settings of all runs: the number of chains, the prior, where they start, draws kept."""
 
     num_chains: int = Field(ge=2)
     prior_variance: float = Field(gt=0)
     start_scale: float = Field(gt=0)
     most_draws: int = Field(ge=100)
+
+
+class ConvergedSettings(Chains):
+    """Settings: the runs, the first of them the reference; the ladder; the trap."""
+
     ladder: Ladder
     ladder_burn_in: int = Field(ge=1)
     ladder_samples: int = Field(ge=100)
@@ -112,7 +117,8 @@ def _finish(target, positions, settings, **more) -> dict:
     }
 
 
-def _run(run: ConvergedRun, settings: ConvergedSettings, data, key) -> dict:
+def chains_of(run: ConvergedRun, settings: Chains, data, key, *, warm: bool) -> tuple[Draws, float]:
+    """Run one sampler; return its draws and the seconds, without those of compilation if `warm`."""
     target = iris_posterior(HIDDEN, settings.prior_variance, data)
 
     def make_kernel(parameters, data):
@@ -141,10 +147,16 @@ def _run(run: ConvergedRun, settings: ConvergedSettings, data, key) -> dict:
             progress=False,
         )
 
-    go(key_first, min(CHUNK, run.num_samples))  # compiles; what follows is timed without it
+    if warm:
+        go(key_first, min(CHUNK, run.num_samples))
     begin = time.perf_counter()
     draws = go(key_run, run.num_samples)
-    seconds = time.perf_counter() - begin
+    return draws, time.perf_counter() - begin
+
+
+def _run(run: ConvergedRun, settings: ConvergedSettings, data, key) -> dict:
+    target = iris_posterior(HIDDEN, settings.prior_variance, data)
+    draws, seconds = chains_of(run, settings, data, key, warm=True)
     acceptance = draws.infos.acceptance_rate
     every = max(1, acceptance.shape[1] // settings.most_draws)
     return _finish(
@@ -185,7 +197,7 @@ def _frozen(settings: ConvergedSettings, target, data, context: Context) -> tupl
     def compute():
         key = jax.random.fold_in(context.key, 1000)
         starts = frozen_starts(key, settings.prior_variance, settings.trap, data)
-        return {"starts": _flatten(jax.tree.map(lambda leaf: leaf[None], starts))[0]}
+        return {"starts": flatten(jax.tree.map(lambda leaf: leaf[None], starts))[0]}
 
     frozen = context.stage("frozen_starts", compute)["starts"]
     tried = settings.trap.num_tried
@@ -291,7 +303,7 @@ def _verdict_rows(found: dict, target, context: Context) -> list[Row]:
     return rows
 
 
-def _flatten(positions) -> np.ndarray:
+def flatten(positions) -> np.ndarray:
     """Return draws (chain, draw, ...) as (chain, draw, dim)."""
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(positions)]
     return np.concatenate([leaf.reshape(*leaf.shape[:2], -1) for leaf in leaves], axis=-1)

@@ -93,19 +93,23 @@ def kernel_on_data_sets(
 
 
 def kernel_on_labels(
-    sampler: str, leapfrog_steps: int | None, model: IntermediateNoise, reference: PyTree
+    sampler: str,
+    leapfrog_steps: int | None,
+    model: IntermediateNoise,
+    reference: PyTree,
+    order: str = "sequential",
 ) -> Callable[[PyTree, PyTree], SamplingAlgorithm]:
     """Return `make_kernel` for one data set of labels, `data` = (x, y).
 
     `parameters`: "step_size"; `reference`: parameters like the network's, from whose log
-    density others are differences. Gibbs runs on the intermediate-noise posterior, the others
-    on the classical one.
+    density others are differences. Gibbs runs on the intermediate-noise posterior, in `order`,
+    the others on the classical one.
     """
 
     def make_kernel(parameters, data):
         x, y = data
         if sampler == "Gibbs":
-            return gibbs_sampler(model, x, y)
+            return gibbs_sampler(model, x, y, order)
         posterior: Posterior = classical_posterior(model, x, y)
         log_density = posterior.log_density_from(reference)
         return gradient_sampler(

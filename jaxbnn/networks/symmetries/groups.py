@@ -45,7 +45,7 @@ class Units(NamedTuple):
     outgoing
         Weights that read them.
     absorptions
-        Biases that take up what a sign flip leaves behind (sigmoid, heaviside).
+        Biases that absorb the constant of a reflection, f(-z) = 1 - f(z) (sigmoid, heaviside).
     """
 
     name: str

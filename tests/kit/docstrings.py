@@ -1,4 +1,4 @@
-"""The API reference, generated from the docstrings of jaxbnn's public names."""
+"""What the docstrings of the public names say, section by section."""
 
 import ast
 import inspect
@@ -6,8 +6,6 @@ import pkgutil
 import re
 import sys
 import textwrap
-from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -49,36 +47,6 @@ class Entry(NamedTuple):
     source: str
 
 
-def reference() -> str:
-    """Return the reference of all public names as Markdown."""
-    entries = public_entries()
-    shown_by = examples_of(entries)
-    lines = [
-        "# Reference",
-        "",
-        "Made from the docstrings by `python -m experiments reference`.",
-        "",
-    ]
-    for package in _by_package(entries):
-        lines += [f"- [`{package}`](#{_anchor(package)}): {_first_line(_module(package))}"]
-    for package, own in _by_package(entries).items():
-        lines += ["", f"## {package}", "", inspect.getdoc(_module(package)) or "", ""]
-        lines += ["| name | |", "| --- | --- |"]
-        for entry in own:
-            summary = entry.text.split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
-            lines.append(f"| [`{entry.name}`](#{_anchor(entry.name)}) | {summary} |")
-        for entry in own:
-            lines += ["", *_shown(entry, shown_by.get(entry.name, ""))]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def write_reference(directory: Path) -> Path:
-    """Write `reference.md` into a directory and return its path."""
-    path = directory / "reference.md"
-    path.write_text(reference(), encoding="utf-8")
-    return path
-
-
 def public_entries() -> list[Entry]:
     """Return each public object once, under its shortest name, packages in alphabetical order."""
     modules = ["jaxbnn"]
@@ -115,38 +83,6 @@ def examples_of(entries: list[Entry]) -> dict[str, str]:
         if maker is not None:
             shown.setdefault(entry.name, maker)
     return shown
-
-
-def _shown(entry: Entry, example: str) -> Iterator[str]:
-    yield from (f"### {entry.name}", "", "```python", entry.signature, "```", "", entry.text, "")
-    for section in SECTIONS[:-1]:
-        if section not in entry.sections:
-            continue
-        body = entry.sections[section]
-        if section in ("Parameters", "Attributes", "Raises"):
-            yield from (f"**{section}**", "", *_definitions(body), "")
-        elif section == "Notes" and entry.source and entry.source in body:
-            yield from ("**Notes and source**", "", body, "")
-        else:
-            yield from (f"**{section}**", "", body, "")
-    elsewhere = example not in ("", entry.name)
-    if not entry.source and elsewhere:
-        yield from (f"**Source and examples**: see [`{example}`](#{_anchor(example)}).", "")
-    elif entry.source not in entry.sections.get("Notes", "") or not entry.source:
-        yield from (f"**Source**: {' '.join(entry.source.split()) or '—'}", "")
-    if example == entry.name:
-        yield from ("**Examples**", "", "```pycon", entry.sections["Examples"], "```")
-    elif entry.source and elsewhere:
-        yield f"**Examples**: see [`{example}`](#{_anchor(example)})."
-
-
-def _definitions(body: str) -> Iterator[str]:
-    """Turn numpydoc's names over indented text into a list."""
-    for line in body.splitlines():
-        if line and not line.startswith(" "):
-            yield f"- `{line}`"
-        elif line:
-            yield f"  {line.strip()}"
 
 
 def _entry(name: str, value: Any) -> Entry:
@@ -229,13 +165,6 @@ def _call(name: str, arguments: list[str], returns: str) -> str:
     return "\n".join([f"{name}(", *(f"    {argument}," for argument in arguments), f"){returns}"])
 
 
-def _by_package(entries: list[Entry]) -> dict[str, list[Entry]]:
-    packages: dict[str, list[Entry]] = {}
-    for entry in entries:
-        packages.setdefault(entry.name.rsplit(".", 1)[0], []).append(entry)
-    return packages
-
-
 def _members(module: ModuleType) -> list[tuple[str, Any]]:
     names = getattr(module, "__all__", None)
     if names is None:  # a tool's own module: what it defines
@@ -250,11 +179,3 @@ def _members(module: ModuleType) -> list[tuple[str, Any]]:
 def _module(name: str) -> ModuleType:
     __import__(name)
     return sys.modules[name]
-
-
-def _first_line(module: ModuleType) -> str:
-    return (inspect.getdoc(module) or "").split("\n")[0]
-
-
-def _anchor(name: str) -> str:
-    return name.lower().replace(".", "")

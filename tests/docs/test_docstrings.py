@@ -1,13 +1,10 @@
-"""The reference, and that every public name says what it takes, raises, rests on and looks like."""
+"""Every public name says what it takes, raises, rests on and looks like: the reference's text."""
 
 import ast
 import inspect
 import textwrap
 
-import pytest
-
-from experiments.__main__ import main
-from experiments.reference import examples_of, public_entries, reference
+from tests.kit.docstrings import examples_of, public_entries
 
 ENTRIES = public_entries()
 FUNCTIONS = [entry for entry in ENTRIES if inspect.isfunction(inspect.unwrap(entry.value))]
@@ -103,36 +100,3 @@ def test_every_name_is_shown_by_an_example():
     assert not [short(entry) for entry in ENTRIES if entry.name not in shown]
     own = {entry.name for entry in ENTRIES if "Examples" in entry.sections}
     assert not [short(entry) for entry in FUNCTIONS if entry.name not in own]
-
-
-@pytest.fixture(scope="module")
-def whole():
-    return reference()
-
-
-def test_the_reference_holds_every_name(whole, tmp_path, capsys):
-    assert main(["reference", "--out", str(tmp_path / "new")]) == 0
-    path = tmp_path / "new" / "reference.md"
-    assert str(path) in capsys.readouterr().out
-    text = path.read_text(encoding="utf-8")
-    assert text == whole
-    for entry in ENTRIES:
-        assert f"\n### {entry.name}\n" in text
-        assert f"(#{entry.name.lower().replace('.', '')})" in text
-    assert "step_size: ArrayLike" in text  # as it is written
-
-
-@pytest.mark.parametrize(
-    ("name", "parts"),
-    [
-        (
-            "jaxbnn.pcn",
-            ["**Parameters**", "- `step_size`", "**Raises**", "erratum B5", ">>> kernel"],
-        ),
-        ("jaxbnn.kernels.PCNState", ["see [`jaxbnn.pcn`](#jaxbnnpcn)"]),
-    ],
-)
-def test_an_entry_is_whole(name, parts, whole):
-    text = whole.split(f"\n### {name}\n")[1].split("\n### ")[0]
-    for part in parts:
-        assert part in text, part

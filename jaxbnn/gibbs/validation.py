@@ -1,4 +1,4 @@
-"""Data, variances and precisions at the door: one sentence for what does not fit."""
+"""Data, variances and precisions as a user gives them: one sentence for what does not fit."""
 
 import math
 from collections.abc import Sequence

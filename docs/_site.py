@@ -1,0 +1,169 @@
+"""Hooks of the site: pages of the guides and of the reference, and links from names and errata.
+
+MkDocs calls these functions. Nothing of the library is imported or run: public names are read from
+the packages' `__init__.py`, and a guide's page holds its prose and code, and what its last run
+printed and drew, which are kept beside the pages as text and picture.
+"""
+
+import ast
+import functools
+import re
+from pathlib import Path
+
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).parents[1]
+GUIDES = ROOT / "experiments" / "guides"
+ROOMS = (
+    *("networks", "targets", "kernels", "gibbs", "wide", "dvi", "sampling", "diagnostics"),
+    *("prediction", "thermalization", "interop", "plots", "numerics"),
+)
+BOOST = "---\nsearch:\n  boost: 2\n---\n"  # names are what most look for
+_CELL = re.compile(r"^# %%(?P<kind> \[markdown\])?.*\n", re.MULTILINE)
+_NAME = re.compile(r"(?<![\[`])`(jaxbnn(?:\.\w+)+)`(?!\])")
+_ERRATA = re.compile(r"(?<=rrat)(?:um|a)\s+[A-D]\d+(?:(?:,| and| to|, and)\s+[A-D]\d+)*")
+
+
+def on_files(files, config):
+    """Add a page for each guide and for each room of the package."""
+    for path in sorted(GUIDES.glob("*.py")):
+        printed = (ROOT / "docs" / "guides" / f"{path.stem}.txt").read_text(encoding="utf-8")
+        content = guide_page(path.read_text(encoding="utf-8"), path.stem, printed)
+        files.append(File.generated(config, f"guides/{path.stem}.md", content=content))
+    for room in ROOMS:
+        files.append(File.generated(config, f"api/{room}.md", content=room_page(room)))
+    return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Make each public name in the prose a link to its entry in the reference."""
+    if page.file.src_uri.startswith(("api/", "changelog")):
+        return markdown
+    known = {name for room in ROOMS for names in public_names(room).values() for name in names}
+    known |= {f"jaxbnn.{room}" for room in ROOMS}
+
+    def link(match):
+        return f"[{match[0]}][{match[1]}]" if match[1] in known else match[0]
+
+    outside = re.split(r"(^```.*?^```)", markdown, flags=re.MULTILINE | re.DOTALL)
+    return "".join(part if part.startswith("```") else _NAME.sub(link, part) for part in outside)
+
+
+def on_page_content(html, page, config, files):
+    """Make each citation of an erratum a link to it."""
+    if page.file.src_uri == "errata.md":
+        return html
+    up = "../" * page.url.count("/")
+
+    def linked(match):
+        return re.sub(
+            r"[A-D]\d+",
+            lambda name: f'<a href="{up}errata/#{name[0].lower()}">{name[0]}</a>',
+            match[0],
+        )
+
+    return _ERRATA.sub(linked, html)
+
+
+def guide_page(text: str, name: str, printed: str) -> str:
+    """Turn a script in cells into a page."""
+    kinds = [match["kind"] for match in _CELL.finditer(text)]
+    parts = []
+    for kind, body in zip(kinds, _CELL.split(text)[2::2], strict=True):
+        if kind:
+            prose = re.sub(r"^# ?", "", body, flags=re.MULTILINE)
+            parts.append(prose.strip())
+        elif body.strip():
+            parts.append(f"```python\n{body.strip()}\n```")
+    title, *rest = parts
+    heading, _, opening = title.partition("\n")
+    picture = f"![The picture that this guide ends with]({name}.png)"
+    run = f"Run it by `python -m experiments.guides.{name}` in a clone."
+    end = f"## What it printed and drew\n\n```text\n{printed.rstrip()}\n```\n\n{picture}"
+    return "\n\n".join([heading, opening.strip(), run, *rest, end]) + "\n"
+
+
+def room_page(room: str) -> str:
+    """List a package's public names, and document each under the shortest name it has."""
+    if room == "interop":
+        tools = "\n\n".join(
+            f"::: jaxbnn.interop.{tool}" for tool in ("blackjax", "numpyro", "arviz")
+        )
+        return f"{BOOST}\n# jaxbnn.interop\n\n[](){{#jaxbnn.interop}}\n\n{tools}\n"
+    lines = [BOOST, f"# jaxbnn.{room}", "", f"[](){{#jaxbnn.{room}}}", ""]
+    lines += [_docstring(ROOT / "jaxbnn" / room / "__init__.py"), ""]
+    for where, names in sorted(public_names(room).items(), key=_functions_first):
+        shown = min(names, key=len)
+        # Every name under which it can be imported leads here.
+        lines += ["", *(f"[](){{#{name}}}" for name in names if name != where), ""]
+        lines += [f"::: {where}", "    options:", f"      heading: {shown}"]
+        lines += [f"      toc_label: {shown.rpartition('.')[2]}"]
+    return "\n".join(lines) + "\n"
+
+
+def _functions_first(item: tuple) -> tuple[int, str]:
+    """Order what is called before the classes of what it returns, each by name."""
+    module, _, name = item[0].rpartition(".")
+    nodes = _tree(_file(module)).body
+    is_function = any(isinstance(n, ast.FunctionDef) and n.name == name for n in nodes)
+    return (0 if is_function else 1, name.lower())
+
+
+@functools.cache
+def public_names(room: str) -> dict[str, list[str]]:
+    """Return for each public object of a package where it is defined, and its public names."""
+    exported = _exports("jaxbnn")
+    found = {}
+    for name, where in sorted(_exports(f"jaxbnn.{room}").items()):
+        names = [f"jaxbnn.{room}.{name}"]
+        if exported.get(name) == where:
+            names.append(f"jaxbnn.{name}")
+        found[where] = names
+    return found
+
+
+@functools.cache
+def _exports(package: str) -> dict[str, str]:
+    """Return the names in a package's `__all__`, and where each is defined."""
+    tree = _tree(_file(package))
+    (listed,) = [
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__"
+    ]
+    imported = _imports(_file(package))
+    return {name: _defined(imported[name], name) for name in listed if name in imported}
+
+
+@functools.cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def _imports(path: Path) -> dict[str, str]:
+    return {
+        one.asname or one.name: f"{node.module}.{one.name}"
+        for node in _tree(path).body
+        if isinstance(node, ast.ImportFrom)
+        for one in node.names
+    }
+
+
+def _defined(path: str, name: str) -> str:
+    """Follow imports from package to package to the module that defines a name."""
+    module, _, own = path.rpartition(".")
+    file = _file(module)
+    if not file.exists():
+        return path
+    further = _imports(file).get(own)
+    return path if further is None or further == path else _defined(further, own)
+
+
+def _file(module: str) -> Path:
+    path = ROOT.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def _docstring(path: Path) -> str:
+    return ast.get_docstring(_tree(path)) or ""

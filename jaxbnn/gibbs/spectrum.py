@@ -1,0 +1,168 @@
+"""Weights of a layer whose inputs are data: from second moments that are decomposed once.
+
+In the coordinates of the eigenvectors the precision of the weights is diagonal, for every noise
+variance and prior precision at once, so that no sweep factors a matrix or passes over the data
+to make one (Piccioli et al., (9), as in `jaxbnn.gibbs.weights`).
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
+
+from jaxbnn.gibbs.factors import whiten
+from jaxbnn.gibbs.linear_maps import (
+    affine,
+    combinations,
+    feature_cross,
+    feature_gram,
+    moments,
+    unit_sums,
+)
+from jaxbnn.gibbs.weights import biases_given, bordered, joined, separated
+from jaxbnn.networks import Conv, Dense
+from jaxbnn.numerics.products import product
+
+
+class Spectrum(NamedTuple):
+    """Features of data that do not change, decomposed once: it serves every noise variance.
+
+    Attributes
+    ----------
+    values, vectors
+        Of S G S: G the features' second moments, that of the constant feature included if
+        `scale` has one entry more than there are features.
+    scale
+        S, a diagonal: 1, and for the constant feature sqrt(weight / bias precision).
+    total, num_terms
+        Sums of the features and of ones.
+    """
+
+    values: Float[Array, " p"]
+    vectors: Float[Array, "p p"]
+    scale: Float[Array, " p"]
+    total: Float[Array, " features"]
+    num_terms: Float[Array, ""]
+
+
+class Residuals(NamedTuple):
+    """Sums over data and positions of residuals e = z - w^T phi - b at the current parameters.
+
+    Attributes
+    ----------
+    cross
+        Of features times residuals.
+    total
+        Of residuals.
+    """
+
+    cross: Float[Array, "features units"]
+    total: Float[Array, " units"]
+
+
+def residual_sums(
+    layer: Dense | Conv,
+    params: PyTree,
+    inputs: Float[Array, "..."],
+    outputs: Float[Array, "..."],
+) -> Residuals:
+    """Return what the data say about the parameters, relative to `params`."""
+    residual = outputs - affine(layer, params, inputs)
+    return Residuals(feature_cross(layer, inputs, residual), unit_sums(residual))
+
+
+def spectrum_of(
+    layer: Dense | Conv, inputs: Float[Array, "..."], precision_ratio: ArrayLike | None
+) -> Spectrum:
+    """Decompose the features' second moments.
+
+    Values within rounding of zero are zero: the data say nothing in these directions. Constant
+    and repeated features make such ones, and the weights along them must keep their prior.
+
+    Parameters
+    ----------
+    layer, inputs
+        Whose features.
+    precision_ratio
+        Weight over bias precision, for joint draws; None for weights alone.
+    """
+    dtype = inputs.dtype
+    gram, total, number = feature_gram(layer, inputs)
+    count = jnp.asarray(number, dtype)
+    scale = jnp.ones(gram.shape[0], dtype)
+    matrix = gram
+    if precision_ratio is not None:
+        border = jnp.sqrt(jnp.asarray(precision_ratio, dtype))
+        scale = jnp.append(scale, border)
+        matrix = bordered(gram, total, count) * scale[:, None] * scale[None, :]
+    diagonal = jnp.diagonal(matrix)
+    eps = jnp.finfo(dtype).eps
+    # A ridge far below the rounding of the features, so that repeated ones can be factored.
+    ridge = jnp.square(4 * eps) * jnp.where(diagonal > 0, diagonal, 1)
+
+    def sums(root):
+        none = jnp.zeros((scale.shape[0], 0), dtype)
+        if root is None:
+            return matrix + jnp.diag(ridge), none
+        phi = combinations(layer, inputs, root * scale[None, :])
+        return moments(phi, phi) + product(root * ridge[None, :], root.T), none
+
+    vectors, roots, _ = jnp.linalg.svd(whiten(sums).lower, full_matrices=False)
+    seen = roots > scale.shape[0] * eps * roots[0]
+    return Spectrum(jnp.where(seen, roots**2, 0), vectors, scale, total, count)
+
+
+def sample_from_spectrum(
+    key: PRNGKeyArray,
+    spectrum: Spectrum,
+    residuals: Residuals,
+    params: PyTree,
+    noise_variance: ArrayLike,
+    weight_precision: ArrayLike,
+    bias_precision: ArrayLike,
+) -> PyTree:
+    """Draw weights and biases as the other functions do, from sums kept and factored before.
+
+    Jointly if the spectrum holds the constant feature, otherwise weights, then biases.
+
+    Parameters
+    ----------
+    key
+        A PRNG key.
+    spectrum, residuals
+        Of the inputs, and of the outputs at `params`.
+    params, noise_variance, weight_precision, bias_precision
+        As in `sample_weights_and_bias`.
+    """
+    key_weights, key_bias = jax.random.split(key)
+    features, p = spectrum.total.shape[0], spectrum.values.shape[0]
+    cross = residuals.cross
+    if p > features:
+        d, prior, current = joined(params, noise_variance, weight_precision, bias_precision)
+        cross = jnp.concatenate([cross, residuals.total[None, :]])
+    else:
+        d = jnp.asarray(noise_variance, cross.dtype)
+        current = params["w"].reshape(features, -1)
+        prior = jnp.full(features, weight_precision, cross.dtype)
+    shrunk = spectrum.values + d * jnp.asarray(weight_precision, cross.dtype)
+    noise = jax.random.normal(key_weights, cross.shape, cross.dtype)
+    scale, values = spectrum.scale[:, None], spectrum.values[:, None]
+    rotated = jnp.where(values > 0, product(spectrum.vectors.T, scale * cross), 0)
+    rotated = rotated - product(spectrum.vectors.T, scale * d * prior[:, None] * current)
+    rotated = rotated / shrunk[:, None] + jnp.sqrt(d / shrunk)[:, None] * noise
+    step = scale * product(spectrum.vectors, rotated)
+    if p > features:
+        return separated(current + step, params)
+    params = params | {"w": (current + step).reshape(params["w"].shape)}
+    if "b" not in params:
+        return params
+    moved = product(spectrum.total, step)
+    return biases_given(
+        key_bias,
+        residuals.total - moved,
+        spectrum.num_terms,
+        params,
+        noise_variance,
+        bias_precision,
+    )
