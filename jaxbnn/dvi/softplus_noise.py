@@ -13,7 +13,9 @@ class SoftplusGaussian(NoiseFromOutputs):
     """Gaussian noise from the network: outputs (n, 2k) are k means, then k values l.
 
     The noise variances are softplus(l) where `HeteroscedasticGaussian` has exp(l); the
-    "softplus" rows of table 3 of Wu et al. (2019).
+    "softplus" rows of table 3.
+
+    Source: Wu et al., table 3.
 
     Examples
     --------
