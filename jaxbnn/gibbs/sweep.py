@@ -57,7 +57,12 @@ class Sweep:
         for j in numbers:
             mean = self.mean(j)
             drawn = self.sample_values(self._next_key(), j, mean)
-            self.values[j] = self._drawn_or_kept(drawn, self.values[j])
+            feeds_sum = j + 1 < len(self.stages) and not self.stages[j + 1].is_post
+            if feeds_sum:  # the only values whose conditional factors a matrix
+                drawn = self._drawn_or_kept(drawn, self.values[j])
+            else:
+                self.are_drawn.append(jnp.ones((), bool))
+            self.values[j] = drawn
             if j == 0 and self.first is not None:
                 errors = self.values[0] - mean
                 self.first = self.first.after_outputs(self.model, self.x, errors)

@@ -1,4 +1,7 @@
-"""Kernels, `init` and `step`, and how to make kernels out of kernels."""
+"""Kernels, `init` and `step`, and how to make kernels out of kernels.
+
+The State and Info classes are importable from here too: `from jaxbnn.kernels import PCNState`.
+"""
 
 from jaxbnn.kernels.blocks import BlockState, on_block
 from jaxbnn.kernels.compose import (
@@ -42,31 +45,10 @@ from jaxbnn.kernels.underdamped_langevin import (
 from jaxbnn.kernels.unit_redraws import UnitRedrawsInfo, UnitRedrawsState, redraw_units
 
 __all__ = [
-    "BlockState",
-    "ComposedInfo",
     "CovarianceOperator",
-    "CycleState",
-    "MetropolisInfo",
-    "MixInfo",
-    "PCNInfo",
-    "PCNLInfo",
-    "PCNLState",
-    "PCNState",
-    "PowerPosteriorInfo",
-    "PowerPosteriorState",
     "Replicas",
     "RoundTrips",
-    "SMMALAInfo",
-    "SMMALAState",
     "Swaps",
-    "SymmetryInfo",
-    "SymmetryState",
-    "TruncatedMALAInfo",
-    "TruncatedMALAState",
-    "UnderdampedLangevinInfo",
-    "UnderdampedLangevinState",
-    "UnitRedrawsInfo",
-    "UnitRedrawsState",
     "beta_from_delta",
     "covariance_operator",
     "cycle",

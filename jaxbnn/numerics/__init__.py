@@ -40,15 +40,9 @@ from jaxbnn.numerics.truncated_normal import (
 
 __all__ = [
     "SoftAbsMetric",
-    "check_count",
-    "check_finite",
-    "check_fraction",
-    "check_positive",
-    "check_real",
     "gaussian_from_noise",
     "gaussian_log_density",
     "hazard",
-    "is_concrete",
     "log_mass_from_mode",
     "log_mills",
     "log_ndtr",
