@@ -82,12 +82,11 @@ def covariance_agreement(
         T = B/(M-1) sum_c |C_c - C|_F^2   and   V = 1/(M(B-1)) sum_ck |C_ck - C_c|_F^2
 
     have one expectation if the chains have one law, and T / V is F-distributed to a good
-    approximation, with (M-1) v and M(B-1) v degrees of freedom, v = (tr G)^2 / tr G^2 for the
-    covariance G of C_ck, estimated without bias from fewer blocks than entries (Bai and
-    Saranadasa, 1996). The same is done with the diagonals of C_ck in the coordinates given, and
+    approximation, with degrees of freedom that follow from the permutations of the blocks
+    (`judge_groups`). The same is done with the diagonals of C_ck in the coordinates given, and
     both p-values become one, cot(pi p) = (cot(pi p_1) + cot(pi p_2)) / 2. Against a reference, T
     compares the mean over chains with the matrix, or with the mean over the reference's blocks,
-    and V is the sum of both sides' errors.
+    and V is the sum of both sides' errors (`judge_offset`).
 
     The level was measured for independent draws, AR(1) chains and skewed and heavy-tailed draws:
     docs/covariance_agreement.md. Chains whose means lie d standard deviations apart differ

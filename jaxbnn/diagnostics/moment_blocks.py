@@ -49,13 +49,12 @@ def block_moments(draws: Float[Array, "chain draw p"], num_blocks: int) -> Momen
 
     About the mean of its own chain, the blocks of a chain would share the error of that mean, and
     the spread between chains would not be that between blocks. With C_k the second moments of
-    block k of n about the mean of all draws, s_k its mean and Q = sum_k s_k s_k^T, the estimates
-    are
+    block k of n about the mean of all draws and s_k its mean, the estimates are
 
-        C_k + 2 s_k s_k^T / (n - 2) - Q / ((n - 1)(n - 2)),
+        C_k + s_k s_k^T / (n - 1),
 
-    the jackknife's pseudo-values of the unbiased estimate, the mean of C_k less that of s_k s_l^T
-    over k != l.
+    which is C_k - s_k m_k^T with m_k = -s_k / (n - 1) the mean of the other blocks. Their mean is
+    unbiased, as the means of different blocks are independent.
     """
     chains, length, dim = draws.shape
     size = length // num_blocks
@@ -73,8 +72,7 @@ def block_moments(draws: Float[Array, "chain draw p"], num_blocks: int) -> Momen
     first = first - jnp.mean(first, axis=(0, 1), keepdims=True)
     count = chains * num_blocks
     outer = first[..., :, None] * first[..., None, :]
-    total = jnp.sum(outer, axis=(0, 1), keepdims=True)
-    return Moments(second + 2 * outer / (count - 2) - total / ((count - 1) * (count - 2)), first)
+    return Moments(second + outer / (count - 1), first)
 
 
 def rows_of(
@@ -100,7 +98,7 @@ def judge_offset(
 
     The ratio is F-distributed to a good approximation, with (tr G)^2 / tr G^2 degrees of freedom
     for the covariance G = sum_i G_i of the offset, and (tr G)^2 / sum_i tr(G_i^2) / v_i, v_i the
-    side's (Satterthwaite and Welch, as in the one-way analysis of variance).
+    side's (Satterthwaite and Welch).
 
     Parameters
     ----------
@@ -125,29 +123,64 @@ def judge_offset(
 def judge_groups(
     rows: Float[Array, "chain block entry"], num_free: int
 ) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
-    """Compare the spread between chains with that within: ratio, p-value, trace within."""
-    chains, count, _ = rows.shape
-    mean = jnp.mean(rows, axis=1)
-    overall = jnp.mean(mean, axis=0)
-    between = count * jnp.sum((mean - overall[None]) ** 2) / (chains - 1)
-    freedom = chains * (count - 1)
-    rest = (rows - mean[:, None]).reshape(chains * count, -1)
-    trace, square = _trace_and_square(Side(rest / freedom**0.5, freedom))
-    # Degrees of freedom of one draw of the noise: between 1 and the number of entries.
-    components = trace**2 / jnp.maximum(square, trace**2 / num_free)
-    ratio = between / trace
-    return ratio, f_tail(ratio, (chains - 1) * components, freedom * components), trace
+    """Compare the spread between chains with that within: ratio, p-value, trace within.
+
+    If the chains have one law, every assignment of the blocks to chains is as likely as any other.
+    Over all of them the share of the sum of squares that lies between chains has the mean
+    (M-1)/(n-1) exactly, as it has where the ratio is F-distributed with (M-1) v and (n-M) v
+    degrees of freedom; v is chosen so that its variance is right as well (Kazi-Aoual et al.,
+    1995), whatever the distribution of the blocks.
+    """
+    chains, per_chain, _ = rows.shape
+    count = chains * per_chain
+    flat = (rows - jnp.mean(rows, axis=(0, 1), keepdims=True)).reshape(count, -1)
+    gram = jnp.matmul(flat, flat.T, precision="highest")
+    trace = jnp.trace(gram)
+    # In units of the trace, so that its square does not overflow.
+    gram = gram / trace
+    between = jnp.sum(
+        gram.reshape(chains, per_chain, chains, per_chain).sum(axis=(1, 3)).diagonal()
+    )
+    share = between / per_chain
+    mean, freedom = (chains - 1) / (count - 1), count - chains
+    v = 2 / (count - 1) * (mean * (1 - mean) / _share_variance(gram, chains) - 1)
+    # With fewer than one, or more than there are, it is rounding that speaks.
+    v = jnp.clip(v, 1.0, num_free)
+    ratio = share / (1 - share) * freedom / (chains - 1)
+    p_value = f_tail(ratio, (chains - 1) * v, freedom * v)
+    return ratio, p_value, trace * (1 - share) / freedom
+
+
+def _share_variance(gram: Float[Array, "n n"], chains: int) -> Float[Array, ""]:
+    """Variance of the share of squares between groups of equal size, over all permutations.
+
+    That of tr(A P K P^T) for a random permutation P, K a centred Gram matrix of trace 1 and A the
+    projection on the means of the groups (Kazi-Aoual et al., 1995, equation 3.7).
+    """
+    n, rank = gram.shape[0], chains - 1
+    squares, fourth = jnp.sum(gram**2), jnp.sum(jnp.diagonal(gram) ** 2)
+    first = 2 * ((n - 1) * rank - rank**2) * ((n - 1) * squares - 1)
+    second = (n * (n + 1) * rank**2 / n - (n - 1) * (rank**2 + 2 * rank)) * (
+        n * (n + 1) * fourth - (n - 1) * (1 + 2 * squares)
+    )
+    return first / ((n - 1) ** 2 * (n + 1) * (n - 2)) + second / (
+        (n + 1) * n * (n - 1) * (n - 2) * (n - 3)
+    )
 
 
 def _trace_and_square(side: Side) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Estimate tr G and tr G^2 without bias from fewer rows than entries.
 
-    The plain tr S^2 counts the noise of S too, (tr G)^2 / v of it: with more entries than rows
-    nothing else is left. Bai and Saranadasa (1996), section 3.
+    The plain tr S^2 counts the noise of S too, some (tr G)^2 / n of it: with more entries than
+    rows nothing else is left. Himeno and Yamada (2014), section 2, for any distribution.
     """
-    gram = product(side.rest, side.rest.T)
-    trace, v = jnp.trace(gram), side.freedom
-    return trace, v**2 / ((v - 1) * (v + 2)) * (jnp.sum(gram**2) - trace**2 / v)
+    gram = jnp.matmul(side.rest, side.rest.T, precision="highest")
+    n = side.freedom + 1
+    # Rows are scaled so that their squares sum up to the trace.
+    trace, square = jnp.trace(gram), jnp.sum(gram**2)
+    fourth = jnp.sum(jnp.diagonal(gram) ** 2) * (n - 1)
+    factor = (n - 1) / (n * (n - 2) * (n - 3))
+    return trace, factor * ((n - 1) * (n - 2) * square + trace**2 - n * fourth)
 
 
 def f_tail(

@@ -52,6 +52,46 @@ class Chunk(NamedTuple):
     infos: PyTree
 
 
+class Chains(NamedTuple):
+    """What a chunk of sampling begins with; leaves (chain, ...)."""
+
+    states: Any
+    reducers: tuple
+    rate_sum: "RateSum"
+    parameters: PyTree
+
+
+class Warming(NamedTuple):
+    """What a chunk of warm-up begins with; an adaptation may be one a chain or one of all."""
+
+    states: Any
+    adaptation: Any
+    parameters: PyTree
+
+
+class Warmed(NamedTuple):
+    """What a chunk of warm-up returns.
+
+    `rate_sum` is the sum of its acceptance rates; `example` is shaped like what reducers see.
+    """
+
+    warming: Warming
+    rate_sum: Any
+    example: tuple
+
+
+class Span(NamedTuple):
+    """Which steps to run: `count` of them, or of records, from step counter `start` on.
+
+    Thinned, `gaps[i]` steps lead to record i, and reducers see it where `is_record[i]`.
+    """
+
+    start: Any
+    count: Any
+    gaps: Any = None
+    is_record: Any = None
+
+
 class _Seen(NamedTuple):
     """What is looked at after a step."""
 
@@ -173,22 +213,14 @@ def _pick_key(rng_keys: Array) -> Callable[[Array], Array]:
 
 
 def sample_chain(
-    options: Options,
-    kernel,
-    chain_key,
-    state,
-    reducers,
-    rate_sum: RateSum,
-    start,
-    count,
-    gaps,
-    is_record,
+    options: Options, make: Callable, chain_key: Array, chains: Chains, data: PyTree, span: Span
 ) -> Chunk:
-    """Make `count` records of one chain from step counter `start`.
+    """Make the records of one chain that are asked for, or as many as a chunk has room for.
 
-    Thinned, `gaps[i]` steps lead to record i, and reducers see it where `is_record[i]`. What is
-    collected is known here only, so that here it is decided how much of it a chunk can hold.
+    What is collected is known here only, so that here it is decided how much a chunk can hold.
     """
+    (state, reducers, rate_sum, parameters), data = restored((chains, data))
+    kernel, (start, count, gaps, is_record) = make(parameters, data), span
 
     def step_and_look(rng_key, state):
         result = kernel.step(rng_key, state)
@@ -255,14 +287,16 @@ def sample_chain(
     _, (state, reducers, rate_sum), buffers = _loop(count, record, loop)
     positions, infos = restored(records.read(buffers, kept))
     has_sum = sums_rates and shapes.rate is not None
-    return Chunk(count, state, reducers, rate_sum if has_sum else None, positions, infos)
+    rate_sum = rate_sum if has_sum else None
+    return ordered(Chunk(count, state, reducers, rate_sum, positions, infos))
 
 
-def burn_in_chain(options: Options, kernel, chain_key, state, start, count) -> tuple:
-    """Run `count` steps of one chain and keep nothing.
-
-    Returns the state, the sum of acceptance rates and an example of what reducers look at.
-    """
+def burn_in_chain(
+    options: Options, make: Callable, chain_key: Array, warming: Warming, data: PyTree, span: Span
+) -> Warmed:
+    """Run steps of one chain and keep nothing."""
+    state, _, parameters = warming
+    kernel = make(parameters, data)
     step, result = _trace_once(kernel.step, chain_key, state)
     check_step(state, result)
     info_shape = result[1]
@@ -270,22 +304,19 @@ def burn_in_chain(options: Options, kernel, chain_key, state, start, count) -> t
 
     def body(i, carry):
         state, rate_sum = carry
-        state, info = step(step_key(chain_key, _counter(start, i)), state)
+        state, info = step(step_key(chain_key, _counter(span.start, i)), state)
         return state, _add_rate(rate_sum, rate_of(info))
 
     rate_sum = _zeros(jax.eval_shape(rate_of, info_shape))
-    state, rate_sum = _loop(count, body, (state, rate_sum))
-    return state, rate_sum, _zeros(example)
+    state, rate_sum = _loop(span.count, body, (state, rate_sum))
+    return Warmed(warming._replace(states=state), rate_sum, _zeros(example))
 
 
 def adapt_chains(
-    options: Options, make, keys, states, adaptation, parameters, data, start, count
-) -> tuple:
-    """Run `count` steps of all chains and adapt the parameters after each.
-
-    Returns states, adaptation, parameters, sums of acceptance rates, and an example of what
-    reducers look at.
-    """
+    options: Options, make: Callable, keys: Array, warming: Warming, data: PyTree, span: Span
+) -> Warmed:
+    """Run steps of all chains and adapt the parameters after each."""
+    states, adaptation, parameters = warming
     adapt = options.adapt
     update = adapt.update if adapt.is_pooled else jax.vmap(adapt.update, (0, None, 0, 0))
 
@@ -303,7 +334,7 @@ def adapt_chains(
 
     def body(i, carry):
         states, adaptation, parameters, rate_sum = carry
-        counter = _counter(start, i)
+        counter = _counter(span.start, i)
         rng_keys = jax.vmap(step_key, (0, None))(keys, counter)
         states, infos, rates = step(rng_keys, states, parameters)
         adapted = update(adaptation, counter, states, infos)
@@ -316,5 +347,5 @@ def adapt_chains(
         return states, adaptation, parameters, rate_sum
 
     rate_sum = _zeros(rate_shape)
-    carry = (states, adaptation, parameters, rate_sum)
-    return (*_loop(count, body, carry), _zeros(example))
+    *warmed, rate_sum = _loop(span.count, body, (states, adaptation, parameters, rate_sum))
+    return Warmed(Warming(*warmed), rate_sum, _zeros(example))

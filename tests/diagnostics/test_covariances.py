@@ -2,6 +2,8 @@
 and the chains that must be caught.
 """
 
+import itertools
+
 import jax
 import numpy as np
 import pytest
@@ -15,25 +17,24 @@ MIX = np.array([[1.0, 0.5, 0.0], [0.0, 2.0, -0.3], [0.0, 0.0, 0.5]])
 
 
 def estimates_of(draws, num_blocks):
-    """Covariance estimates of the blocks by deleting one after the other, (chain, block, p, p)."""
+    """Covariance estimates of the blocks (chain, block, p, p), and the unbiased one of all."""
     chains, length, dim = draws.shape
     size = length // num_blocks
     kept = draws[:, length - num_blocks * size :].reshape(chains * num_blocks, size, dim)
     kept = kept[:, int(0.2 * size) :]
+    kept = kept - kept.mean(axis=(0, 1))
     count = len(kept)
-
-    def unbiased(blocks):
-        """Mean of x x^T less that of products of draws from different blocks."""
-        means = blocks.mean(axis=1)
-        total = means.sum(axis=0)
-        across = np.outer(total, total) - means.T @ means
-        n = len(blocks)
-        return np.einsum("bti,btj->ij", blocks, blocks) / n / blocks.shape[1] - across / n / (n - 1)
-
-    whole = unbiased(kept)
-    without = [unbiased(np.delete(kept, k, axis=0)) for k in range(count)]
-    pseudo = np.stack([count * whole - (count - 1) * one for one in without])
-    return pseudo.reshape(chains, num_blocks, dim, dim), whole
+    means = kept.mean(axis=1)
+    others = (means.sum(axis=0) - means) / (count - 1)
+    blocks = np.einsum("bti,btj->bij", kept, kept) / kept.shape[1]
+    blocks -= np.einsum("bi,bj->bij", means, others)
+    # Mean of x x^T less that of products of draws from different blocks, about any origin.
+    moved = kept + np.arange(dim)
+    total, each = moved.mean(axis=1).sum(axis=0), moved.mean(axis=1)
+    across = (np.outer(total, total) - each.T @ each) / count / (count - 1)
+    whole = np.einsum("bti,btj->ij", moved, moved) / count / kept.shape[1] - across
+    np.testing.assert_allclose(blocks.mean(axis=0), whole, rtol=1e-8, atol=1e-9)
+    return blocks.reshape(chains, num_blocks, dim, dim), whole
 
 
 def white(metric, matrices):
@@ -41,11 +42,18 @@ def white(metric, matrices):
     return root @ matrices @ root
 
 
-def trace_of_square(covariance, freedom):
-    """Bai and Saranadasa's estimate of tr G^2 from a sample covariance, and tr G."""
-    trace = np.trace(covariance)
-    square = np.trace(covariance @ covariance) - trace**2 / freedom
-    return freedom**2 / (freedom - 1) / (freedom + 2) * square, trace
+def trace_of_square(rows):
+    """Trace of the square of the rows' covariance, without its noise, and the trace itself.
+
+    The mean of (d_ij . d_kl)^2 / 4 over differences d of four different rows.
+    """
+    n = len(rows)
+    gram = rows @ rows.T
+    terms = [
+        (gram[i, k] - gram[i, m] - gram[j, k] + gram[j, m]) ** 2 / 4
+        for i, j, k, m in itertools.permutations(range(n), 4)
+    ]
+    return np.mean(terms), np.trace(np.cov(rows.T))
 
 
 def combined(p_values):
@@ -53,38 +61,37 @@ def combined(p_values):
 
 
 def test_between_chains_equals_the_definition(rng, x64):
-    draws = rng.normal(size=(3, 203, 3)) @ MIX * np.array([1.0, 1.3, 0.9])[:, None, None]
-    found = covariance_agreement(draws.reshape(3, 203, 3, 1), num_blocks=5)
-    blocks, whole = estimates_of(draws, 5)
-    np.testing.assert_allclose(blocks.mean(axis=(0, 1)), whole, rtol=1e-9)
-    scale = np.sqrt(np.diagonal(whole))
-    all_moments = white(whole, blocks).reshape(3, 5, 9)
-    variances = np.diagonal(blocks, axis1=2, axis2=3) / scale**2
+    """The F law has the mean and variance of all ways to assign eight blocks to two chains."""
+    draws = rng.normal(size=(2, 83, 3)) @ MIX * np.array([1.0, 1.3])[:, None, None]
+    found = covariance_agreement(draws.reshape(2, 83, 3, 1), num_blocks=4)
+    blocks, whole = estimates_of(draws, 4)
     ratios, p_values = [], []
-    for rows, num_free in ((all_moments, 6), (variances, 3)):
-        centred = (rows - rows.mean(axis=1, keepdims=True)).reshape(15, -1)
-        square, trace = trace_of_square(centred.T @ centred / 12, 12)
-        between = 5 * ((rows.mean(axis=1) - rows.mean(axis=(0, 1))) ** 2).sum() / 2
-        v = min(trace**2 / square, num_free) if square > 0 else num_free
-        ratios.append(between / trace)
-        p_values.append(stats.f.sf(ratios[-1], 2 * v, 12 * v))
+    for rows, num_free in zip(rows_of(blocks, whole), (6, 3), strict=True):
+        centred = rows - rows.mean(axis=0)
+        # As the sums of both chains are opposite, the share between them is 2 |s|^2 / 4.
+        shares = [
+            2 * (centred[list(four)].sum(axis=0) ** 2).sum() / 4 / (centred**2).sum()
+            for four in itertools.combinations(range(8), 4)
+        ]
+        np.testing.assert_allclose(np.mean(shares), 1 / 7)
+        v = np.clip(2 / 7 * (1 / 7 * 6 / 7 / np.var(shares) - 1), 1, num_free)
+        ratios.append(6 * shares[0] / (1 - shares[0]))
+        p_values.append(stats.f.sf(ratios[-1], v, 6 * v))
     np.testing.assert_allclose([found.ratio, found.variance_ratio], ratios, rtol=1e-8)
     np.testing.assert_allclose(found.p_value, combined(p_values), rtol=1e-6)
-    for i in range(3):
-        for j in range(3):
-            values = linalg.eigvalsh(blocks[i].mean(axis=0), blocks[j].mean(axis=0))
-            expected = np.sqrt((np.log(values) ** 2).sum())
-            np.testing.assert_allclose(found.distances[i, j], expected, rtol=1e-7, atol=1e-7)
+    covariances = blocks.mean(axis=1)
+    values = linalg.eigvalsh(covariances[0], covariances[1])
+    expected = np.sqrt((np.log(values) ** 2).sum())
+    np.testing.assert_allclose(found.distances[[0, 1], [1, 0]], expected, rtol=1e-7)
+    np.testing.assert_allclose(np.diagonal(found.distances), 0)
 
 
 def judged(offset, sides, num_free):
     """Ratio and p-value of an offset with the errors of means over the sides' rows."""
     errors = [np.cov(rows.T) / len(rows) for rows in sides]
-    squares, traces = zip(
-        *(trace_of_square(e, len(rows) - 1) for e, rows in zip(errors, sides, strict=True)),
-        strict=True,
-    )
-    squares = [max(s, t**2 / num_free) for s, t in zip(squares, traces, strict=True)]
+    parts = [trace_of_square(rows / np.sqrt(len(rows))) for rows in sides]
+    traces = [trace for _, trace in parts]
+    squares = [max(square, trace**2 / num_free) for square, trace in parts]
     noise = sum(traces)
     total = sum(squares) + (2 * np.trace(errors[0] @ errors[1]) if len(sides) == 2 else 0)
     total = max(total, noise**2 / num_free)
