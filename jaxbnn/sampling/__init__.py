@@ -18,7 +18,8 @@ from jaxbnn.sampling.reducers import (
 )
 from jaxbnn.sampling.runner import collect_position, sample
 from jaxbnn.sampling.store.files import BadCheckpoint, CheckpointNotWritten
-from jaxbnn.sampling.store.opened import StoredArray, open_draws
+from jaxbnn.sampling.store.opened import open_draws
+from jaxbnn.sampling.store.stored_array import StoredArray
 from jaxbnn.sampling.windows import window_adaptation
 
 __all__ = [

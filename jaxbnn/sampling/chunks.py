@@ -5,18 +5,19 @@ A chunk is the unit of everything that the host does: progress, Ctrl-C, keeping 
 
 import math
 import time
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from jaxbnn.sampling.devices.hosts import Interrupt, gather
-from jaxbnn.sampling.devices.placement import Placer
-from jaxbnn.sampling.loops import RateSum, as_arrays
-from jaxbnn.sampling.programs import Programs
+from jaxbnn.sampling.devices.hosts import gather
+from jaxbnn.sampling.draws import Draws, Reduced
+from jaxbnn.sampling.loops import Chains, Chunk, RateSum, Span, Warming, as_arrays
+from jaxbnn.sampling.order import restored
 from jaxbnn.sampling.progress import Clock
-from jaxbnn.sampling.store.folder import FINISHED, SAMPLING, WARM_UP, Checkpoint, Progressed
+from jaxbnn.sampling.session import Session, first_reducers
+from jaxbnn.sampling.store.progressed import FINISHED, SAMPLING, WARM_UP, Progressed
 
 # Unless the caller chose the chunk, it is cut to about this long: progress, and Ctrl-C.
 _SECONDS_A_CHUNK = 1.0
@@ -24,213 +25,172 @@ _SECONDS_A_CHUNK = 1.0
 _SHARE_A_CHUNK = 0.01
 
 
-def warm_up(
-    programs,
-    options,
-    keys,
-    states,
-    parameters,
-    data,
-    num_warmup,
-    report,
-    interrupt: Interrupt,
-    store: Checkpoint | None = None,
-):
-    """Run the warm-up; returns states, parameters, the reducers' example, interrupted."""
-    needs_example = bool(options.reduce)
-    if num_warmup == 0 and not needs_example:
-        return states, parameters, (), False
-    adaptation = None if options.adapt is None else programs.init_adaptation(parameters)
-    clock = Clock("warm-up", num_warmup, len(keys), report)
-    rate_sum, done, pace = 0.0, 0, Pace(num_warmup, is_stored=store is not None)
-    example: tuple = ()
-    if store is not None and store.progressed.phase == WARM_UP:
-        done = store.progressed.done
-        restored = store.restore("warm_up", store.shapes.warm_up)
-        states, adaptation, parameters = as_arrays(restored)
+def warm_up(work: Session) -> tuple[Chains, bool]:
+    """Run what is left of the warm-up; returns the chains, and whether Ctrl-C ended it early."""
+    run, programs, store, start = work.run, work.programs, work.store, work.start
+    adapt = run.options.adapt
+    adaptation = None if adapt is None else programs.init_adaptation(start.parameters)
+    warming, done = Warming(start.states, adaptation, start.parameters), 0
+    if store.progressed.phase == WARM_UP:
+        states, adaptation, parameters = as_arrays(store.restore("warm_up"))
         # An adaptation need not have a chain axis: the compiler sees where it goes.
-        states, parameters = store.spread((states, parameters))
-    begun = done
+        states, parameters = run.place.spread((states, parameters))
+        warming, done = Warming(states, adaptation, parameters), store.progressed.done
+    reducers: tuple = ()
+    if run.options.reduce:  # from shapes alone: nothing is compiled, or run, for them
+        span = Span(np.uint32(0), np.int32(0))
+        shapes = programs.warm_up.eval_shape(work.keys, warming, work.data, span)
+        reducers = first_reducers(work, shapes.example)
+    clock = Clock("warm-up", run.num_warmup, run.num_chains, work.report)
+    rate_sum, begun, pace = 0.0, done, Pace(run.num_warmup, is_stored=store.is_on_disk)
     try:
-        while done < num_warmup or (needs_example and not example):
-            count = interrupt.next_chunk(pace.next(num_warmup - done))
-            counters = (np.uint32(done), np.int32(count))
-            if adaptation is None:
-                states, added, example = programs.burn_in(keys, states, parameters, data, *counters)
-            else:
-                states, adaptation, parameters, added, example = programs.adapt(
-                    keys, states, adaptation, parameters, data, *counters
-                )
-            jax.block_until_ready(states)
-            done += count
-            if store is not None:
-                trees = {"warm_up": (states, adaptation, parameters)}
-                store.publish(Progressed(WARM_UP, done, 0), trees)
-            if num_warmup:
-                pace.tick(count)
-                rate_sum += 0.0 if added is None else float(np.mean(gather(added)))
-                clock.tick(done, None if added is None else rate_sum / max(done - begun, 1))
+        while done < run.num_warmup:
+            count = work.interrupt.next_chunk(pace.next(run.num_warmup - done))
+            span = Span(np.uint32(done), np.int32(count))
+            warmed = jax.block_until_ready(programs.warm_up(work.keys, warming, work.data, span))
+            warming, done = warmed.warming, done + count
+            store.publish(Progressed(WARM_UP, done, 0), {"warm_up": tuple(warming)})
+            pace.tick(count)
+            rate_sum += 0.0 if warmed.rate_sum is None else float(np.mean(gather(warmed.rate_sum)))
+            clock.tick(done, None if warmed.rate_sum is None else rate_sum / (done - begun))
     except KeyboardInterrupt:
-        return states, parameters, example, True
-    if adaptation is not None:
+        return Chains(warming.states, reducers, start.rate_sum, warming.parameters), True
+    states, adaptation, parameters = warming
+    if adapt is not None:
         parameters = programs.final_parameters(adaptation)
-        if options.adapt.refresh is not None:
-            states = programs.refresh(keys, states, parameters, data)
-    return states, parameters, example, False
+        if adapt.refresh is not None:
+            states = programs.refresh(work.keys, states, parameters, work.data)
+    return Chains(states, reducers, start.rate_sum, parameters), False
 
 
 class Sampling:
-    """The host's side of sampling: chunk after chunk, draws copied out after each."""
+    """The sampling of one run: how far it is, and where the chains are."""
 
-    def __init__(
-        self,
-        programs: Programs,
-        options,
-        keys,
-        data,
-        offset,
-        steps,
-        gaps,
-        is_record,
-        report,
-        interrupt: Interrupt,
-        spread: Placer,
-        store: Checkpoint | None = None,
-    ):
-        self._interrupt, self._spread = interrupt, spread
-        self._programs, self._options, self._steps, self._store = programs, options, steps, store
-        self._keys, self._data, self._offset = keys, data, offset
-        self._gaps, self._is_record, self._report = gaps, is_record, report
-        self.done = 0  # records, kept or not
-        # Of each chain: on the host, float64; or as the compiled loop carries it along.
-        self.rate_sum: np.ndarray | RateSum | None = None
-        self.states = self.reducers = self.parameters = self.positions = self.infos = None
+    def __init__(self, work: Session):
+        self._work, self._schedule = work, work.run.schedule
+        self.chains, self.done, self.is_interrupted = work.start, 0, False
+        # Of each chain: on the host, in float64, where the Info of every step comes there.
+        self._host_sum: np.ndarray | None = None
+        self._has_rates = False
 
-    def go(self, states, reducers, parameters, *, is_paced: bool) -> bool:
-        """Run all chunks; returns whether Ctrl-C ended them early."""
-        self.states, self.reducers, self.parameters = states, reducers, parameters
-        capacity, num_records = self._options.capacity, len(self._gaps)
-        pace = Pace(capacity, is_stored=self._store is not None)
-        clock = Clock("sampling", int(self._gaps.sum()), len(self._keys), self._report)
+    def begin(self) -> None:
+        """Warm up, or go back to where the run was stopped."""
+        if self._work.store.progressed.phase in (SAMPLING, FINISHED):
+            self._resume()
+        else:
+            self.chains, self.is_interrupted = warm_up(self._work)
+
+    def _resume(self) -> None:
+        store, spread = self._work.store, self._work.run.place.spread
+        self.done = store.progressed.done
+        rates, carried = store.restore("rate_sum"), self.chains.rate_sum
+        if isinstance(rates, RateSum):
+            carried, self._has_rates = spread(rates), True
+        else:
+            self._host_sum = rates
+        states, reducers, parameters = as_arrays(spread(store.restore("sampling")))
+        self.chains = Chains(states, reducers, carried, parameters)
+
+    def go_on(self) -> None:
+        """Make all chunks that are left, unless Ctrl-C ends the run early."""
+        work, schedule, options = self._work, self._schedule, self._work.run.options
+        pace = Pace(options.capacity, is_stored=work.store.is_on_disk)
+        num_steps = schedule.num_steps(schedule.num_records)
+        clock = Clock("sampling", num_steps, work.run.num_chains, work.report)
         try:
-            while self.done < num_records:
-                left = min(capacity, num_records - self.done)
-                count = self._interrupt.next_chunk(pace.next(left) if is_paced else left)
-                pace.tick(self._run_chunk(count))
-                done = int(self._gaps[: self.done].sum())
-                rate = None if self.rate_sum is None else float(np.mean(self.acceptance_rate()))
-                clock.tick(done, rate)
+            while self.done < schedule.num_records and not self.is_interrupted:
+                begin, left = self.done, min(options.capacity, schedule.num_records - self.done)
+                count = work.interrupt.next_chunk(pace.next(left) if work.run.is_paced else left)
+                span = self._span(begin, count)
+                chunk = work.programs.sampling(work.keys, self.chains, work.data, span)
+                self._add(jax.block_until_ready(chunk))
+                pace.tick(self.done - begin)
+                rate = float(np.mean(self._acceptance_rate()))
+                clock.tick(schedule.num_steps(self.done), None if math.isnan(rate) else rate)
         except KeyboardInterrupt:
-            return True
-        return False
+            self.is_interrupted = True
 
-    def take_up(self) -> tuple:
-        """Go back to the stored state: returns it with the reducers and the parameters."""
-        assert self._store is not None
-        self.done = self._store.progressed.done
-        self.rate_sum = self._store.stored_array("rate_sum")
-        if self.rate_sum is None and self._store.stored_array("rate_sum.total") is not None:
-            parts = (self._store.stored_array(f"rate_sum.{name}") for name in RateSum._fields)
-            self.rate_sum = self._store.spread(RateSum(*parts))
-        restored = self._store.restore("sampling", self._store.shapes.sampling)
-        return as_arrays(self._store.spread(restored))
+    def _span(self, begin: int, count: int) -> Span:
+        schedule, end = self._schedule, begin + count
+        start = np.uint32(self._work.run.num_warmup + schedule.num_steps(begin))
+        padding = (0, self._work.run.options.capacity - count)
+        gaps, is_record = (np.pad(x[begin:end], padding) for x in schedule[1:])
+        return Span(start, np.int32(count), gaps, is_record)
 
-    def _run_chunk(self, count: int) -> int:
-        """Make `count` records, or fewer where a chunk has no room for them; says how many."""
-        begin, end = self.done, self.done + count
-        start = np.uint32(self._offset + int(self._gaps[:begin].sum()))
-        padding = (0, self._options.capacity - count)
-        chunk = self._programs.sampling(
-            self._keys,
-            self.states,
-            self.reducers,
-            self._carried_sum(),
-            self.parameters,
-            self._data,
-            start,
-            np.int32(count),
-            np.pad(self._gaps[begin:end], padding),
-            np.pad(self._is_record[begin:end], padding),
-        )
-        chunk = jax.block_until_ready(chunk)
-        made = int(np.asarray(chunk.num_records.addressable_data(0)).flat[0])  # the same of all
-        end = begin + made
-        rate_sum = self._add_rates(chunk, made)
-        self._keep(chunk, begin, end)
-        self.states, self.reducers, self.rate_sum = chunk.states, chunk.reducers, rate_sum
-        self.done = end
-        if self._store is not None:
-            self._publish(self._store, SAMPLING)
-        return made
+    def _add(self, chunk: Chunk) -> None:
+        """Keep the draws of a chunk, and publish the state that counts them."""
+        begin = self.done
+        # As many as were asked for, or as there was room for: the same of all chains.
+        made = int(np.asarray(chunk.num_records.addressable_data(0)).flat[0])
+        kept = self._schedule.is_record[begin : begin + made]
+        keep = slice(0, made) if kept.all() else np.flatnonzero(kept)
+        first = self._schedule.num_kept(begin)
+        steps = self._schedule.steps[first : first + int(kept.sum())]
+        self._add_rates(chunk, made)
+        self._work.store.add_draws(first, steps, (chunk.positions, chunk.infos), keep)
+        carried = self.chains.rate_sum if chunk.rate_sum is None else chunk.rate_sum
+        self.chains = Chains(chunk.states, chunk.reducers, carried, self.chains.parameters)
+        self.done = begin + made
+        self._publish(SAMPLING)
 
-    def _carried_sum(self) -> RateSum:
-        if isinstance(self.rate_sum, RateSum):
-            return self.rate_sum
-        zeros = jnp.zeros(len(self._keys))
-        return self._spread(RateSum(zeros, zeros))
-
-    def _add_rates(self, chunk, made: int) -> np.ndarray | RateSum | None:
+    def _add_rates(self, chunk: Chunk, made: int) -> None:
         """Add a chunk's acceptance rates one after the other, as if all were one chunk."""
         rates = getattr(chunk.infos, "acceptance_rate", None)
-        if chunk.rate_sum is not None or rates is None:
-            return chunk.rate_sum
-        rates = np.asarray(gather(rates), np.float64)[:, :made]
-        rates = np.where(np.isnan(rates), 0.0, rates)
-        if self.rate_sum is not None:
-            rates[:, 0] += self.rate_sum
-        return np.cumsum(rates, axis=1)[:, -1]  # np.sum would add in pairs
+        if chunk.rate_sum is not None:
+            self._has_rates = True
+        elif rates is not None:
+            rates = np.asarray(gather(rates), np.float64)[:, :made]
+            rates = np.where(np.isnan(rates), 0.0, rates)
+            if self._host_sum is not None:
+                rates[:, 0] += self._host_sum
+            self._host_sum = np.cumsum(rates, axis=1)[:, -1]  # np.sum would add in pairs
 
-    def _keep(self, chunk, begin: int, end: int) -> None:
-        """Copy the kept draws of a chunk to the host: to files, or behind those before."""
-        kept = self._is_record[begin:end]
-        first, number = int(self._is_record[:begin].sum()), int(kept.sum())
-
-        if self._store is not None:
-            if number:
-                keep = slice(0, end - begin) if kept.all() else np.flatnonzero(kept)
-                steps = self._steps[first : first + number]
-                self._store.add_draws(first, steps, (chunk.positions, chunk.infos), keep)
-            return
-        draws = gather((chunk.positions, chunk.infos))
-        if self.done == 0:
-            total = int(self._is_record.sum())
-            self.positions, self.infos = jax.tree.map(
-                lambda x: np.empty((x.shape[0], total, *x.shape[2:]), x.dtype), draws
-            )
-
-        def copy(store, new):
-            new = np.asarray(new)[:, : end - begin]
-            store[:, first : first + number] = new if kept.all() else new[:, kept]
-
-        jax.tree.map(copy, (self.positions, self.infos), draws)
-
-    def kept(self) -> tuple[PyTree, PyTree]:
-        """Return positions and infos of the draws that were made; None where there are none."""
-        num_kept = int(self._is_record[: self.done].sum())
-        if self._store is not None and self.done:
-            return self._store.read_draws(num_kept)
-        return jax.tree.map(lambda x: x[:, :num_kept], (self.positions, self.infos))
-
-    def acceptance_rate(self) -> np.ndarray:
+    def _acceptance_rate(self) -> np.ndarray:
         """Mean acceptance a chain over all sampling steps so far; NaN where there is none."""
-        done = int(self._gaps[: self.done].sum())
-        if self.rate_sum is None or done == 0:
-            return np.full(len(self._keys), math.nan)
-        if isinstance(self.rate_sum, RateSum):
-            total, lost = (np.asarray(part, np.float64) for part in gather(self.rate_sum))
-            return (total + lost) / done
-        return self.rate_sum / done
+        total, done = self._host_sum, self._schedule.num_steps(self.done)
+        if self._has_rates:
+            carried, lost = (np.asarray(x, np.float64) for x in gather(self.chains.rate_sum))
+            total = carried + lost
+        if total is None or done == 0:
+            return np.full(self._work.run.num_chains, math.nan)
+        return np.asarray(total / done)
 
-    def finish(self, reduced: dict) -> None:
-        """Publish the results of the reducers with the last state."""
-        if self._store is not None and self._store.progressed.phase != FINISHED:
-            self._publish(self._store, FINISHED, reduced=reduced)
+    def _publish(self, phase: str, **trees: PyTree) -> None:
+        states, reducers, carried, parameters = self.chains
+        trees["sampling"] = (states, reducers, parameters)
+        trees["rate_sum"] = carried if self._has_rates else self._host_sum
+        trees["acceptance_rate"] = self._acceptance_rate()
+        progressed = Progressed(phase, self.done, self._schedule.num_kept(self.done))
+        self._work.store.publish(progressed, trees)
 
-    def _publish(self, store: Checkpoint, phase: str, **trees: PyTree) -> None:
-        trees["sampling"] = (self.states, self.reducers, self.parameters)
-        trees |= {"rate_sum": self.rate_sum, "acceptance_rate": self.acceptance_rate()}
-        num_kept = int(self._is_record[: self.done].sum())
-        store.publish(Progressed(phase, self.done, num_kept), trees)
+    def draws(self) -> Draws:
+        """Publish the end of the run, and return what it has drawn."""
+        run, store, num_kept = self._work.run, self._work.store, self._schedule.num_kept(self.done)
+        is_reduced = bool(run.reducers) and (self.done > 0 or not self.is_interrupted)
+        reduced = self._reduced() if is_reduced else {}
+        if not self.is_interrupted and store.progressed.phase != FINISHED:
+            self._publish(FINISHED, reduced=reduced)
+        states, parameters = gather((self.chains.states, self.chains.parameters))
+        positions, infos = store.read_draws(num_kept, is_lazy=run.is_lazy)
+        states = restored(states)
+        return Draws(
+            positions=restored(positions),
+            infos=restored(infos),
+            reduced=restored(reduced),
+            final_state=states.inner if run.is_debug else states,
+            parameters=restored(parameters),
+            steps=self._schedule.steps[:num_kept],
+            acceptance_rate=self._acceptance_rate(),
+            interrupted=self.is_interrupted,
+            seconds=store.seconds,
+        )
+
+    def _reduced(self) -> dict[str, Reduced]:
+        results: Any = gather(self._work.programs.finalise(self.chains.reducers))
+        pairs = jax.tree.map(np.asarray, results)
+        return {
+            name: Reduced(*pair) for name, pair in zip(self._work.run.reducers, pairs, strict=True)
+        }
 
 
 class Pace:

@@ -50,6 +50,22 @@ class Watched(NamedTuple):
         return self.inner.position
 
 
+class _Looked:
+    """A program, and what looks at its result."""
+
+    def __init__(self, program: Callable, look: Callable):
+        self._program, self._look = program, look
+
+    def __call__(self, *arguments: PyTree) -> Any:
+        result = self._program(*arguments)
+        self._look(result, *arguments)
+        return result
+
+    def eval_shape(self, *arguments: PyTree) -> Any:
+        """Return the shapes of the program's result."""
+        return self._program.eval_shape(*arguments)  # type: ignore[attr-defined]
+
+
 class Watch:
     """What a run in debug mode is given in place of its kernel, options and programs."""
 
@@ -94,22 +110,18 @@ class Watch:
     def programs(self, programs: Programs) -> Programs:
         """Let every chunk be followed by a look at its states, which may raise."""
 
-        def burn_in(keys, states, parameters, data, *counters):
-            result = programs.burn_in(keys, states, parameters, data, *counters)
-            self._check(result[0], keys, parameters, data)
-            return result
+        def after_warm_up(warmed, keys, warming, data, span):
+            # Adapted parameters change from step to step: a step cannot be taken again.
+            again = () if warming.adaptation is not None else (warming.parameters, data)
+            self._check(warmed.warming.states, keys, *again)
 
-        def adapt(keys, *arguments):
-            result = programs.adapt(keys, *arguments)
-            self._check(result[0], keys)
-            return result
+        def after_sampling(chunk, keys, chains, data, span):
+            self._check(chunk.states, keys, chains.parameters, data)
 
-        def sampling(keys, states, reducers, rate_sum, parameters, data, *counters):
-            chunk = programs.sampling(keys, states, reducers, rate_sum, parameters, data, *counters)
-            self._check(chunk.states, keys, parameters, data)
-            return chunk
-
-        return programs._replace(burn_in=burn_in, adapt=adapt, sampling=sampling)
+        return programs._replace(
+            warm_up=_Looked(programs.warm_up, after_warm_up),
+            sampling=_Looked(programs.sampling, after_sampling),
+        )
 
     def _inner(self, *arguments: PyTree) -> SamplingAlgorithm:
         return self._given if hasattr(self._given, "step") else self._given(*arguments)

@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, Shaped
 
-# Steps are counted from 0; the largest counters are kept for keys that are not a step's:
-# the one that `init` receives, and the ones for recomputing caches. (A small counter would
-# not do: folding in i gives the i-th key of a split, which the kernel itself may make.)
+# Counters have the 32 bits that fold_in takes. Steps are counted from 0, warm-up first, so that no
+# step of sampling shares its key with one of warm-up; the largest counters are kept for keys that
+# are not a step's: the one that `init` receives, and the ones for recomputing caches. (A small
+# counter would not do: folding in i gives the i-th key of a split, which the kernel may make.)
 INIT_COUNTER = 2**32 - 1
 REFRESH_COUNTER = 2**32 - 2
 MOST_STEPS = 2**32 - 2

@@ -19,12 +19,13 @@ from jaxbnn.sampling.contract import check_made
 from jaxbnn.sampling.keys import INIT_COUNTER, REFRESH_COUNTER, step_key
 from jaxbnn.sampling.loops import (
     Options,
-    adapt_chains,
+    Warmed,
+    Warming,
     as_arrays,
-    burn_in_chain,
     sample_chain,
 )
 from jaxbnn.sampling.order import in_order
+from jaxbnn.sampling.warm_up_loops import adapt_chains, burn_in_chain
 
 # Sets of options remembered a kernel; beyond that the oldest compiles anew.
 _MOST_REMEMBERED = 16
@@ -35,15 +36,14 @@ _remembered: "weakref.WeakKeyDictionary[Callable, dict]" = weakref.WeakKeyDictio
 class Programs(NamedTuple):
     """Jitted functions on all chains, of ordered PyTrees; see `_build` for their arguments."""
 
-    init: Callable
-    init_adaptation: Callable
-    adapt: Callable
-    final_parameters: Callable
-    refresh: Callable
-    burn_in: Callable
-    init_reducers: Callable
-    sampling: Callable
-    finalise: Callable
+    init: Any
+    init_adaptation: Any
+    warm_up: Any
+    final_parameters: Any
+    refresh: Any
+    init_reducers: Any
+    sampling: Any
+    finalise: Any
 
 
 def programs_for(kernel: Any, options: Options) -> Programs:
@@ -90,12 +90,14 @@ def _build(get_kernel: Callable[[], Any], options: Options) -> Programs:
         rng_key = step_key(chain_key, jnp.uint32(REFRESH_COUNTER))
         return adapt.refresh(make(parameters, data), state, state.position, rng_key)
 
-    def burn_in(chain_key, state, parameters, data, start, count):
-        return burn_in_chain(options, make(parameters, data), chain_key, state, start, count)
-
-    def sampling(chain_key, state, reducers, rate_sum, parameters, data, *counters):
-        kernel = make(parameters, data)
-        return sample_chain(options, kernel, chain_key, state, reducers, rate_sum, *counters)
+    def warm_up(keys, warming, data, span):
+        if adapt is not None:
+            return adapt_chains(options, make, keys, warming, data, span)
+        burn_in = functools.partial(burn_in_chain, options, make)
+        axes = Warming(0, None, 0)
+        return jax.vmap(burn_in, (0, axes, None, None), Warmed(axes, 0, (0,) * len(reduce)))(
+            keys, warming, data, span
+        )
 
     def init_reducers(example):
         return tuple(jax.vmap(reducer.init)(x) for reducer, x in zip(reduce, example, strict=True))
@@ -113,17 +115,15 @@ def _build(get_kernel: Callable[[], Any], options: Options) -> Programs:
         return reducer.merge(merged, r), None
 
     return Programs(
-        init=_of_chains(init, (0, 0, 0, None)),
+        init=jax.jit(jax.vmap(in_order(init), (0, 0, 0, None))),
         init_adaptation=jax.jit(in_order(init_adaptation)),
-        adapt=jax.jit(in_order(lambda *args: adapt_chains(options, make, *args))),
+        warm_up=jax.jit(in_order(warm_up)),
         final_parameters=jax.jit(in_order(final_parameters)),
-        refresh=_of_chains(refresh, (0, 0, 0, None)),
-        burn_in=_of_chains(burn_in, (0, 0, 0, None, None, None)),
+        refresh=jax.jit(jax.vmap(in_order(refresh), (0, 0, 0, None))),
         init_reducers=jax.jit(in_order(init_reducers)),
-        sampling=_of_chains(sampling, (0, 0, 0, 0, 0, None, None, None, None, None)),
+        # Not wrapped by `in_order`: as few calls as can be lie above the kernel's step.
+        sampling=jax.jit(
+            jax.vmap(functools.partial(sample_chain, options, make), (0, 0, None, None))
+        ),
         finalise=jax.jit(in_order(finalise)),
     )
-
-
-def _of_chains(function: Callable, axes: tuple) -> Callable:
-    return jax.jit(jax.vmap(in_order(function), axes))

@@ -62,6 +62,8 @@ def read(buffers: Buffers, shapes: PyTree) -> PyTree:
 
 
 def _is_packed(leaf: Any) -> bool:
+    # Only what has 32 bits, so that a row has one dtype; booleans, which come with every Info,
+    # are widened to it. Keys are no numbers to JAX and keep buffers of their own.
     is_word = leaf.dtype == jnp.bool_ or (
         leaf.dtype.itemsize == 4 and not jnp.issubdtype(leaf.dtype, jax.dtypes.extended)
     )
@@ -69,6 +71,7 @@ def _is_packed(leaf: Any) -> bool:
 
 
 def _to_words(leaf: Array) -> Array:
+    # Bits are cast and nothing is converted: whole numbers above 2^24 come back as they were.
     flat = jnp.ravel(leaf)
     if flat.dtype == jnp.bool_:
         return flat.astype(jnp.uint32)

@@ -5,14 +5,10 @@ key of chain c at step t is folded from key, c and t, warm-up steps first), so t
 depends on how the run was cut into chunks.
 """
 
-import contextlib
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from blackjax.base import SamplingAlgorithm
 from jax.sharding import Mesh
@@ -20,22 +16,17 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from jaxbnn.numerics import check_finite
 from jaxbnn.sampling.adaptation import Adaptation
-from jaxbnn.sampling.chunks import Sampling, warm_up
+from jaxbnn.sampling.chunks import Sampling
 from jaxbnn.sampling.contract import position_of
-from jaxbnn.sampling.debug import Watch
-from jaxbnn.sampling.devices.hosts import Interrupt, gather, hosts_of, translated
+from jaxbnn.sampling.devices.hosts import hosts_of
 from jaxbnn.sampling.devices.placement import placement
-from jaxbnn.sampling.draws import Draws, Reduced
-from jaxbnn.sampling.keys import MOST_STEPS, chain_keys
-from jaxbnn.sampling.loops import Options, as_arrays
-from jaxbnn.sampling.order import ordered, restored
-from jaxbnn.sampling.programs import Programs, programs_for
-from jaxbnn.sampling.progress import Reporter, choose_reporter
+from jaxbnn.sampling.draws import Draws
+from jaxbnn.sampling.loops import Options
+from jaxbnn.sampling.order import ordered
+from jaxbnn.sampling.progress import Reporter
 from jaxbnn.sampling.reducers import Reducer
-from jaxbnn.sampling.store.files import locked
-from jaxbnn.sampling.store.fingerprint import look_ahead, named, settings, versions
-from jaxbnn.sampling.store.folder import FINISHED, SAMPLING, Checkpoint, chunk_capacity
-from jaxbnn.sampling.store.opened import open_draws
+from jaxbnn.sampling.run import MOST_RECORDS, Run, Schedule, chunk_bytes_a_chain
+from jaxbnn.sampling.session import session
 from jaxbnn.sampling.validation import (
     check_counts,
     check_functions,
@@ -45,18 +36,11 @@ from jaxbnn.sampling.validation import (
     check_modes,
     check_outside,
     check_positions,
-    check_start,
+    check_steps,
     check_whole,
-    is_one_number,
-    one_number_explained,
     record_steps,
-    segments,
     stack_parameters,
 )
-
-# A chunk holds at most this many records, and about this many bytes of kept draws.
-_MOST_RECORDS = 16_384
-_CHUNK_BYTES = 64 * 2**20
 
 
 def collect_position(state: Any, info: Any) -> PyTree:
@@ -117,7 +101,8 @@ def sample(
         Draws kept of each chain.
     parameters
         PyTree for `make_kernel`; its leaves have the chain axis first (a single number
-        serves all chains): step sizes, noise variances, a data set a chain.
+        serves all chains): step sizes, noise variances, a data set a chain. What is called
+        "step_size" must be positive.
     data
         PyTree for `make_kernel` that all chains share; an argument of the compiled program.
     num_warmup
@@ -230,124 +215,36 @@ def sample(
         check_whole(positions, parameters, data)
         num_chains = check_positions(positions)
         check_finite("data", data)
-        parameters = stack_parameters(parameters, num_chains)
-        steps = record_steps(thinning, num_samples)
-        if num_warmup + int(steps[-1]) > MOST_STEPS:
-            raise ValueError(
-                f"a run has at most {MOST_STEPS:,} steps, the counter of its keys; split it in two."
-            )
-        place = placement(mesh, num_chains, data)
-    gaps, is_record = segments(steps)
-    reduce = dict(reduce or {})
-    begin = time.perf_counter()
-    with contextlib.ExitStack() as stack:
-        interrupt = stack.enter_context(Interrupt(hosts))
-        title = f"{num_chains} chains of one number" if is_one_number(positions) else ""
-        report = interrupt.reporter(choose_reporter(progress, title))
-        stack.enter_context(translated())
-        if checkpoint is not None:
-            stack.enter_context(locked(Path(checkpoint), hosts))
-        asked = _MOST_RECORDS if chunk_size is None else int(chunk_size)
-        with hosts.together():
-            capacity = (
-                min(asked, len(gaps))
-                if checkpoint is None
-                else chunk_capacity(Path(checkpoint), asked, len(gaps))
-            )
-        options = Options(
-            collect,
-            tuple(reduce.values()),
-            adapt,
-            capacity,
-            _bytes_a_chain(chunk_bytes, chunk_size, num_chains),
-            bool((gaps > 1).any()),
+        schedule = Schedule.of(record_steps(thinning, num_samples))
+        check_steps(num_warmup, schedule.steps)
+        asked = MOST_RECORDS if chunk_size is None else int(chunk_size)
+        run = Run(
+            key=key,
+            kernel=kernel,
+            positions=positions,
+            parameters=stack_parameters(parameters, num_chains),
+            data=data,
+            num_chains=num_chains,
+            num_warmup=num_warmup,
+            schedule=schedule,
+            options=Options(
+                collect,
+                tuple((reduce or {}).values()),
+                adapt,
+                min(asked, schedule.num_records),
+                chunk_bytes_a_chain(chunk_bytes, chunk_size, num_chains),
+                schedule.is_thinned,
+            ),
+            reducers=tuple(reduce or {}),
+            asked=asked,
+            is_paced=chunk_size is None,
+            is_debug=debug,
+            is_lazy=lazy,
+            place=placement(mesh, num_chains, data),
+            hosts=hosts,
         )
-        programs = programs_for(kernel, options)
-        if debug:
-            watch = Watch(kernel, num_warmup)
-            watched = watch.kernel() if hasattr(kernel, "step") else watch.kernel
-            programs = watch.programs(programs_for(watched, watch.options(options)))
-        called_with = {}
-        if checkpoint is not None or hosts.num_processes > 1:
-            called_with = settings(
-                options, key, positions, parameters, data, steps, num_warmup, tuple(reduce)
-            )
-            hosts.check_same(called_with)
-        keys, positions, parameters = place.spread(
-            (chain_keys(key, num_chains), positions, parameters)
-        )
-        positions, data = as_arrays(positions), place.data(data)
-        if checkpoint is not None or hosts.num_processes > 1:
-            with one_number_explained(positions):
-                shapes, of_programs = look_ahead(
-                    programs, options, keys, positions, parameters, data
-                )
-            fingerprint = called_with | of_programs | versions()
-            hosts.check_same(fingerprint, named)
-        with one_number_explained(positions):
-            states = programs.init(keys, positions, parameters, data)
-        with hosts.together():
-            check_start(states.inner if debug else states)
-        states = place.spread(states)
-        store, is_taken_up, interrupted = None, False, False
-        if checkpoint is not None:
-            store = Checkpoint(
-                Path(checkpoint),
-                fingerprint,
-                steps,
-                {"capacity": capacity, "asked": asked},
-                shapes,
-                place.spread,
-                place.by_chain,
-                hosts,
-            )
-            is_taken_up = store.progressed.phase in (SAMPLING, FINISHED)
-        run = Sampling(
-            programs, options, keys, data, num_warmup, steps, gaps, is_record, report, interrupt,
-            place.spread, store,
-        )  # fmt: skip
-        if is_taken_up:
-            states, reducers, parameters = run.take_up()
-        else:
-            states, parameters, example, interrupted = warm_up(
-                programs, options, keys, states, parameters, data, num_warmup, report, interrupt,
-                store,
-            )  # fmt: skip
-            reducers = programs.init_reducers(example) if reduce and not interrupted else ()
-        if not interrupted:
-            interrupted = run.go(states, reducers, parameters, is_paced=chunk_size is None)
-            states = run.states
-        reduced = _results(programs, reduce, run.reducers)
-        if store is not None and not interrupted:
-            run.finish(reduced)
-        states, parameters = gather((states, parameters))
-        if checkpoint is not None and lazy and run.done:
-            opened = open_draws(checkpoint)
-            positions, infos, steps = opened.positions, opened.infos, opened.steps
-        else:
-            positions, infos = run.kept()
-    states = restored(states)
-    return Draws(
-        positions=restored(positions),
-        infos=restored(infos),
-        reduced=restored(reduced),
-        final_state=states.inner if debug else states,
-        parameters=restored(parameters),
-        steps=steps[: int(is_record[: run.done].sum())],
-        acceptance_rate=run.acceptance_rate(),
-        interrupted=interrupted,
-        seconds=time.perf_counter() - begin if store is None else store.seconds,
-    )
-
-
-def _bytes_a_chain(chunk_bytes: int | None, chunk_size: int | None, num_chains: int) -> int | None:
-    if chunk_bytes is None and chunk_size is not None:
-        return None
-    return max(1, (_CHUNK_BYTES if chunk_bytes is None else chunk_bytes) // num_chains)
-
-
-def _results(programs: Programs, reduce: dict, reducers: Any) -> dict[str, Reduced]:
-    if not reduce or reducers is None:
-        return {}
-    results = jax.tree.map(np.asarray, gather(programs.finalise(reducers)))
-    return {name: Reduced(*pair) for name, pair in zip(reduce, results, strict=True)}
+    with session(run, checkpoint, progress) as work:
+        sampling = Sampling(work)
+        sampling.begin()
+        sampling.go_on()
+        return sampling.draws()

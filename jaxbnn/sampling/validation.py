@@ -14,11 +14,21 @@ from jaxtyping import PyTree
 from jaxbnn.numerics import check_count, check_finite, check_positive, check_real, is_concrete
 from jaxbnn.sampling.adaptation import Adaptation
 from jaxbnn.sampling.contract import check_callable, check_pair
+from jaxbnn.sampling.keys import MOST_STEPS
 from jaxbnn.sampling.loops import as_arrays
 from jaxbnn.sampling.reducers import Reducer
 
-# A gap of a thinning schedule longer than this is walked in several records, not all kept.
-_LONGEST_GAP = 10_000
+# Fields of a state that hold log densities, in our kernels and in BlackJAX's: a chain cannot start
+# where one is infinite. Any other field may be infinite, and none may be NaN.
+_LOG_DENSITIES = frozenset(
+    {"log_density", "log_likelihood", "log_prior", "log_prob"}
+    | {"logdensity", "loglikelihood", "logprior"}
+)
+
+
+def _names(path: tuple) -> list[str]:
+    """Return the names of fields and keys on the way to a leaf."""
+    return [str(getattr(part, "name", getattr(part, "key", ""))) for part in path]
 
 
 def check_counts(
@@ -183,16 +193,12 @@ def record_steps(
     return steps
 
 
-def segments(steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Cut the way to each kept draw into gaps: (gaps, whether the gap's end is kept)."""
-    gaps = np.diff(steps, prepend=0)
-    num_pieces = -(-gaps // _LONGEST_GAP)
-    last = np.cumsum(num_pieces) - 1  # where the last piece of each gap ends up
-    pieces = np.full(num_pieces.sum(), _LONGEST_GAP, np.int32)
-    pieces[last] = gaps - (num_pieces - 1) * _LONGEST_GAP
-    is_record = np.zeros(len(pieces), bool)
-    is_record[last] = True
-    return pieces, is_record
+def check_steps(num_warmup: int, steps: np.ndarray) -> None:
+    """Refuse more steps than keys can be counted for."""
+    if num_warmup + int(steps[-1]) > MOST_STEPS:
+        raise ValueError(
+            f"a run has at most {MOST_STEPS:,} steps, the counter of its keys; split it in two."
+        )
 
 
 def check_positions(positions: PyTree) -> int:
@@ -246,7 +252,7 @@ def stack_parameters(parameters: PyTree, num_chains: int) -> PyTree:
                 f"{name} has a leading axis of length {leaf.shape[0]}, but there are {num_chains} "
                 "chains; give one value a chain (what all chains share goes into data)."
             )
-        if "step_size" in name and "log" not in name:
+        if _names(path)[-1:] == ["step_size"]:
             check_positive(name, leaf, "give every chain a positive step size")
         check_finite(name, leaf, "give every chain finite parameters")
         return leaf
@@ -259,12 +265,10 @@ def check_start(states: Any) -> None:
     for path, leaf in jax.tree_util.tree_leaves_with_path(states):
         if not jnp.issubdtype(leaf.dtype, jnp.inexact):
             continue
-        names = [str(getattr(part, "name", getattr(part, "key", ""))) for part in path]
-        is_density = any(name.startswith(("log_", "logdensity")) for name in names)
-        is_gradient = any("grad" in name for name in names)
+        is_density = not _LOG_DENSITIES.isdisjoint(_names(path))
         for shard in leaf.addressable_shards:  # of several processes, each looks at its own
             values = np.asarray(shard.data)
-            bad = ~np.isfinite(values) if is_density and not is_gradient else np.isnan(values)
+            bad = ~np.isfinite(values) if is_density else np.isnan(values)
             if not bad.any():
                 continue
             index = tuple(int(i) for i in np.argwhere(bad)[0])

@@ -30,7 +30,7 @@ import jax
 import numpy as np
 
 from jaxbnn.sampling import open_draws
-from jaxbnn.sampling.store.folder import read_state
+from jaxbnn.sampling.store.state import read_state
 from tests.sampling.kill_program import DATA, OPTIONS, WARMUP_CHUNK, kind_of
 
 ROOT = Path(__file__).parents[2]

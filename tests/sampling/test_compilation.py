@@ -113,7 +113,7 @@ def test_data_are_an_argument_and_not_a_constant():
 
 
 def test_data_are_not_in_the_program():
-    from jaxbnn.sampling.loops import Options, RateSum
+    from jaxbnn.sampling.loops import Chains, Options, RateSum, Span
     from jaxbnn.sampling.programs import programs_for
 
     def make_kernel(parameters, data):
@@ -123,19 +123,9 @@ def test_data_are_not_in_the_program():
     data = jnp.ones(12_345)
     keys = jax.vmap(lambda c: jax.random.fold_in(KEY, c))(jnp.arange(2))
     states = jax.eval_shape(programs.init, keys, STARTS, None, data)
-    traced = programs.sampling.trace(
-        *(
-            keys,
-            states,
-            (),
-            RateSum(jnp.zeros(2), jnp.zeros(2)),
-            None,
-            data,
-            np.uint32(0),
-            np.int32(3),
-        ),
-        *(np.ones(3, np.int32), np.ones(3, bool)),
-    )
+    chains = Chains(states, (), RateSum(jnp.zeros(2), jnp.zeros(2)), None)
+    span = Span(np.uint32(0), np.int32(3), np.ones(3, np.int32), np.ones(3, bool))
+    traced = programs.sampling.trace(keys, chains, data, span)
     assert traced.jaxpr.consts == []
     assert any(v.aval.shape == (12_345,) for v in traced.jaxpr.jaxpr.invars)
 

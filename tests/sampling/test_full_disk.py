@@ -1,5 +1,5 @@
-"""Tests of sampling.store.files: disks that are full or cannot be written to, and two runs in one
-folder: nothing is damaged.
+"""Tests of sampling.store.files and sampling.store.state: disks that are full or cannot be
+written to, and two runs in one folder: nothing is damaged.
 """
 
 import contextlib

@@ -1,4 +1,6 @@
-"""Tests of sampling.progress: progress as it is told, and what Ctrl-C leaves."""
+"""Tests of sampling.progress and sampling.session: progress as it is told, and what Ctrl-C
+leaves.
+"""
 
 import functools
 

@@ -1,5 +1,5 @@
-"""Tests of sampling.chunks, sampling.keys, sampling.loops and sampling.runner: which numbers a run
-draws: by key, chain and step alone, however it is cut or thinned.
+"""Tests of sampling.chunks, sampling.keys, sampling.loops, sampling.run and sampling.runner: which
+numbers a run draws: by key, chain and step alone, however it is cut or thinned.
 """
 
 import functools
@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import jaxbnn
-from jaxbnn.sampling.loops import Options, RateSum
+from jaxbnn.sampling.loops import Chains, Options, RateSum, Span
 from jaxbnn.sampling.programs import programs_for
-from jaxbnn.sampling.validation import segments
+from jaxbnn.sampling.run import Schedule
 from tests.sampling.tiny import ar, ar_by_hand, normal_log_density, rates_by_hand
 
 KEY = jax.random.key(3)
@@ -100,15 +100,9 @@ def test_one_program_cut_anywhere_agrees_to_the_last_bit(is_thinned):
             gaps, is_record = np.full(10, gap, np.int32), np.ones(10, bool)
             chunk = programs.sampling(
                 keys,
-                states,
-                reducers,
-                rates,
+                Chains(states, reducers, rates, None),
                 None,
-                None,
-                np.uint32(start),
-                np.int32(count),
-                gaps,
-                is_record,
+                Span(np.uint32(start), np.int32(count), gaps, is_record),
             )
             assert chunk.num_records.tolist() == [min(count, 10)] * 3
             states, reducers, start = chunk.states, chunk.reducers, start + gap * count
@@ -122,7 +116,7 @@ def test_one_program_cut_anywhere_agrees_to_the_last_bit(is_thinned):
 
 def test_a_chunk_holds_only_what_fits(monkeypatch):
     # 3 chains, 10 records of 2 floats, 2 scalars (8 + 4 + 1 bytes) each.
-    monkeypatch.setattr(jaxbnn.sampling.runner, "_CHUNK_BYTES", 3 * 10 * 13)
+    monkeypatch.setattr(jaxbnn.sampling.run, "CHUNK_BYTES", 3 * 10 * 13)
     seen = []
     draws = jaxbnn.sample(
         KEY,
@@ -138,7 +132,7 @@ def test_a_chunk_holds_only_what_fits(monkeypatch):
 
 
 def test_large_collected_values_shrink_the_chunk(monkeypatch):
-    monkeypatch.setattr(jaxbnn.sampling.runner, "_CHUNK_BYTES", 3 * 20_000)
+    monkeypatch.setattr(jaxbnn.sampling.run, "CHUNK_BYTES", 3 * 20_000)
     seen = []
     draws = jaxbnn.sample(
         KEY,
@@ -205,11 +199,11 @@ def test_a_schedule_keeps_the_steps_it_names(chunk_size):
 
 def test_long_gaps_are_walked_in_pieces(rng):
     steps = np.cumsum(rng.integers(1, 45_000, 200))
-    gaps, is_record = segments(steps)
+    _, gaps, is_record = Schedule.of(steps)
     assert gaps.max() <= 10_000
     assert gaps.min() >= 1
     np.testing.assert_array_equal(np.cumsum(gaps)[is_record], steps)
-    assert len(segments(np.array([10_000, 20_001]))[0]) == 3
+    assert Schedule.of(np.array([10_000, 20_001])).num_records == 3
 
 
 def test_completions_belong_to_the_draw_and_not_to_the_run():

@@ -1,4 +1,6 @@
-"""A finished or stopped run made longer is the longer run, bit for bit; nothing else may change."""
+"""Tests of sampling.store.progressed: a finished or stopped run made longer is the longer run,
+bit for bit; nothing else may change.
+"""
 
 import shutil
 

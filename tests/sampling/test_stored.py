@@ -1,5 +1,5 @@
-"""Tests of numerics.arrays and sampling.store.opened: draws of a run that lie in files serve
-as well as those in memory.
+"""Tests of numerics.arrays, sampling.store.opened and sampling.store.stored_array: draws of a run
+that lie in files serve as well as those in memory.
 """
 
 import jax

@@ -16,7 +16,9 @@ import numpy as np
 from jaxtyping import PyTree
 
 from jaxbnn.sampling.devices.hosts import gather
-from jaxbnn.sampling.loops import RateSum
+from jaxbnn.sampling.loops import Chains, Options, RateSum, Span, Warming
+from jaxbnn.sampling.programs import Programs
+from jaxbnn.sampling.run import Run
 
 _PROGRAM = "program (kernel, adapt, collect or reduce)"
 _PACKAGES = ("jaxbnn", "jax", "jaxlib", "blackjax", "numpy")
@@ -31,54 +33,57 @@ class Shapes(NamedTuple):
 
 
 def look_ahead(
-    programs, options, keys, positions, parameters, data
+    programs: Programs,
+    options: Options,
+    keys: Any,
+    positions: PyTree,
+    parameters: PyTree,
+    data: Any,
 ) -> tuple[Shapes, dict[str, str]]:
     """Trace a run's programs: the shapes of what it will store, and the programs' digest.
 
     Placement on devices is left out, so that a run may be resumed on others.
     """
     keys, positions, parameters, data = _abstract((keys, positions, parameters, data))
-    states = _abstract(programs.init.eval_shape(keys, positions, parameters, data))
-    counters = _abstract((np.uint32(0), np.int32(0)))
-    seen = [programs.init.lower(keys, positions, parameters, data)]
+    begin = (keys, positions, parameters, data)
+    states = _abstract(programs.init.eval_shape(*begin))
+    start, count = _abstract((np.uint32(0), np.int32(0)))
     adaptation, final = None, parameters
     if options.adapt is not None:
         adaptation = _abstract(programs.init_adaptation.eval_shape(parameters))
         final = _abstract(programs.final_parameters.eval_shape(adaptation))
-        warm_up = (programs.adapt, keys, states, adaptation, parameters, data, *counters)
-    else:
-        warm_up = (programs.burn_in, keys, states, parameters, data, *counters)
-    seen.append(warm_up[0].lower(*warm_up[1:]))
-    example = warm_up[0].eval_shape(*warm_up[1:])[-1]
+    warming = Warming(states, adaptation, parameters)
+    warm_up = (keys, warming, data, Span(start, count))
+    example = programs.warm_up.eval_shape(*warm_up).example
     reducers = _abstract(programs.init_reducers.eval_shape(example)) if options.reduce else ()
     records = _abstract((np.zeros(options.capacity, np.int32), np.zeros(options.capacity, bool)))
-    sums = _abstract(RateSum(*(jnp.zeros(len(keys)),) * 2))
-    sampling = (keys, states, reducers, sums, final, data, *counters, *records)
-    seen.append(programs.sampling.lower(*sampling))
+    rate_sum = _abstract(RateSum(*(jnp.zeros(len(keys)),) * 2))
+    chains = Chains(states, reducers, rate_sum, final)
+    sampling = (keys, chains, data, Span(start, count, *records))
     chunk = programs.sampling.eval_shape(*sampling)
-    digests = hashlib.sha256("".join(program.as_text() for program in seen).encode())
+    calls = ((programs.init, begin), (programs.warm_up, warm_up), (programs.sampling, sampling))
+    text = "".join(program.lower(*arguments).as_text() for program, arguments in calls)
     shapes = Shapes(
-        (states, adaptation, parameters),
+        tuple(warming),
         (states, reducers, final),
         _abstract((chunk.positions, chunk.infos)),
     )
-    return shapes, {_PROGRAM: digests.hexdigest()}
+    return shapes, {_PROGRAM: hashlib.sha256(text.encode()).hexdigest()}
 
 
-def settings(
-    options, key, positions, parameters, data, steps, num_warmup, reducers
-) -> dict[str, str]:
+def settings(run: Run) -> dict[str, str]:
     """Return what a run was called with; a mesh is no part of it."""
+    steps, options = run.schedule.steps, run.options
     return {
         "num_samples": f"{len(steps)}",
-        "num_warmup": f"{num_warmup}",
+        "num_warmup": f"{run.num_warmup}",
         "thinning": _thinning(steps),
         "chunk_size": f"{options.capacity} draws, {options.chunk_bytes} bytes",
-        "set of reducers": ", ".join(reducers),
-        "key": digest(key),
-        "set of positions": digest(_canonical(positions)),
-        "set of parameters": digest(parameters),
-        "data set": digest(data),
+        "set of reducers": ", ".join(run.reducers),
+        "key": digest(run.key),
+        "set of positions": digest(_canonical(run.positions)),
+        "set of parameters": digest(run.parameters),
+        "data set": digest(run.data),
     }
 
 

@@ -13,64 +13,40 @@ state has the same form as the draws, so that one reader and one digest serve bo
 
 import hashlib
 import json
-import math
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from jaxbnn.sampling.devices.hosts import Hosts
-from jaxbnn.sampling.devices.placement import Placer
+from jaxbnn.sampling.loops import RateSum
+from jaxbnn.sampling.run import Run
 from jaxbnn.sampling.store import files
-from jaxbnn.sampling.store.fingerprint import Shapes, differences, key_name, to_numpy
+from jaxbnn.sampling.store.fingerprint import Shapes, differences
+from jaxbnn.sampling.store.progressed import FINISHED, SAMPLING, START, Progressed
 from jaxbnn.sampling.store.shards import Shard, chunks_upto, every_file, rows_of, shard_of
+from jaxbnn.sampling.store.state import pack, read_state, write_state
+from jaxbnn.sampling.store.stored_array import open_leaves
 from jaxbnn.sampling.trees import describe, leaf_names
 
-START = "start"
-WARM_UP = "warm-up"
-SAMPLING = "sampling"
-FINISHED = "finished"
-_ALONE = Hosts()
 Kept = slice | np.ndarray
 
 
-class Progressed(NamedTuple):
-    """How far a stored run came: its phase, the steps or records of it, the draws kept."""
-
-    phase: str
-    done: int
-    num_kept: int
-
-
-def _stay(tree: PyTree) -> PyTree:
-    return tree
-
-
-class Checkpoint:
+class Folder:
     """The folder of one run, which must hold the folder's lock.
 
-    `spread` puts arrays (chain, ...) on the devices of this run, `by_chain` too, but every chain
-    whole on one. Of several processes each writes its chains, and the first one the state.
+    Of several processes each writes its chains, and the first one the state.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        fingerprint: dict[str, str],
-        steps: np.ndarray,
-        chunk: dict[str, int],
-        shapes: Shapes,
-        spread: Placer = _stay,
-        by_chain: Placer = _stay,
-        hosts: Hosts = _ALONE,
-    ):
-        self.shapes, self.spread, self._chunk = shapes, spread, chunk
-        self._hosts, self._by_chain = hosts, by_chain if hosts.num_processes > 1 else _stay
-        self._num_chains = jax.tree.leaves(shapes.sampling)[0].shape[0]
+    is_on_disk = True
+
+    def __init__(self, folder: Path, run: Run, fingerprint: dict[str, str], shapes: Shapes):
+        self._shapes, hosts = shapes, run.hosts
+        self._chunk = {"capacity": run.options.capacity, "asked": run.asked}
+        self._hosts, self._num_chains = hosts, run.num_chains
+        self._by_chain = run.place.by_chain if hosts.num_processes > 1 else lambda tree: tree
         self._shard = shard_of(self._by_chain, self._num_chains)
         self._folder, self._fingerprint = folder, fingerprint
         self._run = hashlib.sha256(json.dumps(fingerprint).encode()).hexdigest()
@@ -81,7 +57,9 @@ class Checkpoint:
             is_new = not (folder / "state.nc").exists()
             if not is_new:
                 header, self._found = read_state(folder)
-                _check_same(folder / "state.nc", header["fingerprint"], fingerprint, steps)
+                _check_same(
+                    folder / "state.nc", header["fingerprint"], fingerprint, run.schedule.steps
+                )
                 self.progressed = Progressed(*header["progressed"])
                 self._run, self._seconds = header["run"], header["seconds"]
             if hosts.is_first:
@@ -109,9 +87,15 @@ class Checkpoint:
         """Seconds that the run took so far, all its parts together."""
         return self._seconds + time.perf_counter() - self._began
 
-    def restore(self, name: str, shapes: PyTree) -> PyTree:
-        """Return a PyTree of the state found here, as arrays and keys, built like `shapes`."""
-        leaves = []
+    def restore(self, name: str) -> PyTree:
+        """Return a PyTree of the state found here, as arrays and keys.
+
+        "warm_up" and "sampling" are what `publish` was given under these names; "rate_sum" too, but
+        None where it was.
+        """
+        if name == "rate_sum":
+            return self._rate_sum()
+        shapes, leaves = getattr(self._shapes, name), []
         for where, shape in zip(leaf_names(name, shapes), jax.tree.leaves(shapes), strict=True):
             leaf = self._found.get(where)
             if leaf is None or leaf.shape != shape.shape or leaf.dtype != shape.dtype:
@@ -122,9 +106,10 @@ class Checkpoint:
             leaves.append(leaf)
         return jax.tree.unflatten(jax.tree.structure(shapes), leaves)
 
-    def stored_array(self, name: str) -> Any:
-        """Return one array of the state found here; None if it has no such."""
-        return self._found.get(name)
+    def _rate_sum(self) -> Any:
+        names = [f"rate_sum.{name}" for name in RateSum._fields]
+        is_carried = names[0] in self._found
+        return RateSum(*map(self._found.get, names)) if is_carried else self._found.get("rate_sum")  # type: ignore[arg-type]
 
     def publish(self, progressed: Progressed, trees: dict[str, PyTree]) -> None:
         """Write the state, which counts all draws written before; `trees` are restored by name."""
@@ -133,16 +118,7 @@ class Checkpoint:
             for name, tree in trees.items()
             for where, leaf in zip(leaf_names(name, tree), jax.tree.leaves(tree), strict=True)
         }
-        # All leaves of a dtype are one variable: each variable costs a millisecond.
-        packed: dict[str, list[np.ndarray]] = {}
-        about: dict[str, list] = {}
-        for where, leaf in leaves.items():
-            array = to_numpy(leaf)
-            parts = packed.setdefault(array.dtype.name, [])
-            begin = sum(part.size for part in parts)
-            about[where] = [array.dtype.name, array.shape, begin, key_name(leaf)]
-            parts.append(array.reshape(-1))
-        packed = {name: parts for name, parts in packed.items() if any(p.size for p in parts)}
+        packed, about = pack(leaves)
         header = {
             "fingerprint": self._fingerprint,
             "run": self._run,
@@ -152,21 +128,19 @@ class Checkpoint:
             "seconds": self.seconds,
             "trees": {name: describe(tree) for name, tree in trees.items()},
             "leaves": about,
-            "draws": describe(self.shapes.draws),
+            "draws": describe(self._shapes.draws),
             "draws_leaves": {
                 where: [leaf.dtype.name, (leaf.shape[0], *leaf.shape[2:])]
                 for where, leaf in zip(
-                    draws_names(self.shapes.draws), jax.tree.leaves(self.shapes.draws), strict=True
+                    draws_names(self._shapes.draws),
+                    jax.tree.leaves(self._shapes.draws),
+                    strict=True,
                 )
             },
         }
-        stored = {name: np.concatenate(parts) for name, parts in packed.items()}
-        # Not an attribute: HDF5 has room for 64 KiB in one.
-        stored["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
         with self._hosts.together():
             if self._hosts.is_first:
-                content = files.encode(stored, {}, {"format": files.FORMAT})
-                files.write_whole(self._folder / "state.nc", content)
+                write_state(self._folder, header, packed)
         self.progressed = progressed
 
     def add_draws(self, first: int, steps: np.ndarray, draws: PyTree, keep: Kept) -> None:
@@ -174,6 +148,8 @@ class Checkpoint:
 
         Their leaves are (chain, record, ...), and `keep` has the records.
         """
+        if not len(steps):
+            return
         draws = self._by_chain(draws)
         with self._hosts.together():
             if self._shard is not None:
@@ -192,9 +168,14 @@ class Checkpoint:
         content = files.encode(arrays, dims, {"format": files.FORMAT, "run": self._run})
         files.write_whole(shard.path(self._folder, first), content)
 
-    def read_draws(self, num_kept: int) -> tuple[PyTree, PyTree]:
-        """Return the first draws as NumPy arrays: positions and infos."""
-        shapes = self.shapes.draws
+    def read_draws(self, num_kept: int, *, is_lazy: bool = False) -> tuple[PyTree, PyTree]:
+        """Return positions and infos of the first draws: NumPy arrays, or lazily as they lie."""
+        if self.progressed.phase not in (SAMPLING, FINISHED):
+            return None, None
+        if is_lazy:
+            header, _ = read_state(self._folder)
+            return open_leaves(self._folder, header) if num_kept else (None, None)
+        shapes = self._shapes.draws
         names, leaves = draws_names(shapes), jax.tree.leaves(shapes)
         stores = [np.empty((s.shape[0], num_kept, *s.shape[2:]), s.dtype) for s in leaves]
         for chunk in chunks_upto(self._folder, num_kept, self._run, self._num_chains):
@@ -210,21 +191,6 @@ class Checkpoint:
 def draws_names(draws: PyTree) -> list[str]:
     """Return the names in a file of draws of the leaves of (positions, infos)."""
     return leaf_names("positions", draws[0]) + leaf_names("infos", draws[1])
-
-
-def read_state(folder: Path) -> tuple[dict, dict[str, Any]]:
-    """Return what `state.nc` says of its run, and the arrays and keys of its state by name."""
-    path = folder / "state.nc"
-    with files.opened(path) as file:
-        files.check_format(path, file)
-        packed = {name: files.read(file, name) for name in file.variables}
-    header = json.loads(packed["header"].tobytes())
-    found = {}
-    for where, (dtype, shape, begin, impl) in header["leaves"].items():
-        whole = packed.get(dtype, np.empty(0, jnp.dtype(dtype)))
-        array = whole[begin : begin + math.prod(shape)].reshape(shape)
-        found[where] = jax.random.wrap_key_data(jnp.asarray(array), impl=impl) if impl else array
-    return header, found
 
 
 def _check_same(
