@@ -138,6 +138,13 @@ def predictive_of(
     ------
     ValueError
         No such density of this likelihood.
+
+    Examples
+    --------
+    >>> one = jnp.ones((1, 1))
+    >>> found = predictive_of(Gaussian(1.0), Moments(one, one), 1, None, {}, 8)
+    >>> round(float(found.variance[0]), 4)
+    2.0
     """
     raise _no_density(density or "quadrature", "use density='monte_carlo'.")
 

@@ -69,7 +69,7 @@ def inner_kernel(
 
 
 class AdaptableState(NamedTuple):
-    """A state of a kernel with the names that BlackJAX's adaptation reads.
+    """A state of an `adaptable` kernel, with the names that BlackJAX's adaptation reads.
 
     Attributes
     ----------
@@ -87,7 +87,15 @@ class AdaptableState(NamedTuple):
 
 
 class Adaptable(NamedTuple):
-    """What `adaptable` returns: an algorithm in the parts that window adaptation asks for."""
+    """What `adaptable` returns: an algorithm in the parts that window adaptation asks for.
+
+    Attributes
+    ----------
+    init
+        (position, log_density_fn) -> state, an `AdaptableState`.
+    build_kernel
+        () -> step, which takes a step size and an inverse mass matrix.
+    """
 
     init: Callable
     build_kernel: Callable
@@ -106,6 +114,11 @@ def adaptable(kernel_of: Callable[..., SamplingAlgorithm]) -> Adaptable:
     -------
     The first argument of `blackjax.window_adaptation`. The state it returns holds the kernel's own
     as `state`; the parameters go into `kernel_of`.
+
+    Raises
+    ------
+    TypeError
+        `kernel_of` is no function.
 
     Examples
     --------

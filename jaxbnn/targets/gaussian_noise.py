@@ -112,6 +112,12 @@ class NoiseFromOutputs(Likelihood):
     """Gaussian noise from the network: outputs (n, 2k) are k means, then k numbers l.
 
     Subclasses say what variance l stands for.
+
+    Examples
+    --------
+    >>> outputs = jnp.zeros((1, 2))
+    >>> HeteroscedasticGaussian().predictive(outputs, 1).variance.tolist()
+    [1.0]
     """
 
     outputs_per_column: ClassVar[int | None] = 2

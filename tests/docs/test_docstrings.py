@@ -16,6 +16,7 @@ NO_PAPER = {
     *(f"diagnostics.{name}" for name in ("autocorrelation", "by_replica", "evaluate")),
     "diagnostics.swap_acceptance",
     *(f"dvi.{name}" for name in ("as_distributions", "fit", "fitted_prior", "initial_position")),
+    *(f"dvi.{name}" for name in ("expected_terms", "predictive_of")),
     *(f"dvi.{name}" for name in ("per_fan_in", "standardisation", "weight_draws")),
     "kernels.covariance_operator",
     *(f"kernels.{name}" for name in ("dense_covariance", "metropolis")),
