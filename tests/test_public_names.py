@@ -1,7 +1,12 @@
 """The public names: complete, documented, and none of them hides a subpackage."""
 
+import ast
+import importlib
+import importlib.util
 import inspect
 import pkgutil
+import re
+from pathlib import Path
 
 import pytest
 
@@ -54,3 +59,67 @@ def test_all_is_sorted_and_whole():
 )
 def test_public_names_are_documented(value):
     assert inspect.getdoc(value)
+
+
+# Names that a room may have: what a user or a kernel's author calls. State, Info and result classes
+# are importable from their room and are not counted.
+MOST_NAMES = 30
+MOST_IN_ALL = 185
+
+
+def test_no_room_has_more_names_than_a_reader_can_take_in():
+    count = {package: len(getattr(jaxbnn, package).__all__) for package in SUBPACKAGES}
+    assert max(count.values()) <= MOST_NAMES, count
+    assert sum(count.values()) <= MOST_IN_ALL, count
+
+
+def test_names_of_the_top_are_names_of_a_room():
+    rooms = {name for package in SUBPACKAGES for name in getattr(jaxbnn, package).__all__}
+    assert set(jaxbnn.__all__) <= rooms | set(SUBPACKAGES)
+
+
+ROOT = Path(jaxbnn.__file__).parents[1]
+
+
+def _names_in(file):
+    """Names that a file of experiments takes from jaxbnn, as (room, name)."""
+    rooms = {"jaxbnn": "jaxbnn"}
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "jaxbnn":
+            for name in node.names:
+                if node.module == "jaxbnn" and name.name in SUBPACKAGES:
+                    rooms[name.asname or name.name] = f"jaxbnn.{name.name}"
+                yield node.module, name.name
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute):
+            inner = node.value
+            if isinstance(inner.value, ast.Name) and inner.value.id == "jaxbnn":
+                yield f"jaxbnn.{inner.attr}", node.attr
+    for node in ast.walk(tree):
+        is_member = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+        if is_member and node.value.id in rooms:
+            yield rooms[node.value.id], node.attr
+
+
+def test_experiments_use_public_names():
+    public = {(where, name) for where, name, _ in _public()}
+    rooms = {"jaxbnn", *(f"jaxbnn.{package}" for package in SUBPACKAGES)}
+    used = {
+        (room, name)
+        for file in (ROOT / "experiments").rglob("*.py")
+        for room, name in _names_in(file)
+        if room in rooms and not name.startswith("__")
+    }
+    assert used - public == set()
+    assert len(used) > 100  # the search finds what there is
+
+
+def test_the_documentation_names_what_there_is():
+    """`jaxbnn.room.name` in the README, the docs and the docstrings can be imported."""
+    files = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "jaxbnn").rglob("*.py")]
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        for room, name in re.findall(r"`jaxbnn\.([a-z_]+)\.([A-Za-z_]+)[(`]", text):
+            found = importlib.import_module(f"jaxbnn.{room}")
+            is_module = importlib.util.find_spec(f"jaxbnn.{room}.{name}") is not None
+            assert hasattr(found, name) or is_module, f"{file}: jaxbnn.{room}.{name}"

@@ -17,19 +17,19 @@ import numpy as np
 
 from experiments.datasets import iris, xor
 from experiments.results import Row
-from jaxbnn import Posterior, bernoulli, categorical, mlp, normal_prior, sample
+from jaxbnn import Bernoulli, Categorical, Posterior, mlp, normal_prior, sample
 
 
 def _xor_density():
     network = mlp((2, 2, 1), activation="sigmoid")
     prior = normal_prior(network, weight_precision=1 / 3, bias_precision=1 / 3)
-    return Posterior(network, prior, bernoulli(), *xor()), 1.74 / 2
+    return Posterior(network, prior, Bernoulli(), *xor()), 1.74 / 2
 
 
 def _iris_density():
     network = mlp((4, 3, 3), activation="sigmoid")
     prior = normal_prior(network, weight_precision=1 / 3, bias_precision=1 / 3)
-    return Posterior(network, prior, categorical(), *iris()), 0.003 / 2
+    return Posterior(network, prior, Categorical(), *iris()), 0.003 / 2
 
 
 def xor_mala(num_chains: int):

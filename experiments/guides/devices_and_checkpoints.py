@@ -49,12 +49,12 @@ prior = jaxbnn.normal_prior(network)
 
 def make_kernel(parameters, data):
     """Return HMC on the posterior of the data."""
-    posterior = jaxbnn.Posterior(network, prior, jaxbnn.bernoulli(), *data)
+    posterior = jaxbnn.Posterior(network, prior, jaxbnn.Bernoulli(), *data)
     metric = np.ones(jaxbnn.num_parameters(network), np.float32)
     return blackjax.hmc(posterior.log_density, parameters["step_size"], metric, 2 if SMOKE else 10)
 
 
-starts = jaxbnn.Posterior(network, prior, jaxbnn.bernoulli(), x, y).sample_prior(
+starts = jaxbnn.Posterior(network, prior, jaxbnn.Bernoulli(), x, y).sample_prior(
     jax.random.key(1), (chains,)
 )
 settings = {

@@ -33,7 +33,7 @@ y = (np.sin(2 * x) + NOISE * rng.standard_normal(60)).astype(np.float32)
 x = x[:, None]
 network = jaxbnn.mlp((1, 20, 1), activation="relu")
 prior = jaxbnn.normal_prior(network, weight_precision=[0.25, 5.0])
-posterior = jaxbnn.Posterior(network, prior, jaxbnn.gaussian(NOISE), x, y)
+posterior = jaxbnn.Posterior(network, prior, jaxbnn.Gaussian(NOISE), x, y)
 
 # %% [markdown]
 # ## NUTS

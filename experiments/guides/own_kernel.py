@@ -34,7 +34,7 @@ OUT.mkdir(parents=True, exist_ok=True)
 x = jax.random.normal(jax.random.key(0), (100, 2))
 y = (jnp.sum(x**2, axis=1) > 1.4).astype(jnp.int32)
 network = jaxbnn.mlp((2, 8, 1), activation="tanh")
-posterior = jaxbnn.Posterior(network, jaxbnn.normal_prior(network), jaxbnn.bernoulli(), x, y)
+posterior = jaxbnn.Posterior(network, jaxbnn.normal_prior(network), jaxbnn.Bernoulli(), x, y)
 
 # %% [markdown]
 # ## The kernel

@@ -41,7 +41,7 @@ hidden = 4 if SMOKE else 20
 precision = [x.shape[1] / 4, float(hidden)]
 network = jaxbnn.mlp((x.shape[1], hidden, 1), "relu")
 prior = jaxbnn.normal_prior(network, weight_precision=precision)
-posterior = jaxbnn.Posterior(network, prior, jaxbnn.gaussian(NOISE), x, y)
+posterior = jaxbnn.Posterior(network, prior, jaxbnn.Gaussian(NOISE), x, y)
 
 chains, warmup, samples = (2, 20, 10) if SMOKE else (4, 500, 250)
 starts = posterior.sample_prior(jax.random.key(0), (chains,))

@@ -17,7 +17,7 @@ from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler
 from jaxbnn.kernels import pcn
 from jaxbnn.networks import mlp, num_parameters
 from jaxbnn.sampling import Draws, dual_averaging, sample, window_adaptation
-from jaxbnn.targets import Posterior, categorical, gaussian, learned_gaussian, normal_prior
+from jaxbnn.targets import Categorical, Gaussian, LearnedGaussian, Posterior, normal_prior
 from jaxbnn.targets.prior_trees import is_distribution
 
 SAMPLERS = ("auto", "nuts", "gibbs", "pcn", "dvi")
@@ -84,11 +84,11 @@ def make_posterior(
     network = mlp(widths, "relu" if sampler in ("gibbs", "dvi") else "tanh")
     prior = normal_prior(network, weight_precision=_weight_precision(widths))
     if num_classes is not None:
-        return Posterior(network, prior, categorical(), x, y)
+        return Posterior(network, prior, Categorical(), x, y)
     if sampler == "gibbs":
-        return Posterior(network, prior, gaussian(settings.noise), x, y)
+        return Posterior(network, prior, Gaussian(settings.noise), x, y)
     both = {"network": prior, "log_noise_scale": dist.Normal(-1.0, 1.0)}
-    return Posterior(network, both, learned_gaussian(), x, y)
+    return Posterior(network, both, LearnedGaussian(), x, y)
 
 
 def predicted(posterior: Posterior, x: np.ndarray) -> Callable[[PyTree], Array]:
@@ -214,7 +214,7 @@ def _dvi(key: PRNGKeyArray, posterior: Posterior, settings: Settings) -> Fitted:
     network: Any = posterior.network
     num_data = len(posterior.x)
     batch_size = num_data if num_data <= 1000 else 500
-    learns_noise = posterior.likelihood.learns_noise
+    learns_noise = "log_noise_scale" in posterior.likelihood.learned
     updates = max(10 * settings.warmup, 1)
     algorithm = dvi.deterministic_vi(
         network,

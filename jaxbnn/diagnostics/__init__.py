@@ -23,7 +23,7 @@ from jaxbnn.diagnostics.rhat import (
     folded_split_rhat,
     gelman_rubin,
     rank_rhat,
-    rhat_paper,
+    rhat_brooks_gelman,
     rhat_variance_ratio,
     split_rhat,
 )
@@ -33,14 +33,6 @@ from jaxbnn.diagnostics.table import Summary, summary
 from jaxbnn.diagnostics.tempering import by_replica, equalise_rejections, swap_acceptance
 
 __all__ = [
-    "BlockwiseRhat",
-    "CovarianceAgreement",
-    "Discrepancy",
-    "Evidence",
-    "MergeTime",
-    "ScoreTime",
-    "StationarityTime",
-    "Summary",
     "autocorrelation",
     "bennett_acceptance_ratio",
     "blockwise_rhat",
@@ -61,7 +53,7 @@ __all__ = [
     "merge_time",
     "multivariate_ess",
     "rank_rhat",
-    "rhat_paper",
+    "rhat_brooks_gelman",
     "rhat_variance_ratio",
     "score_time",
     "split_rhat",

@@ -8,7 +8,7 @@ from jaxtyping import ArrayLike, Float
 
 from jaxbnn.diagnostics import settling
 from jaxbnn.diagnostics.draws import check_draws
-from jaxbnn.diagnostics.rhat import rhat_paper
+from jaxbnn.diagnostics.rhat import rhat_brooks_gelman
 from jaxbnn.diagnostics.stationarity import stationarity_time
 from jaxbnn.numerics import check_count, check_finite, check_positive
 
@@ -54,7 +54,7 @@ def blockwise_rhat(
 ) -> BlockwiseRhat:
     """R-hat of blocks of consecutive records, and the time it takes to come near 1.
 
-    Piccioli et al., appendix B.3: `rhat_paper` (equation 16, a ratio of variances) of every
+    Piccioli et al., appendix B.3: `rhat_brooks_gelman` (equation 16, a ratio of variances) of every
     `block_length` records of the outputs on test inputs, averaged over the inputs. "Approaches
     1 and becomes stationary" is read as: the logarithm of that average passes
     `stationarity_time`, and its level is below `threshold`. The threshold is on the scale of
@@ -111,7 +111,7 @@ def blockwise_rhat(
         )
     blocks = length // block_length
     used = values[:, : blocks * block_length].reshape(chains, blocks, block_length, -1)
-    rhat = np.asarray(rhat_paper(np.swapaxes(used, 1, 2)), float)
+    rhat = np.asarray(rhat_brooks_gelman(np.swapaxes(used, 1, 2)), float)
     block_steps = times[: blocks * block_length].reshape(blocks, block_length)
     mean = rhat.mean(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -6,7 +6,7 @@ With M chains of N draws, s_m^2 and xbar_m the variance and mean of chain m,
 
 the family differs in what is compared, on which scale, and after which transformation of the
 draws. A threshold belongs to one member: 1.2 on the square root is 1.44 on the variance
-scale of `rhat_paper` (erratum A12).
+scale of `rhat_brooks_gelman` (erratum A12).
 
 All take draws (chain, draw, ...) and return the trailing shape. All need two chains. A
 coordinate that holds a NaN gives NaN, and so does one whose draws are all equal; chains that
@@ -27,7 +27,7 @@ from jaxbnn.diagnostics.draws import (
 from jaxbnn.diagnostics.ranks import fold, normal_scores
 
 
-def rhat_paper(draws: ArrayLike) -> Float[Array, "..."]:
+def rhat_brooks_gelman(draws: ArrayLike) -> Float[Array, "..."]:
     """R-hat of Piccioli et al., on the variance scale: (M+1)/M sigma_+^2/W - (N-1)/(M N).
 
     Piccioli et al., (16); equal to Vhat/W with Vhat = sigma_+^2 + B/(M N), which is
@@ -51,10 +51,10 @@ def rhat_paper(draws: ArrayLike) -> Float[Array, "..."]:
     Examples
     --------
     >>> import jax.numpy as jnp
-    >>> float(rhat_paper(jnp.array([[0.0, 1.0, 2.0], [1.0, 2.0, 3.0]])))  # 2/3 + 1.5 * 0.5
+    >>> float(rhat_brooks_gelman(jnp.array([[0.0, 1.0, 2.0], [1.0, 2.0, 3.0]])))  # 2/3 + 1.5 * 0.5
     1.4166...
     """
-    return per_coordinate(_rhat_paper, check_draws("rhat_paper", draws, min_chains=2))
+    return per_coordinate(_brooks_gelman, check_draws("rhat_brooks_gelman", draws, min_chains=2))
 
 
 def rhat_variance_ratio(draws: ArrayLike) -> Float[Array, "..."]:
@@ -144,7 +144,7 @@ def split_rhat(draws: ArrayLike) -> Float[Array, "..."]:
     --------
     >>> import jax.numpy as jnp
     >>> drift = jnp.arange(100.0) + jnp.zeros((2, 1))
-    >>> bool(rhat_paper(drift) < 1), bool(split_rhat(drift) > 1.5)
+    >>> bool(rhat_brooks_gelman(drift) < 1), bool(split_rhat(drift) > 1.5)
     (True, True)
     """
     checked = check_draws("split_rhat", draws, min_chains=2, min_draws=4)
@@ -227,7 +227,7 @@ def _variance_ratio(x):
     return (n - 1) / n + between / within
 
 
-def _rhat_paper(x):
+def _brooks_gelman(x):
     chains, n = x.shape
     return (chains + 1) / chains * _variance_ratio(x) - (n - 1) / (chains * n)
 

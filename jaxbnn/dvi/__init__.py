@@ -2,7 +2,7 @@
 
 from jaxbnn.dvi.algorithm import DeterministicVI, VIState, deterministic_vi
 from jaxbnn.dvi.divergence import EmpiricalBayes, empirical_bayes, fitted_prior, kl_divergence
-from jaxbnn.dvi.expected import expected_log_likelihood
+from jaxbnn.dvi.expected import expected_log_likelihood, expected_terms
 from jaxbnn.dvi.families import (
     FactorisedNormal,
     LayerwiseNormal,
@@ -10,42 +10,36 @@ from jaxbnn.dvi.families import (
     initial_position,
     per_fan_in,
 )
-from jaxbnn.dvi.likelihood_kinds import softplus_gaussian
 from jaxbnn.dvi.model import VIInfo
 from jaxbnn.dvi.moments import Moments, activation_moments
 from jaxbnn.dvi.monte_carlo import activation_draws, weight_draws
 from jaxbnn.dvi.pairs import nodes_for
-from jaxbnn.dvi.predictive import predictive
+from jaxbnn.dvi.predictive import predictive, predictive_of
 from jaxbnn.dvi.propagate import propagate
+from jaxbnn.dvi.softplus_noise import SoftplusGaussian
 from jaxbnn.dvi.standardise import Standardisation, standardisation
 from jaxbnn.dvi.training import Fit, FitProgress, fit
 
 __all__ = [
     "DeterministicVI",
-    "EmpiricalBayes",
-    "FactorisedNormal",
     "Fit",
     "FitProgress",
-    "LayerwiseNormal",
     "Moments",
-    "Standardisation",
-    "VIInfo",
-    "VIState",
-    "activation_draws",
+    "SoftplusGaussian",
     "activation_moments",
     "as_distributions",
     "deterministic_vi",
     "empirical_bayes",
     "expected_log_likelihood",
+    "expected_terms",
     "fit",
     "fitted_prior",
     "initial_position",
     "kl_divergence",
-    "nodes_for",
     "per_fan_in",
     "predictive",
+    "predictive_of",
     "propagate",
-    "softplus_gaussian",
     "standardisation",
     "weight_draws",
 ]

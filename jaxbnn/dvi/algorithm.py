@@ -19,7 +19,7 @@ from jaxbnn.dvi.choices import check_choice
 from jaxbnn.dvi.divergence import EmpiricalBayes
 from jaxbnn.dvi.expected import Expectation
 from jaxbnn.dvi.families import draw_weights
-from jaxbnn.dvi.model import Method, VIInfo, variational_model
+from jaxbnn.dvi.model import Method, VariationalModel, VIInfo
 from jaxbnn.dvi.moments import Rule, check_rule
 from jaxbnn.networks import Network, output_shape
 from jaxbnn.numerics import check_count, check_finite, is_concrete
@@ -59,7 +59,7 @@ class DeterministicVI(VIAlgorithm):
         num_data is the number of all data.
     sample
         (rng_key, state, num_samples=1) -> parameters with that leading axis, shaped like the
-        network's, or the position's of `learned_gaussian`: they go where MCMC draws go.
+        network's, or the position's of `LearnedGaussian`: they go where MCMC draws go.
     elbo
         (position, x, y, rng_key=None, num_data=None) -> `VIInfo`.
     predict
@@ -106,7 +106,7 @@ def deterministic_vi(
         See `expected_log_likelihood` for what has a closed form.
     prior
         `empirical_bayes(...)`, or NumPyro normals and Laplaces shaped like the parameters or
-        shorter. With `learned_gaussian`, {"network": prior, "log_noise_scale": distribution}.
+        shorter. With `LearnedGaussian`, {"network": prior, "log_noise_scale": distribution}.
     method
         "dvi": full covariances of the activations. "ddvi": variances only. "mcvi": draws of the
         weights. "rmcvi": draws of the activations (local reparametrisation).
@@ -133,7 +133,7 @@ def deterministic_vi(
     Raises
     ------
     TypeError
-        A network that is a function; a likelihood that is none.
+        A network that is a function; a likelihood that is not a `Likelihood`.
     ValueError
         An unknown method, rule or number of draws or nodes; a scale or shift that is not one an
         output. What the network, the prior or the data have wrong is said when they meet.
@@ -146,9 +146,9 @@ def deterministic_vi(
     --------
     >>> from jaxbnn.dvi import empirical_bayes, initial_position
     >>> from jaxbnn.networks import mlp
-    >>> from jaxbnn.targets import heteroscedastic_gaussian
+    >>> from jaxbnn.targets import HeteroscedasticGaussian
     >>> network = mlp((1, 20, 2))
-    >>> vi = deterministic_vi(network, heteroscedastic_gaussian(), empirical_bayes())
+    >>> vi = deterministic_vi(network, HeteroscedasticGaussian(), empirical_bayes())
     >>> state = vi.init(initial_position(jax.random.key(0), network))
     >>> x, y = jnp.ones((5, 1)), jnp.zeros(5)
     >>> state, info = jax.jit(vi.step)(jax.random.key(1), state, x, y)
@@ -172,7 +172,7 @@ def deterministic_vi(
             f"optimizer must be one of Optax, such as optax.adam(1e-3), but is {optimizer!r:.40}."
         )
 
-    model = variational_model(
+    model = VariationalModel(
         network,
         likelihood,
         prior,
@@ -213,7 +213,7 @@ def deterministic_vi(
         keys = jax.random.split(rng_key, num_samples)
         return jax.vmap(lambda key: _draw_position(key, state.position))(keys)
 
-    return DeterministicVI(init, step, sample, *model)
+    return DeterministicVI(init, step, sample, model.elbo, model.predict, model.check)
 
 
 def _draw_position(rng_key: PRNGKeyArray, position: PyTree) -> PyTree:

@@ -78,7 +78,7 @@ def empirical_bayes(
     ------
     ValueError
         If alpha or beta is not positive, or not a number where one is asked for, or the partition
-        is none of these. Tensors of one set with unequal betas are refused where they are met.
+        is of another kind. Tensors of one set with unequal betas are refused where they are met.
 
     Notes
     -----

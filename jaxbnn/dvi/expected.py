@@ -1,6 +1,8 @@
 """Expected log likelihoods under Gaussian outputs, E[log p(y | a)], one term a datum."""
 
+import functools
 import math
+from collections.abc import Mapping
 from typing import Literal
 
 import jax
@@ -15,35 +17,31 @@ from jaxbnn.dvi.gaussian_average import (
     normal_pieces,
     two_derivatives,
 )
-from jaxbnn.dvi.likelihood_kinds import columns, kind_of
 from jaxbnn.dvi.moments import SMALLEST_VARIANCE, Moments, check_moments
+from jaxbnn.dvi.softplus_noise import SoftplusGaussian
 from jaxbnn.numerics import check_finite
-from jaxbnn.targets import Likelihood
-from jaxbnn.targets.likelihoods import check_likelihood
+from jaxbnn.targets import (
+    Bernoulli,
+    Categorical,
+    CrossEntropy,
+    Gaussian,
+    HeteroscedasticGaussian,
+    LearnedGaussian,
+    Likelihood,
+)
+from jaxbnn.targets.likelihoods import check_likelihood, lay_out, per_datum
 
 Terms = Float[Array, " n"]
 Expectation = Literal["closed_form", "monte_carlo"]
-# Mean and variance of log_noise_scale under q, for learned_gaussian.
+# Mean and variance under q of a parameter that the likelihood learns; and these by its name.
 Noise = tuple[Float[Array, ""], Float[Array, ""]]
+Learned = Mapping[str, Noise]
 
 _LARGEST_EXPONENT = 30.0
 # 1 / softplus falls like an exponential from the floor at -30 to zero, then like 1 / l; and the
 # logarithm of softplus has no scale there.
-_SOFTPLUS_BREAKS = (
-    -30.0,
-    -22.0,
-    -16.0,
-    -10.0,
-    -6.0,
-    -3.0,
-    0.0,
-    3.0,
-    10.0,
-    30.0,
-    1e2,
-    3e2,
-    1e3,
-    3e3,
+_SOFTPLUS_BREAKS = tuple(
+    float(cut) for cut in (-30, -22, -16, -10, -6, -3, 0, 3, 10, 30, 100, 300, 1000, 3000)
 )
 _LOG_2_PI = math.log(2 * math.pi)
 
@@ -63,18 +61,18 @@ def expected_log_likelihood(
     Parameters
     ----------
     likelihood
-        gaussian, learned_gaussian, heteroscedastic_gaussian (equation 8): exact. softplus_gaussian
-        and bernoulli: by quadrature, right to rounding at any mean and variance. categorical and
-        cross_entropy: the second order (21), an expansion for small variances, 14 % off in the
+        Gaussian, LearnedGaussian, HeteroscedasticGaussian (equation 8): exact. SoftplusGaussian
+        and Bernoulli: by quadrature, right to rounding at any mean and variance. Categorical and
+        CrossEntropy: the second order (21), an expansion for small variances, 14 % off in the
         correction where logits have variances of one, and of no use where they have a hundred.
-        Others: only by "monte_carlo".
+        Others: only by "monte_carlo", or what they register with `expected_terms`.
     outputs
         Moments of the network's outputs; without a covariance they are uncorrelated, without
         variances not random.
     y
         Targets as in a `Posterior`.
     noise
-        For learned_gaussian: mean and variance of log_noise_scale.
+        For LearnedGaussian: mean and variance of log_noise_scale.
     expectation
         "monte_carlo" draws the outputs, for any likelihood; needs `rng_key`.
     num_samples
@@ -83,21 +81,22 @@ def expected_log_likelihood(
     Raises
     ------
     ValueError
-        If the likelihood has no closed form, or Monte Carlo has no key; moments that are none;
-        targets that do not fit the outputs or the likelihood.
+        If the likelihood has no closed form, or Monte Carlo has no key; moments that are not those
+        of a Gaussian; targets that do not fit the outputs or the likelihood.
 
     Notes
     -----
     Source: Wu et al., (8) and (21), errata C4 and C7. For learned noise l = 2
     log_noise_scale is independent of the outputs, hence (8) with its mean and variance and
-    Sigma_ml = 0. The exponential in (8) goes on as a straight line from e^30, where nothing but
-    a start from afar ever is; softplus variances stop at e^-30.
+    Sigma_ml = 0. Above e^30 the exponential in (8) is continued as a straight line, and softplus
+    variances are at least e^-30: fits of data stay far from both, and a wide q at the start needs
+    them.
 
     Examples
     --------
-    >>> from jaxbnn.targets import gaussian
+    >>> from jaxbnn.targets import Gaussian
     >>> outputs = Moments(jnp.zeros((1, 1)), jnp.ones((1, 1)))
-    >>> terms = expected_log_likelihood(gaussian(1.0), outputs, jnp.zeros(1))
+    >>> terms = expected_log_likelihood(Gaussian(1.0), outputs, jnp.zeros(1))
     >>> round(float(terms[0]), 4)  # log N(0 | 0, 1) - 1 / 2
     -1.4189
     """
@@ -110,57 +109,51 @@ def expected_log_likelihood(
             f"y must have a row for each of {len(outputs.mean)} outputs, but has shape "
             f"{np.shape(y)}."
         )
-    likelihood.check(np.shape(outputs.mean), y, likelihood.parameter)
-    return expected_terms(
-        likelihood,
-        outputs,
-        y,
-        noise=noise,
-        expectation=expectation,
-        rng_key=rng_key,
-        num_samples=num_samples,
-    )
+    likelihood.check(np.shape(outputs.mean), y)
+    learned = {} if noise is None else {"log_noise_scale": noise}
+    if expectation == "closed_form":
+        return expected_terms(likelihood, outputs, y, learned)
+    if rng_key is None:
+        raise ValueError("the Monte Carlo expectation needs rng_key; give one.")
+    key_outputs, key_learned = jax.random.split(rng_key)
+    draws = draw_outputs(key_outputs, outputs, num_samples)
+    return mean_over_draws(key_learned, likelihood, draws, y, learned)
 
 
-def expected_terms(
-    likelihood: Likelihood,
-    outputs: Moments,
-    y: Shaped[Array, "n *columns"],
-    *,
-    noise: Noise | None,
-    expectation: Expectation,
-    rng_key: PRNGKeyArray | None,
-    num_samples: int,
-) -> Terms:
-    """Do what `expected_log_likelihood` does, without its checks of the numbers."""
-    if expectation == "monte_carlo":
-        if rng_key is None:
-            raise ValueError("the Monte Carlo expectation needs rng_key; give one.")
-        return _by_draws(likelihood, outputs, y, noise, rng_key, num_samples)
-    match kind_of(likelihood):
-        case "gaussian":
-            return _gaussian(outputs, y, jnp.asarray(likelihood.parameter, outputs.mean.dtype))
-        case "learned_gaussian":
-            return _learned_gaussian(outputs, y, noise)
-        case "heteroscedastic_gaussian":
-            return _heteroscedastic(outputs, y)
-        case "softplus_gaussian":
-            return _softplus(outputs, y)
-        case "bernoulli":
-            return _bernoulli(outputs, y)
-        case "categorical":
-            return _categorical(outputs, y)
-        case "cross_entropy":
-            delta = jnp.asarray(likelihood.parameter, outputs.mean.dtype)
-            return _categorical(outputs, y) / (2 * delta)
+@functools.singledispatch
+def expected_terms(likelihood: Likelihood, outputs: Moments, y: Array, learned: Learned) -> Terms:
+    """Return E[log p(y_i | a_i)] in closed form; a class of likelihoods registers its own.
+
+    Parameters
+    ----------
+    likelihood
+        `expected_terms.register(Class)` adds one.
+    outputs
+        Moments of the outputs; variances are there, a covariance may be.
+    y
+        Targets that fit.
+    learned
+        Mean and variance of the likelihood's own parameters under q, by name.
+
+    Raises
+    ------
+    ValueError
+        The class of the likelihood, and its base classes, have not registered.
+
+    Examples
+    --------
+    >>> terms = expected_terms(Gaussian(1.0), Moments(*2 * [jnp.ones((1, 1))]), jnp.ones(1), {})
+    >>> round(float(terms[0]), 4)
+    -1.4189
+    """
     raise ValueError(
-        "the expectation of this likelihood has no closed form here; use "
+        f"the expectation of {type(likelihood).__name__} has no closed form here; use "
         "expectation='monte_carlo', or method='mcvi'."
     )
 
 
 def checked_outputs(outputs: Moments) -> Moments:
-    """Return the moments, with variances; raise if they are none.
+    """Return the moments, with variances; raise ValueError unless they are those of a Gaussian.
 
     Examples
     --------
@@ -173,13 +166,37 @@ def checked_outputs(outputs: Moments) -> Moments:
     return outputs
 
 
-def given(noise: Noise | None) -> Noise:
-    """Return mean and variance of log_noise_scale; raise if there are none."""
-    if noise is None:
-        raise ValueError(
-            "learned_gaussian needs the mean and the variance of log_noise_scale; give noise."
-        )
-    return noise
+def moments_given(likelihood: Likelihood, learned: Learned) -> Learned:
+    """Return the moments of all parameters that a likelihood learns; raise if some are missing."""
+    for name in likelihood.learned:
+        if name not in learned:
+            raise ValueError(
+                f"{type(likelihood).__name__} needs the mean and the variance of {name}; give "
+                "noise."
+            )
+    return {name: learned[name] for name in likelihood.learned}
+
+
+def draw_learned(rng_key: PRNGKeyArray, learned: Learned, count: int) -> dict[str, Array]:
+    """Return draws of a likelihood's own parameters from q, by name."""
+    keys = [rng_key] if len(learned) == 1 else jax.random.split(rng_key, max(len(learned), 1))
+    return {
+        name: mean + jnp.sqrt(variance) * jax.random.normal(key, (count,), mean.dtype)
+        for (name, (mean, variance)), key in zip(learned.items(), keys, strict=False)
+    }
+
+
+def mean_over_draws(
+    rng_key: PRNGKeyArray,
+    likelihood: Likelihood,
+    draws: Float[Array, "s n *k"],
+    y: Array,
+    learned: Learned,
+) -> Terms:
+    """Return the mean of the terms over draws of outputs and of the likelihood's parameters."""
+    own = draw_learned(rng_key, moments_given(likelihood, learned), len(draws))
+    terms = jax.vmap(lambda a, values: likelihood.given(values).log_prob(a, y))(draws, own)
+    return jnp.mean(terms, axis=0)
 
 
 def deviation_of(variance: Array) -> Array:
@@ -207,7 +224,7 @@ def pair_moments(outputs: Moments, rank: int) -> tuple[Array, Array, Array, Arra
         cross = jnp.zeros_like(m)
     else:
         cross = jnp.diagonal(outputs.covariance[:, :width, width:], axis1=1, axis2=2)
-    m, raw, var_m, var_l, cross = (columns(v, rank) for v in (m, raw, var_m, var_l, cross))
+    m, raw, var_m, var_l, cross = (lay_out(v, rank) for v in (m, raw, var_m, var_l, cross))
     return m, raw, var_m, var_l, cross
 
 
@@ -236,27 +253,35 @@ def draw_outputs(
     return outputs.mean[None] + jnp.einsum("nij,snj->sni", root, noise, precision="highest")
 
 
-def _gaussian(outputs: Moments, y: Array, scale: Array) -> Terms:
+@expected_terms.register(Gaussian)
+def _gaussian(likelihood: Gaussian, outputs: Moments, y: Array, learned: Learned) -> Terms:
     mean, variance = _laid_out(outputs, y)
-    scale = scale if scale.ndim == 0 else columns(scale[None], y.ndim)
+    scale = jnp.asarray(likelihood.noise_scale, mean.dtype)
+    scale = scale if scale.ndim == 0 else lay_out(scale[None], y.ndim)
     squares = (variance + jnp.square(y.astype(mean.dtype) - mean)) / jnp.square(scale)
-    return -0.5 * _per_datum(squares + _LOG_2_PI + 2 * jnp.log(scale))
+    return -0.5 * per_datum(squares + _LOG_2_PI + 2 * jnp.log(scale))
 
 
-def _learned_gaussian(outputs: Moments, y: Array, noise: Noise | None) -> Terms:
+@expected_terms.register(LearnedGaussian)
+def _learned_gaussian(
+    likelihood: LearnedGaussian, outputs: Moments, y: Array, learned: Learned
+) -> Terms:
     mean, variance = _laid_out(outputs, y)
-    log_scale, log_scale_variance = given(noise)
+    log_scale, log_scale_variance = moments_given(likelihood, learned)["log_noise_scale"]
     log_variance, spread = 2 * log_scale, 4 * log_scale_variance
     squares = variance + jnp.square(y.astype(mean.dtype) - mean)
     scaled = squares * _precision(spread / 2 - log_variance)
-    return -0.5 * _per_datum(scaled + _LOG_2_PI + log_variance)
+    return -0.5 * per_datum(scaled + _LOG_2_PI + log_variance)
 
 
-def _heteroscedastic(outputs: Moments, y: Array) -> Terms:
+@expected_terms.register(HeteroscedasticGaussian)
+def _heteroscedastic(
+    likelihood: HeteroscedasticGaussian, outputs: Moments, y: Array, learned: Learned
+) -> Terms:
     m, log_variance, var_m, var_l, cross = pair_moments(outputs, y.ndim)
     squares = var_m + jnp.square(m - cross - y.astype(m.dtype))
     scaled = squares * _precision(var_l / 2 - log_variance)
-    return -0.5 * _per_datum(scaled + log_variance + _LOG_2_PI)
+    return -0.5 * per_datum(scaled + log_variance + _LOG_2_PI)
 
 
 def _precision(exponent: Array) -> Array:
@@ -269,7 +294,8 @@ def _precision(exponent: Array) -> Array:
     return jnp.exp(below) * (1 + (exponent - below))
 
 
-def _softplus(outputs: Moments, y: Array) -> Terms:
+@expected_terms.register(SoftplusGaussian)
+def _softplus(likelihood: SoftplusGaussian, outputs: Moments, y: Array, learned: Learned) -> Terms:
     m, raw, var_m, var_l, cross = pair_moments(outputs, y.ndim)
     error = m - y.astype(m.dtype)
     # m given l is normal, so that only l = raw + deviation u is left to an average. Regressed on u,
@@ -290,7 +316,7 @@ def _softplus(outputs: Moments, y: Array) -> Terms:
     small = inverse * square + 2 * error * cross * inverse_slope + log_noise
     bend = inverse_bend * (var_l * square + 2 * jnp.square(cross)) + log_bend * var_l
     terms = jnp.where(var_l < SMALL_VARIANCE, small + 0.5 * bend, whole)
-    return -0.5 * _per_datum(terms + _LOG_2_PI)
+    return -0.5 * per_datum(terms + _LOG_2_PI)
 
 
 def _log_softplus(value: Array) -> Array:
@@ -298,13 +324,15 @@ def _log_softplus(value: Array) -> Array:
     return jnp.log(jax.nn.softplus(jnp.maximum(value, -_LARGEST_EXPONENT)))
 
 
-def _bernoulli(outputs: Moments, y: Array) -> Terms:
+@expected_terms.register(Bernoulli)
+def _bernoulli(likelihood: Bernoulli, outputs: Moments, y: Array, learned: Learned) -> Terms:
     mean, variance = _laid_out(outputs, y)
     sign = 2 * y.astype(mean.dtype) - 1
-    return _per_datum(gaussian_average(jax.nn.log_sigmoid, sign * mean, variance))
+    return per_datum(gaussian_average(jax.nn.log_sigmoid, sign * mean, variance))
 
 
-def _categorical(outputs: Moments, y: Array) -> Terms:
+@expected_terms.register(Categorical)
+def _categorical(likelihood: Categorical, outputs: Moments, y: Array, learned: Learned) -> Terms:
     logits = outputs.mean
     p = jax.nn.softmax(logits, axis=1)
     assert outputs.variance is not None
@@ -318,23 +346,12 @@ def _categorical(outputs: Moments, y: Array) -> Terms:
     return of_label - 0.5 * (spread - together)
 
 
-def _by_draws(likelihood, outputs, y, noise, rng_key, num_samples) -> Terms:
-    key_outputs, key_noise = jax.random.split(rng_key)
-    draws = draw_outputs(key_outputs, outputs, num_samples)
-    if not likelihood.learns_noise:
-        terms = jax.vmap(lambda a: likelihood.log_prob(a, y, likelihood.parameter))(draws)
-    else:
-        mean, variance = given(noise)
-        normal = jax.random.normal(key_noise, (num_samples,), outputs.mean.dtype)
-        scales = jnp.exp(mean + jnp.sqrt(variance) * normal)
-        terms = jax.vmap(lambda a, s: likelihood.log_prob(a, y, s))(draws, scales)
-    return jnp.mean(terms, axis=0)
+@expected_terms.register(CrossEntropy)
+def _cross_entropy(likelihood: CrossEntropy, outputs: Moments, y: Array, learned: Learned) -> Terms:
+    delta = jnp.asarray(likelihood.temperature, outputs.mean.dtype)
+    return _categorical(likelihood, outputs, y, learned) / (2 * delta)
 
 
 def _laid_out(outputs: Moments, y: Array) -> tuple[Array, Array]:
     assert outputs.variance is not None
-    return columns(outputs.mean, y.ndim), columns(outputs.variance, y.ndim)
-
-
-def _per_datum(terms: Array) -> Terms:
-    return jnp.sum(terms, axis=tuple(range(1, terms.ndim)))
+    return lay_out(outputs.mean, y.ndim), lay_out(outputs.variance, y.ndim)

@@ -109,7 +109,7 @@ def initial_position(
         Whether to return a `LayerwiseNormal` (of no correlation to begin with) and not a
         `FactorisedNormal`. Its size is the square of a layer's.
     log_noise_scale
-        Where given, a start for the noise scale of `learned_gaussian` too, of variance 1e-2.
+        Where given, a start for the noise scale of `LearnedGaussian` too, of variance 1e-2.
     shape
         Leading axes: this many independent starts.
     dtype

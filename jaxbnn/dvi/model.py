@@ -1,6 +1,6 @@
 """What is maximised and what predicts: the ELBO and the predictive of a network, by any method."""
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import jax
@@ -10,11 +10,17 @@ import numpyro.distributions as dist
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree, Shaped
 
 from jaxbnn.dvi.divergence import EmpiricalBayes, kl_divergence
-from jaxbnn.dvi.expected import Expectation, Noise, expected_terms
+from jaxbnn.dvi.expected import (
+    Expectation,
+    Learned,
+    draw_learned,
+    expected_log_likelihood,
+    mean_over_draws,
+)
 from jaxbnn.dvi.families import Family, moments_of
 from jaxbnn.dvi.moments import Moments, Rule
 from jaxbnn.dvi.monte_carlo import activation_draws, weight_draws
-from jaxbnn.dvi.predictive import Density, mixture, predictive_of
+from jaxbnn.dvi.predictive import Density, mixture, predictive
 from jaxbnn.dvi.propagate import propagate
 from jaxbnn.networks import Network, output_shape
 from jaxbnn.numerics import check_finite
@@ -44,101 +50,43 @@ class VIInfo(NamedTuple):
     kl: Scalar
 
 
-class Model(NamedTuple):
-    """`elbo`, `predict` and `check` as `DeterministicVI` describes them."""
+@dataclass(frozen=True, eq=False)
+class VariationalModel:
+    """A network, its likelihood and its prior under a Gaussian q; fields as in `deterministic_vi`.
 
-    elbo: Callable
-    predict: Callable
-    check: Callable
+    The ELBO is E_q log p(y | x, w) - KL(q || prior): `_expected_terms` and `_divergence`.
+    """
 
-
-def variational_model(
-    network: Network,
-    likelihood: Likelihood,
-    prior: PyTree | EmpiricalBayes,
-    *,
-    method: Method,
-    moments: Rule,
-    num_nodes: int | None,
-    expectation: Expectation,
-    num_samples: int,
-    output_scale: ArrayLike,
-    output_shift: ArrayLike,
-) -> Model:
-    """Return the ELBO and the predictive; the arguments are those of `deterministic_vi`."""
-    is_deterministic = method in ("dvi", "ddvi")
-
-    def affine(values: Array) -> Array:
-        return values * _row(output_scale, values) + _row(output_shift, values)
-
-    def output_moments(q: Family, x: Array) -> Moments:
-        raw = propagate(
-            network,
-            q,
-            x,
-            covariance="full" if method == "dvi" else "diagonal",
-            rule=moments,
-            num_nodes=num_nodes,
-        )
-        scale = _row(output_scale, raw.mean)
-        assert raw.variance is not None
-        matrix = raw.covariance
-        if matrix is not None:
-            matrix = matrix * scale[:, :, None] * scale[:, None, :]
-        return Moments(affine(raw.mean), raw.variance * jnp.square(scale), matrix)
-
-    def output_draws(rng_key: PRNGKeyArray, q: Family, x: Array, count: int) -> Array:
-        draw = weight_draws if method == "mcvi" else activation_draws
-        return affine(draw(rng_key, network, q, x, count))
-
-    def terms_of(position: PyTree, x: Array, y: Array, rng_key) -> Float[Array, " n"]:
-        q, noise = _split(likelihood, position)
-        if is_deterministic:
-            return expected_terms(
-                likelihood,
-                output_moments(q, x),
-                y,
-                noise=noise,
-                expectation=expectation,
-                rng_key=rng_key,
-                num_samples=num_samples,
-            )
-        key_outputs, key_noise = jax.random.split(_present(rng_key, method))
-        draws = output_draws(key_outputs, q, x, num_samples)
-        if noise is None:
-            terms = jax.vmap(lambda a: likelihood.log_prob(a, y, likelihood.parameter))(draws)
-        else:
-            scales = _noise_scales(key_noise, noise, num_samples)
-            terms = jax.vmap(lambda a, s: likelihood.log_prob(a, y, s))(draws, scales)
-        return jnp.mean(terms, axis=0)
-
-    def divergence(position: PyTree) -> Scalar:
-        if not likelihood.learns_noise:
-            return kl_divergence(position, prior)
-        if not isinstance(prior, dict) or set(prior) != {"network", "log_noise_scale"}:
-            raise ValueError(
-                'with learned_gaussian the prior must be {"network": prior, "log_noise_scale": '
-                "distribution}, like the position; give it in that form."
-            )
-        of_network = kl_divergence(position["network"], prior["network"])
-        return of_network + kl_divergence(position["log_noise_scale"], prior["log_noise_scale"])
+    network: Network
+    likelihood: Likelihood
+    prior: PyTree | EmpiricalBayes
+    method: Method
+    moments: Rule
+    num_nodes: int | None
+    expectation: Expectation
+    num_samples: int
+    output_scale: ArrayLike
+    output_shift: ArrayLike
 
     def elbo(
+        self,
         position: PyTree,
         x: Shaped[Array | np.ndarray, "n *input"],
         y: Shaped[Array | np.ndarray, "n *columns"],
         rng_key: PRNGKeyArray | None = None,
         num_data: ArrayLike | None = None,
     ) -> VIInfo:
+        """Return the ELBO and its parts at the data; num_data is the number of all of them."""
         x, y = jnp.asarray(x), jnp.asarray(y)
-        check(x, y)
-        terms = terms_of(position, x, y, rng_key)
+        self.check(x, y)
+        terms = self._expected_terms(position, x, y, rng_key)
         scale = 1.0 if num_data is None else jnp.asarray(num_data, terms.dtype) / x.shape[0]
         expected = scale * jnp.sum(terms)
-        kl = divergence(position)
+        kl = self._divergence(position)
         return VIInfo(expected - kl, expected, kl)
 
     def predict(
+        self,
         position: PyTree,
         x: Shaped[Array | np.ndarray, "n *input"],
         *,
@@ -148,31 +96,33 @@ def variational_model(
         num_samples: int = 1000,
         num_nodes: int = 32,
     ) -> dist.Distribution:
-        q, noise = _split(likelihood, position)
+        """Return the distribution of the targets at x; see `predictive`."""
+        q, learned = self._split(position)
         x = jnp.asarray(x)
         check_finite("x", x)
-        if is_deterministic:
-            return predictive_of(
-                likelihood,
-                output_moments(q, x),
+        if self.method in ("dvi", "ddvi"):
+            return predictive(
+                self.likelihood,
+                self._output_moments(q, x),
                 rank,
                 density=density,
-                noise=noise,
+                noise=learned.get("log_noise_scale"),
                 num_nodes=num_nodes,
                 rng_key=rng_key,
                 num_samples=num_samples,
             )
         if density not in (None, "monte_carlo"):
             raise ValueError(
-                f"method {method!r} has draws and no moments of the outputs; use "
+                f"method {self.method!r} has draws and no moments of the outputs; use "
                 "density='monte_carlo', or method='dvi'."
             )
-        key_outputs, key_noise = jax.random.split(_present(rng_key, method))
-        draws = affine(weight_draws(key_outputs, network, q, x, num_samples))
-        scales = None if noise is None else _noise_scales(key_noise, noise, num_samples)
-        return mixture(likelihood, draws, rank, scales)
+        key_outputs, key_learned = jax.random.split(self._present(rng_key))
+        draws = self._affine(weight_draws(key_outputs, self.network, q, x, num_samples))
+        own = draw_learned(key_learned, learned, num_samples)
+        return mixture(self.likelihood, draws, rank, own)
 
-    def check(x: Shaped[ArrayLike, "..."], y: Shaped[ArrayLike, "..."]) -> None:
+    def check(self, x: Shaped[ArrayLike, "..."], y: Shaped[ArrayLike, "..."]) -> None:
+        """Raise unless the data fit the network and the likelihood."""
         check_finite("x", x)
         check_finite("y", y)
         if not np.shape(y) or np.shape(x)[:1] != np.shape(y)[:1]:
@@ -180,32 +130,79 @@ def variational_model(
                 f"x and y must have as many rows, but have shapes {np.shape(x)} and {np.shape(y)}; "
                 "give one target per datum."
             )
-        likelihood.check((np.shape(y)[0], *output_shape(network)), y, likelihood.parameter)
+        self.likelihood.check((np.shape(y)[0], *output_shape(self.network)), y)
 
-    return Model(elbo, predict, check)
+    def _expected_terms(
+        self, position: PyTree, x: Array, y: Array, rng_key: PRNGKeyArray | None
+    ) -> Float[Array, " n"]:
+        """Return E_q log p(y_i | x_i, w), from moments of the outputs or from draws."""
+        q, learned = self._split(position)
+        if self.method in ("dvi", "ddvi"):
+            return expected_log_likelihood(
+                self.likelihood,
+                self._output_moments(q, x),
+                y,
+                noise=learned.get("log_noise_scale"),
+                expectation=self.expectation,
+                rng_key=rng_key,
+                num_samples=self.num_samples,
+            )
+        key_outputs, key_learned = jax.random.split(self._present(rng_key))
+        draw = weight_draws if self.method == "mcvi" else activation_draws
+        draws = self._affine(draw(key_outputs, self.network, q, x, self.num_samples))
+        return mean_over_draws(key_learned, self.likelihood, draws, y, learned)
 
+    def _divergence(self, position: PyTree) -> Scalar:
+        """Return KL(q || prior), of the network and of what the likelihood learns."""
+        learned = self.likelihood.learned
+        if not learned:
+            return kl_divergence(position, self.prior)
+        if not isinstance(self.prior, dict) or set(self.prior) != {"network", *learned}:
+            own = ", ".join(f'"{name}": distribution' for name in learned)
+            raise ValueError(
+                f"with {type(self.likelihood).__name__} the prior must be "
+                f'{{"network": prior, {own}}}, like the position; give it in that form.'
+            )
+        parts = [kl_divergence(position[name], self.prior[name]) for name in ("network", *learned)]
+        return sum(parts[1:], start=parts[0])
 
-def _split(likelihood: Likelihood, position: PyTree) -> tuple[Family, Noise | None]:
-    """Return q of the network's weights, and mean and variance of log_noise_scale or None."""
-    if not likelihood.learns_noise:
-        return position, None
-    if not isinstance(position, dict) or set(position) != {"network", "log_noise_scale"}:
-        raise ValueError(
-            'with learned_gaussian, the position is {"network": q, "log_noise_scale": q}; give '
-            "initial_position a log_noise_scale."
+    def _split(self, position: PyTree) -> tuple[Family, Learned]:
+        """Return q of the network's weights, and moments of what the likelihood learns."""
+        learned = self.likelihood.learned
+        if not learned:
+            return position, {}
+        if not isinstance(position, dict) or set(position) != {"network", *learned}:
+            own = ", ".join(f'"{name}": q' for name in learned)
+            raise ValueError(
+                f"with {type(self.likelihood).__name__}, the position is "
+                f'{{"network": q, {own}}}; give initial_position a {learned[0]}.'
+            )
+        return position["network"], {name: moments_of(position[name]) for name in learned}
+
+    def _output_moments(self, q: Family, x: Array) -> Moments:
+        """Return the moments of the outputs as the likelihood sees them."""
+        raw = propagate(
+            self.network,
+            q,
+            x,
+            covariance="full" if self.method == "dvi" else "diagonal",
+            rule=self.moments,
+            num_nodes=self.num_nodes,
         )
-    return position["network"], moments_of(position["log_noise_scale"])
+        scale = _row(self.output_scale, raw.mean)
+        assert raw.variance is not None
+        matrix = raw.covariance
+        if matrix is not None:
+            matrix = matrix * scale[:, :, None] * scale[:, None, :]
+        return Moments(self._affine(raw.mean), raw.variance * jnp.square(scale), matrix)
 
+    def _affine(self, values: Array) -> Array:
+        return values * _row(self.output_scale, values) + _row(self.output_shift, values)
 
-def _noise_scales(rng_key: PRNGKeyArray, noise: Noise, count: int) -> Float[Array, " s"]:
-    mean, variance = noise
-    return jnp.exp(mean + jnp.sqrt(variance) * jax.random.normal(rng_key, (count,), mean.dtype))
-
-
-def _present(rng_key: PRNGKeyArray | None, method: str) -> PRNGKeyArray:
-    if rng_key is None:
-        raise ValueError(f"method {method!r} draws, and needs rng_key; give one.")
-    return rng_key
+    def _present(self, rng_key: PRNGKeyArray | None) -> PRNGKeyArray:
+        if rng_key is None:
+            raise ValueError(f"method {self.method!r} draws, and needs rng_key; give one.")
+        return rng_key
 
 
 def _row(values: ArrayLike, like: Array) -> Array:

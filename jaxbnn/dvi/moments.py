@@ -93,8 +93,8 @@ def activation_moments(
     ------
     ValueError
         If the function has no moments under the rule, a variance is not positive, the covariance
-        is not positive semi-definite or has another diagonal, or the rule or its number of nodes
-        is none.
+        is not positive semi-definite or has another diagonal, the rule is unknown, or its number
+        of nodes is too small.
 
     Notes
     -----
@@ -237,7 +237,7 @@ def check_sizes(moments: Moments, *, may_be_zero: bool = True) -> None:
 
 
 def check_moments(moments: Moments, *, may_be_zero: bool = False) -> None:
-    """Raise ValueError if a concrete variance is not positive or a covariance is none.
+    """Raise ValueError unless variances are positive and covariances are covariance matrices.
 
     A covariance is symmetric, positive semi-definite, and has the variances on its diagonal, all
     to a ten thousandth of its largest entry.
@@ -262,7 +262,7 @@ def check_moments(moments: Moments, *, may_be_zero: bool = False) -> None:
             worst = int(np.argmax(flat / largest))
             raise ValueError(
                 f"covariance must {what}, but that of datum {worst} is off by {flat[worst]:.3g}; "
-                "give a covariance."
+                "give a covariance matrix."
             )
     eigenvalues = np.linalg.eigvalsh(matrix)
     relative = eigenvalues[:, 0] / np.maximum(eigenvalues[:, -1], SMALLEST_VARIANCE)
@@ -271,7 +271,7 @@ def check_moments(moments: Moments, *, may_be_zero: bool = False) -> None:
         raise ValueError(
             "covariance must be positive semi-definite, but that of datum "
             f"{worst} has the eigenvalue {eigenvalues[worst, 0]:.3g} (largest "
-            f"{eigenvalues[worst, -1]:.3g}); give a covariance."
+            f"{eigenvalues[worst, -1]:.3g}); give a covariance matrix."
         )
 
 

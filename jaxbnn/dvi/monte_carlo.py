@@ -84,7 +84,7 @@ def activation_draws(
     Raises
     ------
     ValueError
-        If q has correlations, or a layer is none of Dense, Activation, Flatten, Residual.
+        If q has correlations, or a layer is not a Dense, Activation, Flatten or Residual.
 
     Notes
     -----

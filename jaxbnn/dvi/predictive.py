@@ -1,5 +1,7 @@
 """Predictive distributions of the targets, from Gaussian outputs or from draws of outputs."""
 
+import functools
+from collections.abc import Callable
 from typing import Literal
 
 import jax
@@ -9,19 +11,28 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxbnn.dvi.choices import check_choice
 from jaxbnn.dvi.expected import (
+    Learned,
     Noise,
     checked_outputs,
     deviation_of,
+    draw_learned,
     draw_outputs,
-    given,
+    moments_given,
     pair_moments,
 )
 from jaxbnn.dvi.gaussian_average import gaussian_average
 from jaxbnn.dvi.hermite import gauss_hermite
-from jaxbnn.dvi.likelihood_kinds import columns, kind_of
 from jaxbnn.dvi.moments import Moments
-from jaxbnn.targets import Likelihood
-from jaxbnn.targets.likelihoods import check_likelihood
+from jaxbnn.targets import (
+    Bernoulli,
+    Categorical,
+    Gaussian,
+    HeteroscedasticGaussian,
+    LearnedGaussian,
+    Likelihood,
+    NoiseFromOutputs,
+)
+from jaxbnn.targets.likelihoods import check_likelihood, lay_out
 
 Density = Literal["closed_form", "quadrature", "monte_carlo"]
 
@@ -44,7 +55,7 @@ def predictive(
     Parameters
     ----------
     likelihood
-        A regression likelihood, bernoulli, categorical or cross_entropy.
+        A regression likelihood, Bernoulli, Categorical or CrossEntropy.
     outputs
         Moments of the outputs.
     rank
@@ -52,12 +63,12 @@ def predictive(
         except under "monte_carlo".
     density
         "closed_form": the normal (9), which has the right mean and variance but is not the
-        predictive density; for categorical the second order (23), its factors kept above
+        predictive density; for Categorical the second order (23), its factors kept above
         1e-3 and renormalised. "quadrature": the density itself, by Gauss-Hermite over l (exact
-        without one); not for categorical. "monte_carlo": draws of the outputs, with
+        without one); not for Categorical. "monte_carlo": draws of the outputs, with
         `rng_key` (DVI-MC). By default "quadrature", for classes "closed_form".
     noise
-        For learned_gaussian: mean and variance of log_noise_scale.
+        For LearnedGaussian: mean and variance of log_noise_scale.
     num_nodes, num_samples
         Of the quadrature over l, or of the draws.
 
@@ -68,8 +79,8 @@ def predictive(
     Raises
     ------
     ValueError
-        If the density is not there for the likelihood, or Monte Carlo has no key; moments that are
-        none; outputs that are not those of targets of this rank.
+        If the density is not there for the likelihood, or Monte Carlo has no key; moments that
+        are not those of a Gaussian; outputs that are not those of targets of this rank.
 
     Notes
     -----
@@ -77,122 +88,127 @@ def predictive(
 
     Examples
     --------
-    >>> from jaxbnn.targets import heteroscedastic_gaussian
+    >>> from jaxbnn.targets import HeteroscedasticGaussian
     >>> outputs = Moments(jnp.zeros((1, 2)), jnp.ones((1, 2)))
     >>> for density in ("closed_form", "quadrature"):
-    ...     p = predictive(heteroscedastic_gaussian(), outputs, density=density)
+    ...     p = predictive(HeteroscedasticGaussian(), outputs, density=density)
     ...     print(round(float(p.variance[0]), 4), round(float(p.log_prob(jnp.zeros(1))[0]), 3))
     2.6487 -1.406
     2.6487 -1.291
     """
     check_likelihood(likelihood)
-    return predictive_of(
-        likelihood,
-        checked_outputs(outputs),
-        rank,
-        density=density,
-        noise=noise,
-        num_nodes=num_nodes,
-        rng_key=rng_key,
-        num_samples=num_samples,
-    )
+    outputs = checked_outputs(outputs)
+    if density is not None:
+        check_choice("density", density, Density)
+    _check_rank(likelihood, outputs.mean.shape[1], rank)
+    learned = {} if noise is None else {"log_noise_scale": noise}
+    if density != "monte_carlo":
+        return predictive_of(likelihood, outputs, rank, density, learned, num_nodes)
+    if rng_key is None:
+        raise ValueError("the Monte Carlo predictive needs rng_key; give one.")
+    key_outputs, key_learned = jax.random.split(rng_key)
+    draws = draw_outputs(key_outputs, outputs, num_samples)
+    own = draw_learned(key_learned, moments_given(likelihood, learned), num_samples)
+    return mixture(likelihood, draws, rank, own)
 
 
+@functools.singledispatch
 def predictive_of(
     likelihood: Likelihood,
     outputs: Moments,
     rank: int,
-    *,
     density: Density | None,
-    noise: Noise | None,
+    learned: Learned,
     num_nodes: int,
-    rng_key: PRNGKeyArray | None,
-    num_samples: int,
 ) -> dist.Distribution:
-    """Do what `predictive` does, without its checks of the numbers."""
-    if density is not None:
-        check_choice("density", density, Density)
-    kind = kind_of(likelihood)
-    _check_rank(kind, outputs.mean.shape[1], rank)
-    if density is None:
-        density = "closed_form" if kind in ("categorical", "cross_entropy") else "quadrature"
-    if density == "monte_carlo":
-        if rng_key is None:
-            raise ValueError("the Monte Carlo predictive needs rng_key; give one.")
-        key_outputs, key_noise = jax.random.split(rng_key)
-        draws = draw_outputs(key_outputs, outputs, num_samples)
-        scales = None
-        if likelihood.learns_noise:
-            mean, variance = given(noise)
-            normal = jax.random.normal(key_noise, (num_samples,), outputs.mean.dtype)
-            scales = jnp.exp(mean + jnp.sqrt(variance) * normal)
-        return mixture(likelihood, draws, rank, scales)
-    match kind:
-        case "gaussian":
-            return _known_noise(likelihood, outputs, rank)
-        case "learned_gaussian" | "heteroscedastic_gaussian" | "softplus_gaussian":
-            return _uncertain_noise(kind, outputs, rank, noise, density, num_nodes)
-        case "bernoulli":
-            assert outputs.variance is not None
-            p = gaussian_average(jax.nn.sigmoid, outputs.mean, outputs.variance)
-            return dist.Bernoulli(probs=columns(p, rank)).to_event(rank - 1)
-        case "categorical" | "cross_entropy" if density == "closed_form":
-            return dist.Categorical(probs=categorical_probabilities(outputs))
-    raise ValueError(
-        f"there is no predictive by {density} for this likelihood; use density='monte_carlo'"
-        + (" or 'closed_form'." if kind in ("categorical", "cross_entropy") else ".")
-    )
+    """Return the predictive distribution without draws; a class of likelihoods registers its own.
+
+    Parameters
+    ----------
+    likelihood
+        `predictive_of.register(Class)` adds one.
+    outputs, rank, num_nodes
+        As in `predictive`, checked.
+    density
+        "closed_form", "quadrature", or None for what suits the likelihood.
+    learned
+        Mean and variance of the likelihood's own parameters under q, by name.
+
+    Raises
+    ------
+    ValueError
+        No such density of this likelihood.
+
+    Examples
+    --------
+    >>> one = jnp.ones((1, 1))
+    >>> found = predictive_of(Gaussian(1.0), Moments(one, one), 1, None, {}, 8)
+    >>> round(float(found.variance[0]), 4)
+    2.0
+    """
+    raise _no_density(density or "quadrature", "use density='monte_carlo'.")
+
+
+def _no_density(density: str, advice: str) -> ValueError:
+    return ValueError(f"there is no predictive by {density} for this likelihood; {advice}")
 
 
 def mixture(
     likelihood: Likelihood,
     draws: Float[Array, "s n k"],
     rank: int,
-    scales: Float[Array, " s"] | None = None,
+    own: dict[str, Float[Array, " s"]] | None = None,
 ) -> dist.Distribution:
     """Return the equal mixture of the predictives of draws of the outputs.
 
     Parameters
     ----------
     likelihood
-        As in `predictive`.
+        One whose predictive distribution is normal, Bernoulli or categorical.
     draws
         Outputs of the network, one leading axis of draws.
     rank
         Of y.
-    scales
-        For learned_gaussian: a noise scale a draw.
+    own
+        Draws of the parameters that the likelihood learns, by name.
+
+    Raises
+    ------
+    ValueError
+        A predictive distribution of another family.
 
     Examples
     --------
-    >>> from jaxbnn.targets import gaussian
-    >>> p = mixture(gaussian(1.0), jnp.zeros((10, 3, 1)), 1)
+    >>> from jaxbnn.targets import Gaussian
+    >>> p = mixture(Gaussian(1.0), jnp.zeros((10, 3, 1)), 1)
     >>> p.batch_shape, round(float(p.variance[0]), 4)
     ((3,), 1.0)
     """
-    kind = kind_of(likelihood)
-    _check_rank(kind, draws.shape[-1], rank)
-    if kind in ("bernoulli", "categorical", "cross_entropy"):
-        if kind == "bernoulli":
-            p = jnp.mean(jax.nn.sigmoid(draws), axis=0)
-            return dist.Bernoulli(probs=columns(p, rank)).to_event(rank - 1)
-        return dist.Categorical(probs=jnp.mean(jax.nn.softmax(draws, axis=-1), axis=0))
-    if kind == "other":
+    _check_rank(likelihood, draws.shape[-1], rank)
+    own = {} if own is None else own
+
+    def component(outputs: Array, values: dict) -> dist.Distribution:
+        one = likelihood.given(values).predictive(outputs, rank)
+        while isinstance(one, dist.Independent):
+            one = one.base_dist
+        return one
+
+    def over_draws(parameters_of, out_axes: int):
+        return jax.vmap(lambda a, v: parameters_of(component(a, v)), out_axes=out_axes)(draws, own)
+
+    family = component(draws[0], {name: values[0] for name, values in own.items()})
+    if isinstance(family, dist.BernoulliLogits):
+        p = jnp.mean(over_draws(lambda d: jax.nn.sigmoid(d.logits), 0), axis=0)
+        return dist.Bernoulli(probs=p).to_event(rank - 1)
+    if isinstance(family, dist.CategoricalLogits):
+        p = jnp.mean(over_draws(lambda d: jax.nn.softmax(d.logits, axis=-1), 0), axis=0)
+        return dist.Categorical(probs=p)
+    if not isinstance(family, dist.Normal):
         raise ValueError(
-            "there is no predictive distribution of this likelihood here; mix "
-            "posterior.predictive over draws of the weights."
+            "there is no mixture of predictive distributions of the family "
+            f"{type(family).__name__} here; mix posterior.predictive over draws of the weights."
         )
-
-    def component(outputs, scale):
-        normal = likelihood.predictive(outputs, rank, scale)
-        normal = normal.base_dist if rank > 1 else normal
-        loc = jnp.broadcast_to(normal.loc, normal.batch_shape)
-        return loc, jnp.broadcast_to(normal.scale, loc.shape)
-
-    if scales is None:
-        loc, scale = jax.vmap(lambda a: component(a, likelihood.parameter), out_axes=1)(draws)
-    else:
-        loc, scale = jax.vmap(component, out_axes=1)(draws, scales)
+    loc, scale = over_draws(lambda d: jnp.broadcast_arrays(d.loc, d.scale), 1)
     weights = jnp.full(loc.shape[:2], 1 / loc.shape[1], loc.dtype)
     parts = dist.Normal(loc, scale).to_event(rank - 1)
     return dist.MixtureSameFamily(dist.Categorical(probs=weights), parts)
@@ -219,30 +235,66 @@ def categorical_probabilities(outputs: Moments) -> Float[Array, "n k"]:
     return guarded / jnp.sum(guarded, axis=1, keepdims=True)
 
 
-def _known_noise(likelihood: Likelihood, outputs: Moments, rank: int) -> dist.Distribution:
-    assert outputs.variance is not None
-    mean, variance = columns(outputs.mean, rank), columns(outputs.variance, rank)
-    scale = jnp.asarray(likelihood.parameter, mean.dtype)
-    scale = scale if scale.ndim == 0 else columns(scale[None], rank)
+@predictive_of.register(Gaussian)
+def _known_noise(likelihood, outputs, rank, density, learned, num_nodes) -> dist.Distribution:
+    mean, variance = lay_out(outputs.mean, rank), lay_out(outputs.variance, rank)
+    scale = jnp.asarray(likelihood.noise_scale, mean.dtype)
+    scale = scale if scale.ndim == 0 else lay_out(scale[None], rank)
     return dist.Normal(mean, jnp.sqrt(variance + jnp.square(scale))).to_event(rank - 1)
 
 
-def _uncertain_noise(kind, outputs, rank, noise, density, num_nodes) -> dist.Distribution:
-    if kind == "learned_gaussian":
-        mean, variance = given(noise)
-        m, var_m = columns(outputs.mean, rank), columns(outputs.variance, rank)
-        raw, var_l = jnp.full_like(m, 2 * mean), jnp.full_like(m, 4 * variance)
-        cross = jnp.zeros_like(m)
-    else:
-        m, raw, var_m, var_l, cross = pair_moments(outputs, rank)
-    to_variance = jax.nn.softplus if kind == "softplus_gaussian" else jnp.exp
+@predictive_of.register(LearnedGaussian)
+def _learned_noise(likelihood, outputs, rank, density, learned, num_nodes) -> dist.Distribution:
+    mean, variance = moments_given(likelihood, learned)["log_noise_scale"]
+    m, var_m = lay_out(outputs.mean, rank), lay_out(outputs.variance, rank)
+    pair = m, jnp.full_like(m, 2 * mean), var_m, jnp.full_like(m, 4 * variance), jnp.zeros_like(m)
     if density == "closed_form":
-        if kind == "softplus_gaussian":
-            scale = jnp.sqrt(var_m + gaussian_average(to_variance, raw, var_l))
-        else:
-            # Far from the data e^l has means beyond float32; its root is within for twice as long.
-            scale = jnp.exp(0.5 * jnp.logaddexp(jnp.log(var_m), raw + 0.5 * var_l))
-        return dist.Normal(m, scale).to_event(rank - 1)
+        return _normal_by_exponential(pair, rank)
+    return _over_noise(jnp.exp, pair, rank, num_nodes)
+
+
+@predictive_of.register(HeteroscedasticGaussian)
+def _exponential(likelihood, outputs, rank, density, learned, num_nodes) -> dist.Distribution:
+    pair = pair_moments(outputs, rank)
+    if density == "closed_form":
+        return _normal_by_exponential(pair, rank)
+    return _over_noise(likelihood.variance, pair, rank, num_nodes)
+
+
+@predictive_of.register(NoiseFromOutputs)
+def _noise_of_outputs(likelihood, outputs, rank, density, learned, num_nodes) -> dist.Distribution:
+    pair = pair_moments(outputs, rank)
+    if density == "closed_form":
+        m, raw, var_m, var_l, _ = pair
+        noise = gaussian_average(likelihood.variance, raw, var_l)
+        return dist.Normal(m, jnp.sqrt(var_m + noise)).to_event(rank - 1)
+    return _over_noise(likelihood.variance, pair, rank, num_nodes)
+
+
+@predictive_of.register(Bernoulli)
+def _two_classes(likelihood, outputs, rank, density, learned, num_nodes) -> dist.Distribution:
+    p = gaussian_average(jax.nn.sigmoid, outputs.mean, outputs.variance)
+    return dist.Bernoulli(probs=lay_out(p, rank)).to_event(rank - 1)
+
+
+@predictive_of.register(Categorical)
+def _classes(likelihood, outputs, rank, density, learned, num_nodes) -> dist.Distribution:
+    if density == "quadrature":
+        raise _no_density(density, "use density='monte_carlo' or 'closed_form'.")
+    return dist.Categorical(probs=categorical_probabilities(outputs))
+
+
+def _normal_by_exponential(pair: tuple, rank: int) -> dist.Distribution:
+    """Return the normal (9), of the right mean and variance, with noise variance e^l."""
+    m, raw, var_m, var_l, _ = pair
+    # Far from the data e^l has means beyond float32; its root is within for twice as long.
+    scale = jnp.exp(0.5 * jnp.logaddexp(jnp.log(var_m), raw + 0.5 * var_l))
+    return dist.Normal(m, scale).to_event(rank - 1)
+
+
+def _over_noise(to_variance: Callable, pair: tuple, rank: int, num_nodes: int) -> dist.Distribution:
+    """Return the density of a target with noise variance to_variance(l), by a rule over l."""
+    m, raw, var_m, var_l, cross = pair
     nodes, weights = (jnp.asarray(v, m.dtype) for v in gauss_hermite(num_nodes))
     along = nodes.reshape(*(1,) * m.ndim, num_nodes)
     deviation = deviation_of(var_l)
@@ -255,13 +307,13 @@ def _uncertain_noise(kind, outputs, rank, noise, density, num_nodes) -> dist.Dis
     return parts.to_event(rank - 1)
 
 
-def _check_rank(kind: str, width: int, rank: int) -> None:
+def _check_rank(likelihood: Likelihood, width: int, rank: int) -> None:
     """Raise if y of this rank cannot have this many outputs."""
-    if kind in ("categorical", "cross_entropy", "other"):
+    per_column = likelihood.outputs_per_column
+    if per_column is None:
         return
-    per_column = 2 if kind in ("heteroscedastic_gaussian", "softplus_gaussian") else 1
-    columns_of_y, left = divmod(width, per_column)
-    if left or rank not in (1, 2) or (rank == 1 and columns_of_y != 1):
+    columns, left = divmod(width, per_column)
+    if left or rank not in (1, 2) or (rank == 1 and columns != 1):
         raise ValueError(
             f"{width} outputs are not those of targets of rank {rank}, with {per_column} for each "
             "column; rank is 1 for y of shape (n,), 2 for (n, k)."

@@ -141,9 +141,9 @@ def fit(
     --------
     >>> from jaxbnn.dvi import deterministic_vi, empirical_bayes, initial_position
     >>> from jaxbnn.networks import mlp
-    >>> from jaxbnn.targets import heteroscedastic_gaussian
+    >>> from jaxbnn.targets import HeteroscedasticGaussian
     >>> network = mlp((1, 2))
-    >>> vi = deterministic_vi(network, heteroscedastic_gaussian(), empirical_bayes())
+    >>> vi = deterministic_vi(network, HeteroscedasticGaussian(), empirical_bayes())
     >>> starts = initial_position(jax.random.key(0), network, shape=(3,))
     >>> x = np.linspace(-1, 1, 20)[:, None]
     >>> result = fit(jax.random.key(1), vi, starts, x, np.sin(x[:, 0]), 20, progress=False)

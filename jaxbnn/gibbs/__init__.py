@@ -10,13 +10,8 @@ from jaxbnn.gibbs.sampler import GibbsInfo, GibbsState, gibbs_sampler
 from jaxbnn.gibbs.weights import sample_bias, sample_weights, sample_weights_and_bias
 
 __all__ = [
-    "GibbsInfo",
     "GibbsPosition",
-    "GibbsState",
     "IntermediateNoise",
-    "Piece",
-    "PiecewiseLinear",
-    "activation_pieces",
     "gibbs_sampler",
     "sample_bias",
     "sample_binary_logit",
@@ -26,5 +21,4 @@ __all__ = [
     "sample_pre_activations",
     "sample_weights",
     "sample_weights_and_bias",
-    "satisfying_logits",
 ]

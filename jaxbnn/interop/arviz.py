@@ -45,7 +45,7 @@ def to_arviz(
         The `Posterior` that was sampled. It gives the groups `log_likelihood` (one number a datum,
         which `az.loo` and `az.compare` need), `observed_data`, `constant_data`, and "lp", the log
         density, in `sample_stats`. Or what `posterior_from_numpyro` returned: then the groups have
-        a variable for each observed site (a `numpyro.factor` is none), `posterior` holds the
+        a variable for each observed site (but for `numpyro.factor`), `posterior` holds the
         latent and deterministic sites' values, and `unconstrained_posterior` the positions.
     key
         Gives the group `posterior_predictive`: one simulated y for each draw; needs `posterior`.

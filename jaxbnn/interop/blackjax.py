@@ -1,15 +1,19 @@
-"""Our kernels inside BlackJAX's population samplers.
+"""Our kernels inside BlackJAX's population samplers and adaptation.
 
 Every kernel here is a `blackjax.SamplingAlgorithm`, so `blackjax.util.run_inference_algorithm` and
-`thin_algorithm` take it as it is. SMC makes a kernel anew for each temperature, from parts.
+`thin_algorithm` take it as it is. SMC makes a kernel anew for each temperature, and window
+adaptation for each step size and mass matrix, from parts.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from blackjax.base import SamplingAlgorithm
-from jaxtyping import ArrayLike
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
+
+from jaxbnn.kernels import pcn, pcnl, smmala, truncated_mala, underdamped_langevin
 
 
 def inner_kernel(
@@ -62,3 +66,113 @@ def inner_kernel(
         "mcmc_init_fn": mcmc_init_fn,
         "mcmc_parameters": arrays,
     }
+
+
+class AdaptableState(NamedTuple):
+    """A state of an `adaptable` kernel, with the names that BlackJAX's adaptation reads.
+
+    Attributes
+    ----------
+    position
+        The state's.
+    logdensity_grad
+        The state's gradient; zeros where it caches no gradient.
+    state
+        The kernel's own.
+    """
+
+    position: PyTree
+    logdensity_grad: PyTree
+    state: PyTree
+
+
+class Adaptable(NamedTuple):
+    """What `adaptable` returns: an algorithm in the parts that window adaptation asks for.
+
+    Attributes
+    ----------
+    init
+        (position, log_density_fn) -> state, an `AdaptableState`.
+    build_kernel
+        () -> step, which takes a step size and an inverse mass matrix.
+    """
+
+    init: Callable
+    build_kernel: Callable
+
+
+def adaptable(kernel_of: Callable[..., SamplingAlgorithm]) -> Adaptable:
+    """Return a kernel as `blackjax.window_adaptation` takes it.
+
+    Parameters
+    ----------
+    kernel_of
+        `kernel_of(log_density_fn, step_size, inverse_mass_matrix)` is the kernel; its Info has an
+        `acceptance_rate`. One that has no mass matrix leaves the last argument aside.
+
+    Returns
+    -------
+    The first argument of `blackjax.window_adaptation`. The state it returns holds the kernel's own
+    as `state`; the parameters go into `kernel_of`.
+
+    Raises
+    ------
+    TypeError
+        `kernel_of` is no function.
+
+    Examples
+    --------
+    >>> import blackjax, jaxbnn
+    >>> def log_density(u):
+    ...     return -jnp.sum(u**2) / 2
+    >>> def mala(log_density, step_size, inverse_mass_matrix):
+    ...     return jaxbnn.underdamped_langevin(log_density, step_size, 1.0)
+    >>> warmup = blackjax.window_adaptation(adaptable(mala), log_density)
+    >>> (state, found), _ = warmup.run(jax.random.key(0), jnp.ones(3), num_steps=50)
+    >>> sorted(found), state.position.shape
+    (['inverse_mass_matrix', 'step_size'], (3,))
+    """
+    if not callable(kernel_of):
+        raise TypeError(
+            "kernel_of must be a function (log_density_fn, step_size, inverse_mass_matrix) -> "
+            f"kernel, but is a {type(kernel_of).__name__}; the adaptation makes a kernel a step."
+        )
+
+    def wrap(state: PyTree) -> AdaptableState:
+        zeros = jax.tree.map(jnp.zeros_like, state.position)
+        return AdaptableState(state.position, getattr(state, "gradient", zeros), state)
+
+    def init(position: PyTree, log_density_fn: Callable) -> AdaptableState:
+        # What a kernel caches at a position does not depend on its parameters.
+        size = sum(jnp.size(leaf) for leaf in jax.tree.leaves(position))
+        return wrap(kernel_of(log_density_fn, 1.0, jnp.ones(size)).init(position))
+
+    def build_kernel() -> Callable:
+        def step(
+            rng_key: PRNGKeyArray,
+            state: AdaptableState,
+            log_density_fn: Callable,
+            step_size: ArrayLike,
+            inverse_mass_matrix: Float[Array, "..."],
+        ) -> tuple[AdaptableState, Any]:
+            kernel = kernel_of(log_density_fn, step_size, inverse_mass_matrix)
+            new, info = kernel.step(rng_key, state.state)
+            return wrap(new), info
+
+        return step
+
+    return Adaptable(init, build_kernel)
+
+
+def _refuse_to_build(*arguments: Any) -> None:
+    raise TypeError(
+        "blackjax.window_adaptation takes BlackJAX's hmc and nuts; for a jaxbnn kernel give it "
+        "jaxbnn.interop.blackjax.adaptable(kernel_of), or use jaxbnn.sample(..., "
+        "adapt=jaxbnn.dual_averaging(...))."
+    )
+
+
+# BlackJAX looks this attribute up; without it the error would not say what to do.
+_FACTORIES: tuple[Any, ...] = (pcn, pcnl, smmala, truncated_mala, underdamped_langevin)
+for _factory in _FACTORIES:
+    _factory.build_kernel = _refuse_to_build

@@ -32,7 +32,7 @@ class NumPyroState(NamedTuple):
     kernel_state
         The state of the kernel.
     acceptance_rate
-        Of the last step; NaN for a kernel that reports none.
+        Of the last step; NaN where the kernel reports no rate.
     rng_key
         The key of the next step.
     """
@@ -223,7 +223,9 @@ class NumPyroKernel(MCMCKernel):
         latent = self._latent(args, kwargs)
         unknown = sorted(set(given) - set(latent))
         if unknown:
-            raise ValueError(f"init_params has a site {unknown[0]!r}, which the model has not.")
+            raise ValueError(
+                f"init_params has a site {unknown[0]!r}, but the model has no such site."
+            )
         if set(latent) - set(given):
             drawn = initialize_model(
                 rng_key,

@@ -142,7 +142,7 @@ def anywhere(site: dict) -> Any:
     """Return a value inside the support of a latent site; improper priors have no draws."""
     if not _is_latent(site) or site["fn"].support.is_discrete:
         return None
-    bijection(site)  # says what is wrong where NumPyro has none
+    bijection(site)  # raises where NumPyro has no bijection
     return init_to_uniform(site)
 
 
@@ -152,7 +152,7 @@ def bijection(site: dict) -> Any:
     Raises
     ------
     ValueError
-        NumPyro has none.
+        NumPyro has no bijection to this support.
     """
     try:
         return biject_to(site["fn"].support)
@@ -231,8 +231,8 @@ class _Guard(Messenger):
             case "mutable":
                 raise ValueError(
                     f"the model keeps the state {msg['name']!r} between calls (numpyro.mutable, as "
-                    "for batch statistics or dropout), which a posterior has not; use a module "
-                    "without one."
+                    "for batch statistics or dropout), and a posterior has no such state; use a "
+                    "module without one."
                 )
             case "param" if msg["value"] is None:
                 self.parameters.add(msg["name"])
@@ -261,7 +261,7 @@ def _layers(distribution: Any) -> Iterator[Any]:
 
 
 def _mask(distribution: Any) -> Any:
-    """Return the mask of a distribution, True where there is none."""
+    """Return the mask of a distribution; True means that nothing is masked."""
     mask: Any = True
     for layer in _layers(distribution):
         if isinstance(layer, dist.MaskedDistribution):
@@ -317,7 +317,7 @@ def _check_observed(name: str, site: dict) -> None:
 
 
 def _is_constant(support: Any) -> bool:
-    """Whether a support has no bounds, or only plain numbers: none that a latent site moves."""
+    """Whether a support has no bounds, or plain numbers as bounds, which no latent site moves."""
     if isinstance(support, constraints.independent):
         return _is_constant(support.base_constraint)
     return all(isinstance(v, int | float | str) for v in getattr(support, "__dict__", {}).values())

@@ -45,14 +45,9 @@ from jaxbnn.kernels.underdamped_langevin import (
 from jaxbnn.kernels.unit_redraws import UnitRedrawsInfo, UnitRedrawsState, redraw_units
 
 __all__ = [
-    "CovarianceOperator",
     "Replicas",
-    "RoundTrips",
-    "Swaps",
-    "beta_from_delta",
     "covariance_operator",
     "cycle",
-    "delta_from_beta",
     "dense_covariance",
     "explain_symmetries",
     "jittered",
@@ -66,7 +61,6 @@ __all__ = [
     "refresh",
     "repeat",
     "smmala",
-    "swap_log_ratio",
     "symmetry_moves",
     "truncated_mala",
     "underdamped_langevin",

@@ -23,7 +23,6 @@ __all__ = [
     "Layer",
     "Network",
     "Residual",
-    "activation_function",
     "apply",
     "canonicalize",
     "features",
@@ -32,7 +31,6 @@ __all__ = [
     "mlp",
     "network_summary",
     "num_parameters",
-    "output_shape",
     "parameter_shapes",
     "weight_symmetries",
 ]

@@ -39,19 +39,11 @@ from jaxbnn.numerics.truncated_normal import (
 )
 
 __all__ = [
-    "SoftAbsMetric",
-    "gaussian_from_noise",
-    "gaussian_log_density",
     "hazard",
     "log_mass_from_mode",
     "log_mills",
     "log_ndtr",
     "log_normal_interval",
-    "metric_inverse_sqrt",
-    "metric_log_det",
-    "metric_quadratic",
-    "metric_solve",
-    "sample_from_precision",
     "softabs",
     "softabs_metric",
     "solve_triangular",

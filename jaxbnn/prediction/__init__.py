@@ -10,11 +10,6 @@ from jaxbnn.prediction.predictions import ClassPrediction, NumberPrediction, pre
 from jaxbnn.prediction.scoring import ClassScores, NumberScores, scores
 
 __all__ = [
-    "ClassPrediction",
-    "ClassScores",
-    "NumberPrediction",
-    "NumberScores",
-    "Reliability",
     "coverage",
     "expected_calibration_error",
     "predict",

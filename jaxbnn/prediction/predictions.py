@@ -118,7 +118,7 @@ def predict(
     >>> network = jaxbnn.mlp((1, 1))
     >>> x, y = jnp.ones((2, 1)), jnp.ones(2)
     >>> prior = jaxbnn.normal_prior(network)
-    >>> posterior = jaxbnn.Posterior(network, prior, jaxbnn.gaussian(1.0), x, y)
+    >>> posterior = jaxbnn.Posterior(network, prior, jaxbnn.Gaussian(1.0), x, y)
     >>> draws = ({"w": np.ones((1, 2, 1, 1)), "b": np.array([[[-1.0], [1.0]]])},)
     >>> prediction = predict(draws, np.zeros((3, 1)), posterior)
     >>> prediction.mean.tolist(), prediction.epistemic.tolist(), prediction.aleatoric.tolist()

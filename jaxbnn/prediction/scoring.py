@@ -79,7 +79,7 @@ def scores(
     Raises
     ------
     ValueError
-        As `predict`; y with NaN, of another length or layout, or with a class that is none.
+        As `predict`; y with NaN, of another length or layout, or with a label outside the classes.
 
     Notes
     -----
@@ -92,7 +92,7 @@ def scores(
     >>> network = jaxbnn.mlp((1, 1))
     >>> x, y = jnp.ones((2, 1)), jnp.ones(2)
     >>> prior = jaxbnn.normal_prior(network)
-    >>> posterior = jaxbnn.Posterior(network, prior, jaxbnn.gaussian(1.0), x, y)
+    >>> posterior = jaxbnn.Posterior(network, prior, jaxbnn.Gaussian(1.0), x, y)
     >>> draws = ({"w": np.ones((1, 4, 1, 1)), "b": np.zeros((1, 4, 1))},)
     >>> found = scores(draws, np.zeros((1, 1)), np.zeros(1), posterior)
     >>> round(float(found.log_score[0]), 4), float(found.pit[0]), round(float(found.crps[0]), 4)

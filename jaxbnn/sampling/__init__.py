@@ -23,22 +23,15 @@ from jaxbnn.sampling.store.stored_array import StoredArray
 from jaxbnn.sampling.windows import window_adaptation
 
 __all__ = [
-    "Acceptance",
     "Adaptation",
     "BadCheckpoint",
-    "BatchMeans",
     "CheckpointNotWritten",
-    "Covariance",
     "Draws",
     "LostProcess",
-    "Moments",
     "Progress",
-    "Reduced",
     "Reducer",
-    "StoredArray",
     "acceptance",
     "batch_means",
-    "collect_position",
     "complete",
     "covariance",
     "dual_averaging",

@@ -1,9 +1,8 @@
-"""The loops of a run, as traced functions: adapting, burning in, sampling.
+"""The loop of sampling, as a traced function, and what it shares with those of warm-up.
 
 Sampling is written for one chain and mapped over the chains outside, so that whatever
 `make_kernel(parameters, data)` computes from its arguments is computed once a chunk and not
-once a step. An adapting warm-up changes the parameters after each step and may pool the
-chains; it is written for all chains at once.
+once a step.
 """
 
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from jaxtyping import Array, PyTree
 
 from jaxbnn.sampling import records
 from jaxbnn.sampling.contract import check_kept, check_step, position_of
-from jaxbnn.sampling.keys import REFRESH_COUNTER, step_key
+from jaxbnn.sampling.keys import step_key
 from jaxbnn.sampling.order import in_order, ordered, restored
 
 
@@ -148,7 +147,7 @@ def _is_key(leaf: Any) -> bool:
     return jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key)
 
 
-def _trace_once(function: Callable, *example: PyTree) -> tuple[Callable, PyTree]:
+def trace_once(function: Callable, *example: PyTree) -> tuple[Callable, PyTree]:
     """Trace `function` here and now: a callable that never calls it again, and its shapes."""
     jaxpr, shapes = jax.make_jaxpr(function, return_shape=True)(*example)
     flat = jax.extend.core.jaxpr_as_fun(jaxpr)
@@ -166,16 +165,18 @@ def _trace_once(function: Callable, *example: PyTree) -> tuple[Callable, PyTree]
     return call, shapes
 
 
-def _loop(count: Any, body: Callable, start: PyTree) -> PyTree:
+def run_loop(count: Any, body: Callable, start: PyTree) -> PyTree:
     """Call `body(i, carry) -> carry` for i below `count`; the carry is compiled in its order."""
     return restored(jax.lax.fori_loop(0, count, in_order(body), ordered(start)))
 
 
-def _zeros(shapes: PyTree) -> PyTree:
+def zeros(shapes: PyTree) -> PyTree:
+    """Return zeros of these shapes and dtypes."""
     return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
 
 
-def _add_rate(total: Any, rate: Any) -> Any:
+def add_rate(total: Any, rate: Any) -> Any:
+    """Add a rate, NaN as a rejection, to a sum that is told and not kept."""
     return None if rate is None else total + jnp.where(jnp.isnan(rate), jnp.zeros_like(rate), rate)
 
 
@@ -200,7 +201,8 @@ class RateSum(NamedTuple):
         return RateSum(total, self.lost + ((large - total) + small))
 
 
-def _counter(start: Array, i: Array) -> Array:
+def counter_at(start: Array, i: Array) -> Array:
+    """Return the counter of the i-th step from `start` on."""
     return start + i.astype(jnp.uint32)
 
 
@@ -227,7 +229,7 @@ def sample_chain(
         check_step(state, result)
         return result[0], look(options, *result)
 
-    step, (_, shapes) = _trace_once(step_and_look, chain_key, state)
+    step, (_, shapes) = trace_once(step_and_look, chain_key, state)
     kept = ordered((shapes.collected, shapes.info))
     capacity = options.capacity
     if options.chunk_bytes is not None:
@@ -247,17 +249,17 @@ def sample_chain(
         return (state, reducers, rate_sum), seen
 
     if options.is_thinned:
-        nothing_seen = _zeros(shapes)
+        nothing_seen = zeros(shapes)
 
         def to_record(i, counter, carry):
             def body(j, loop):
-                return advance(step_key(chain_key, _counter(counter, j)), *loop[0])
+                return advance(step_key(chain_key, counter_at(counter, j)), *loop[0])
 
-            carry, seen = _loop(gaps[i], body, (carry, nothing_seen))
-            return _counter(counter, gaps[i]), carry, seen
+            carry, seen = run_loop(gaps[i], body, (carry, nothing_seen))
+            return counter_at(counter, gaps[i]), carry, seen
     else:
         # All keys of the chunk at once: one vectorised pass instead of one small hash a step.
-        counters = _counter(start, jnp.arange(capacity))
+        counters = counter_at(start, jnp.arange(capacity))
         key_at = _pick_key(jax.vmap(step_key, (None, 0))(chain_key, counters))
 
         def to_record(i, counter, carry):
@@ -284,68 +286,8 @@ def sample_chain(
 
     carry = (state, reducers, rate_sum if sums_rates else None)
     loop = (start, carry, records.make_buffers(kept, capacity))
-    _, (state, reducers, rate_sum), buffers = _loop(count, record, loop)
+    _, (state, reducers, rate_sum), buffers = run_loop(count, record, loop)
     positions, infos = restored(records.read(buffers, kept))
     has_sum = sums_rates and shapes.rate is not None
     rate_sum = rate_sum if has_sum else None
     return ordered(Chunk(count, state, reducers, rate_sum, positions, infos))
-
-
-def burn_in_chain(
-    options: Options, make: Callable, chain_key: Array, warming: Warming, data: PyTree, span: Span
-) -> Warmed:
-    """Run steps of one chain and keep nothing."""
-    state, _, parameters = warming
-    kernel = make(parameters, data)
-    step, result = _trace_once(kernel.step, chain_key, state)
-    check_step(state, result)
-    info_shape = result[1]
-    example = jax.eval_shape(lambda s, i: look(options, s, i), state, info_shape).reduced
-
-    def body(i, carry):
-        state, rate_sum = carry
-        state, info = step(step_key(chain_key, _counter(span.start, i)), state)
-        return state, _add_rate(rate_sum, rate_of(info))
-
-    rate_sum = _zeros(jax.eval_shape(rate_of, info_shape))
-    state, rate_sum = _loop(span.count, body, (state, rate_sum))
-    return Warmed(warming._replace(states=state), rate_sum, _zeros(example))
-
-
-def adapt_chains(
-    options: Options, make: Callable, keys: Array, warming: Warming, data: PyTree, span: Span
-) -> Warmed:
-    """Run steps of all chains and adapt the parameters after each."""
-    states, adaptation, parameters = warming
-    adapt = options.adapt
-    update = adapt.update if adapt.is_pooled else jax.vmap(adapt.update, (0, None, 0, 0))
-
-    def step_chain(rng_key, state, parameters):
-        result = make(parameters, data).step(rng_key, state)
-        check_step(state, result)
-        return *result, rate_of(result[1])
-
-    def refresh_chain(rng_key, state, parameters):
-        kernel = make(parameters, data)
-        return adapt.refresh(kernel, state, state.position, rng_key)
-
-    step, (_, info_shape, rate_shape) = _trace_once(jax.vmap(step_chain), keys, states, parameters)
-    example = jax.eval_shape(jax.vmap(lambda s, i: look(options, s, i)), states, info_shape).reduced
-
-    def body(i, carry):
-        states, adaptation, parameters, rate_sum = carry
-        counter = _counter(span.start, i)
-        rng_keys = jax.vmap(step_key, (0, None))(keys, counter)
-        states, infos, rates = step(rng_keys, states, parameters)
-        adapted = update(adaptation, counter, states, infos)
-        check_kept("adapt.update", "(a, parameters)", (adaptation, parameters), adapted)
-        adaptation, parameters = adapted
-        if adapt.refresh is not None:
-            refresh_keys = jax.vmap(step_key, (0, None))(rng_keys, jnp.uint32(REFRESH_COUNTER))
-            states = jax.vmap(refresh_chain)(refresh_keys, states, parameters)
-        rate_sum = _add_rate(rate_sum, rates)
-        return states, adaptation, parameters, rate_sum
-
-    rate_sum = _zeros(rate_shape)
-    *warmed, rate_sum = _loop(span.count, body, (states, adaptation, parameters, rate_sum))
-    return Warmed(Warming(*warmed), rate_sum, _zeros(example))

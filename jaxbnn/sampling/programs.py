@@ -21,12 +21,11 @@ from jaxbnn.sampling.loops import (
     Options,
     Warmed,
     Warming,
-    adapt_chains,
     as_arrays,
-    burn_in_chain,
     sample_chain,
 )
 from jaxbnn.sampling.order import in_order
+from jaxbnn.sampling.warm_up_loops import adapt_chains, burn_in_chain
 
 # Sets of options remembered a kernel; beyond that the oldest compiles anew.
 _MOST_REMEMBERED = 16

@@ -1,30 +1,30 @@
 """Priors, likelihoods with one term a datum, and the posterior made of them."""
 
 from jaxbnn.targets.curvature import gauss_newton_metric, posterior_hessian
-from jaxbnn.targets.likelihoods import (
-    Likelihood,
-    bernoulli,
-    categorical,
-    cross_entropy,
-    gaussian,
-    heteroscedastic_gaussian,
-    learned_gaussian,
+from jaxbnn.targets.gaussian_noise import (
+    Gaussian,
+    HeteroscedasticGaussian,
+    LearnedGaussian,
+    NoiseFromOutputs,
 )
+from jaxbnn.targets.labels import Bernoulli, Categorical, CrossEntropy
+from jaxbnn.targets.likelihoods import Likelihood
 from jaxbnn.targets.posterior import Posterior
 from jaxbnn.targets.prior_trees import expand_prior
 from jaxbnn.targets.priors import normal_prior, uniform_prior
 
 __all__ = [
+    "Bernoulli",
+    "Categorical",
+    "CrossEntropy",
+    "Gaussian",
+    "HeteroscedasticGaussian",
+    "LearnedGaussian",
     "Likelihood",
+    "NoiseFromOutputs",
     "Posterior",
-    "bernoulli",
-    "categorical",
-    "cross_entropy",
     "expand_prior",
     "gauss_newton_metric",
-    "gaussian",
-    "heteroscedastic_gaussian",
-    "learned_gaussian",
     "normal_prior",
     "posterior_hessian",
     "uniform_prior",

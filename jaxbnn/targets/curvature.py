@@ -26,7 +26,6 @@ from jaxtyping import Array, Float, PyTree
 from jaxbnn.networks import Activation, Dense, Network
 from jaxbnn.networks.activations import activation_function
 from jaxbnn.networks.parameters import check_params
-from jaxbnn.targets.likelihoods import has_gauss_newton_form
 from jaxbnn.targets.padding import pad_rows
 from jaxbnn.targets.posterior import Posterior
 from jaxbnn.targets.prior_trees import is_distribution
@@ -70,10 +69,10 @@ def posterior_hessian(posterior: Posterior) -> Callable[[PyTree], Matrix]:
     Examples
     --------
     >>> from jaxbnn.networks import mlp
-    >>> from jaxbnn.targets import gaussian, normal_prior
+    >>> from jaxbnn.targets import Gaussian, normal_prior
     >>> network = mlp((1, 1))
     >>> x, y = jnp.array([[1.0], [2.0]]), jnp.zeros((2, 1))
-    >>> posterior = Posterior(network, normal_prior(network), gaussian(1.0), x, y)
+    >>> posterior = Posterior(network, normal_prior(network), Gaussian(1.0), x, y)
     >>> params = ({"w": jnp.ones((1, 1)), "b": jnp.zeros(1)},)
     >>> posterior_hessian(posterior)(params).tolist()  # bias first: x^T x + I
     [[3.0, 3.0], [3.0, 6.0]]
@@ -95,7 +94,7 @@ def gauss_newton_metric(posterior: Posterior) -> Callable[[PyTree], Matrix]:
     """Return the function params -> sum_i J_i^T S_i J_i + prior curvature, on ravelled parameters.
 
     J_i is the Jacobian of the network's outputs, S_i the Hessian of minus a log-likelihood term
-    by the outputs. For `gaussian`, `bernoulli`, `categorical` and `cross_entropy`, S_i does not
+    by the outputs. For `Gaussian`, `Bernoulli`, `Categorical` and `CrossEntropy`, S_i does not
     depend on the target: the sum is the expected Fisher information, positive semi-definite, and
     with a normal prior the whole is positive definite. Of other likelihoods S_i may be indefinite,
     as may be the curvature of a prior that is not log-concave: they are refused.
@@ -113,16 +112,16 @@ def gauss_newton_metric(posterior: Posterior) -> Callable[[PyTree], Matrix]:
     Raises
     ------
     ValueError
-        If a `Network` has other layers, the likelihood learns its noise or is none of those above,
-        or a prior is none of the log-concave families (normal, Laplace, logistic, uniform, ...).
+        If a `Network` has other layers, the likelihood learns its noise or is not one of those
+        above, or a prior is not of a log-concave family (normal, Laplace, logistic, uniform, ...).
 
     Examples
     --------
     >>> from jaxbnn.networks import mlp
-    >>> from jaxbnn.targets import bernoulli, normal_prior
+    >>> from jaxbnn.targets import Bernoulli, normal_prior
     >>> network = mlp((1, 1))
     >>> x, y = jnp.array([[2.0]]), jnp.array([1])
-    >>> posterior = Posterior(network, normal_prior(network), bernoulli(), x, y)
+    >>> posterior = Posterior(network, normal_prior(network), Bernoulli(), x, y)
     >>> params = ({"w": jnp.zeros((1, 1)), "b": jnp.zeros(1)},)
     >>> gauss_newton_metric(posterior)(params).tolist()
     [[1.25, 0.5], [0.5, 2.0]]
@@ -292,7 +291,7 @@ def _loss_derivatives(
 
 def _loss(posterior: Posterior, rows: Array, y: Array, is_datum: Array | None = None) -> Array:
     """Return minus the log likelihood from outputs, one row a datum."""
-    terms = posterior.likelihood.log_prob(rows, y, posterior.likelihood.parameter)
+    terms = posterior.likelihood.log_prob(rows, y)
     total = -jnp.sum(terms if is_datum is None else jnp.where(is_datum, terms, 0))
     power = posterior.likelihood_power
     return total if power is None else jnp.asarray(power, total.dtype) * total
@@ -348,7 +347,7 @@ def _check_convex(posterior: Posterior) -> None:
 
     A matrix with negative eigenvalues is no metric, and SoftAbs hides it: it makes it another one.
     """
-    if not has_gauss_newton_form(posterior.likelihood):
+    if not posterior.likelihood.has_gauss_newton_form:
         raise ValueError(
             "the likelihood has no Gauss-Newton form: its second derivatives by the outputs depend "
             "on the targets and may be negative; use posterior_hessian(posterior) with SoftAbs, or "
@@ -369,10 +368,11 @@ def _check(posterior: Posterior) -> None:
             "the curvature is that of a Posterior(network, prior, likelihood, x, y), but was asked "
             f"of a {type(posterior).__name__}."
         )
-    if posterior.likelihood.learns_noise:
+    if posterior.likelihood.learned:
         raise ValueError(
-            "the likelihood must have no parameter of its own, but learned_gaussian has one; use "
-            "gaussian(noise_scale), or leave the Hessian to smmala."
+            "the likelihood must have no parameter of its own to learn, but "
+            f"{type(posterior.likelihood).__name__} has {', '.join(posterior.likelihood.learned)}; "
+            "fix it, or leave the Hessian to smmala."
         )
     if not isinstance(posterior.network, Network):
         return

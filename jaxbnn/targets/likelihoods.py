@@ -1,181 +1,95 @@
-"""Likelihoods: one log-likelihood term per datum, from the network's output.
+"""Likelihoods are data: a class each, whose numbers are leaves of a PyTree and may be traced.
 
-A likelihood is frozen data: three functions and the number they share, so that it is a PyTree with
-the number as its leaf. y keeps the layout it is given in: (n,) for one column, (n, k) for k, or any
-(n, ...); the network's output (n, 1) is read as (n,) where y is (n,).
+A likelihood says what it is: one log-likelihood term a datum from the network's output, and the
+predictive distribution. What else is computed of it belongs to the reading that computes it, which
+dispatches on the class: `jaxbnn.dvi.expected_terms.register(Gaussian)`. A likelihood of one's own
+is one class, and one line for each reading that can take it.
+
+y keeps the layout it is given in: (n,) for one column, (n, k) for k, or any (n, ...); the network's
+output (n, 1) is read as (n,) where y is (n,).
 """
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import abc
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from jax.tree_util import GetAttrKey
 from jaxtyping import Array, ArrayLike, Float, Shaped
-
-from jaxbnn.numerics import check_positive, is_concrete
 
 Outputs = Float[Array, "n *outputs"]
 Targets = Shaped[Array, "n *columns"]
 Terms = Float[Array, " n"]
 
-_HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)
 
+class Likelihood(abc.ABC):
+    """What every likelihood is; a subclass is a frozen dataclass, and with that a PyTree.
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Likelihood:
-    """What a likelihood is made of.
+    Its fields are the leaves, but for those with `metadata={"static": True}`.
 
     Attributes
     ----------
-    log_prob
-        (outputs, y, parameter) -> one term per datum.
-    predictive
-        (outputs, rank of y, parameter) -> NumPyro distribution, laid out as y is.
-    check
-        (shape of the outputs, y, parameter): raises if they do not fit each other.
-    parameter
-        The noise scale or temperature, if the likelihood has one; may be traced.
-    learns_noise
-        If so, the position is {"network": params, "log_noise_scale": scalar} and the parameter is
-        exp(log_noise_scale).
-    """
-
-    log_prob: Callable = field(metadata={"static": True})
-    predictive: Callable = field(metadata={"static": True})
-    check: Callable = field(metadata={"static": True})
-    parameter: ArrayLike | None = None
-    learns_noise: bool = field(default=False, metadata={"static": True})
-
-
-def gaussian(noise_scale: ArrayLike) -> Likelihood:
-    """Gaussian noise of known scale: y = f(x) + noise_scale * xi, any number of columns.
-
-    Parameters
-    ----------
-    noise_scale
-        Standard deviation: a number, or one per output column. May be traced.
-
-    Raises
-    ------
-    ValueError
-        If the noise scale is not positive.
+    learned
+        Names of the likelihood's own parameters in the position, which is then
+        {"network": params, name: value, ...}, as is the prior. Most likelihoods learn nothing.
+    outputs_per_column
+        How many outputs of the network a column of y takes; None where that is no fixed number.
+    has_gauss_newton_form
+        Whether the second derivatives of a term by the outputs do not depend on the target and are
+        negative, so that `gauss_newton_metric` is the expected Fisher information.
 
     Examples
     --------
-    >>> likelihood = gaussian(0.5)
-    >>> terms = likelihood.log_prob(jnp.zeros((2, 1)), jnp.zeros((2, 1)), likelihood.parameter)
-    >>> [round(float(term), 4) for term in terms]
-    [-0.2258, -0.2258]
+    Heavy tails of known degrees of freedom, for any sampler and for `predict`'s draws:
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class StudentT(Likelihood):
+    ...     degrees: ArrayLike
+    ...     scale: ArrayLike
+    ...
+    ...     def log_prob(self, outputs, y):
+    ...         return self.predictive(outputs, y.ndim).log_prob(y)
+    ...
+    ...     def predictive(self, outputs, rank):
+    ...         outputs = lay_out(outputs, rank)
+    ...         return dist.StudentT(self.degrees, outputs, self.scale).to_event(rank - 1)
+    >>> terms = StudentT(4.0, 0.5).log_prob(jnp.zeros((2, 1)), jnp.array([0.0, 10.0]))
+    >>> [round(float(term), 2) for term in terms]
+    [-0.29, -11.76]
     """
-    check_positive("noise_scale", noise_scale)
-    return Likelihood(_gaussian_log_prob, _gaussian_predictive, _gaussian_check, noise_scale)
 
+    learned: ClassVar[tuple[str, ...]] = ()
+    outputs_per_column: ClassVar[int | None] = 1
+    has_gauss_newton_form: ClassVar[bool] = False
 
-def learned_gaussian() -> Likelihood:
-    """Gaussian noise whose scale is a parameter: y = f(x) + exp(log_noise_scale) * xi.
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Register the class as a PyTree: a likelihood is an argument of compiled functions."""
+        super().__init_subclass__(**options)
+        jax.tree_util.register_pytree_with_keys(
+            cls, _flatten_with_keys, functools.partial(_unflatten, cls), _flatten
+        )
 
-    The position is {"network": params, "log_noise_scale": scalar}, and the prior the same dict:
-    a prior on log_noise_scale is a density in the logarithm, so no Jacobian is added.
+    @abc.abstractmethod
+    def log_prob(self, outputs: Outputs, y: Targets) -> Terms:
+        """Return one log-likelihood term a datum."""
 
-    Examples
-    --------
-    >>> learned_gaussian().learns_noise
-    True
-    """
-    return Likelihood(
-        _gaussian_log_prob, _gaussian_predictive, _learned_gaussian_check, learns_noise=True
-    )
+    @abc.abstractmethod
+    def predictive(self, outputs: Outputs, rank: int) -> dist.Distribution:
+        """Return the distribution of the targets, of batch shape (n,), where y has this rank."""
 
+    def check(self, outputs: tuple[int, ...], y: ArrayLike) -> None:
+        """Raise ValueError unless outputs of this shape and these targets fit each other."""
+        if self.outputs_per_column is not None:
+            check_width(type(self).__name__, outputs, np.shape(y), self.outputs_per_column)
 
-def heteroscedastic_gaussian() -> Likelihood:
-    """Gaussian noise from the network: outputs (n, 2k) are k means, then k log variances.
-
-    Examples
-    --------
-    >>> likelihood = heteroscedastic_gaussian()
-    >>> outputs = jnp.array([[1.0, 0.0]])
-    >>> round(float(likelihood.log_prob(outputs, jnp.array([[1.0]]), None)[0]), 4)
-    -0.9189
-    """
-    return Likelihood(
-        _heteroscedastic_log_prob, _heteroscedastic_predictive, _heteroscedastic_check
-    )
-
-
-def bernoulli() -> Likelihood:
-    """Labels 0 or 1 with the outputs as logits: p(y = 1) = sigmoid(f(x)), any number of columns.
-
-    Examples
-    --------
-    >>> outputs, y = jnp.array([[0.0], [500.0]]), jnp.array([[1], [0]])
-    >>> [round(float(term), 4) for term in bernoulli().log_prob(outputs, y, None)]
-    [-0.6931, -500.0]
-    """
-    return Likelihood(_bernoulli_log_prob, _bernoulli_predictive, _bernoulli_check)
-
-
-def categorical() -> Likelihood:
-    """Integer labels 0..C-1 with the C outputs as logits: p(y = c) = softmax(f(x))_c.
-
-    Examples
-    --------
-    >>> outputs = jnp.array([[0.0, 0.0], [0.0, 500.0]])
-    >>> [round(float(term), 4) for term in categorical().log_prob(outputs, jnp.array([1, 0]), None)]
-    [-0.6931, -500.0]
-    """
-    return Likelihood(_categorical_log_prob, _categorical_predictive, _categorical_check)
-
-
-def cross_entropy(temperature: ArrayLike) -> Likelihood:
-    """Categorical likelihood at temperature Delta: terms -CE / (2 Delta).
-
-    Delta = 1/2 is `categorical()`; Delta = 2 is its power 1/4. The prior is not tempered. The
-    predictive distribution is the network's own, softmax(f(x)), at every Delta.
-
-    Parameters
-    ----------
-    temperature
-        Delta > 0; may be traced.
-
-    Raises
-    ------
-    ValueError
-        If the temperature is not positive.
-
-    Source: Piccioli et al., (2)-(3), read as in erratum A11.
-
-    Examples
-    --------
-    >>> likelihood = cross_entropy(temperature=2.0)
-    >>> terms = likelihood.log_prob(jnp.zeros((1, 2)), jnp.array([0]), likelihood.parameter)
-    >>> round(float(terms[0]), 4)  # -log(2) / 4
-    -0.1733
-    """
-    check_positive("temperature", temperature)
-    return Likelihood(
-        _cross_entropy_log_prob, _categorical_predictive, _categorical_check, temperature
-    )
-
-
-def has_gauss_newton_form(likelihood: Likelihood) -> bool:
-    """Whether second derivatives of the terms by the outputs are negative and without targets.
-
-    Examples
-    --------
-    >>> has_gauss_newton_form(bernoulli()), has_gauss_newton_form(heteroscedastic_gaussian())
-    (True, False)
-    """
-    with_one = (
-        _gaussian_log_prob,
-        _bernoulli_log_prob,
-        _categorical_log_prob,
-        _cross_entropy_log_prob,
-    )
-    return likelihood.log_prob in with_one
+    def given(self, parameters: Mapping[str, Array]) -> "Likelihood":
+        """Return the likelihood at values of the parameters that it learns."""
+        return self
 
 
 def check_likelihood(likelihood: object) -> None:
@@ -185,151 +99,69 @@ def check_likelihood(likelihood: object) -> None:
     --------
     >>> check_likelihood(dist.StudentT(4.0))
     Traceback (most recent call last):
-    TypeError: likelihood must be a jaxbnn likelihood, such as gaussian(0.1) or categorical(), ...
+    TypeError: likelihood must be a jaxbnn likelihood, such as Gaussian(0.1) or Categorical(), ...
     """
     if isinstance(likelihood, Likelihood):
         return
     named = type(likelihood).__name__
-    if isinstance(likelihood, dist.Distribution):
+    if isinstance(likelihood, type):
+        named = f"the class {likelihood.__name__}, which is to be called"
+    elif isinstance(likelihood, dist.Distribution):
         named += ", a distribution, which does not say how it depends on the outputs"
     elif callable(likelihood):
-        named = f"the function {getattr(likelihood, '__name__', named)!r}, which is to be called"
+        named = f"the function {getattr(likelihood, '__name__', named)!r}"
     raise TypeError(
-        "likelihood must be a jaxbnn likelihood, such as gaussian(0.1) or categorical(), but is "
-        f"{named}; for another one write Likelihood(log_prob, predictive, check)."
+        "likelihood must be a jaxbnn likelihood, such as Gaussian(0.1) or Categorical(), but is "
+        f"{named}; another one is a class of your own, a subclass of jaxbnn.targets.Likelihood."
     )
 
 
-def _lay_out(outputs: Array, rank: int) -> Array:
-    """Read outputs (n, 1) as (n,) or the other way round, as y has it."""
+def make_unchecked(cls: type, **fields: Any) -> Any:
+    """Return a likelihood without the checks of its constructor, for numbers that were computed.
+
+    A noise scale that overflows is a position of no density, and no mistake of the caller's.
+    """
+    made: Any = object.__new__(cls)
+    for name, value in fields.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
+def lay_out(outputs: Outputs, rank: int) -> Float[Array, "n *columns"]:
+    """Read outputs (n, 1) as (n,) or the other way round, as y of this rank has it.
+
+    Examples
+    --------
+    >>> lay_out(jnp.zeros((3, 1)), 1).shape, lay_out(jnp.zeros((3, 2)), 2).shape
+    ((3,), (3, 2))
+    """
     if rank == 1:
         return outputs.reshape(outputs.shape[0])
     return outputs[:, None] if outputs.ndim == 1 else outputs
 
 
-def _per_datum(terms: Array) -> Array:
+def per_datum(terms: Float[Array, "n *columns"]) -> Terms:
+    """Return the sum over all axes but the first.
+
+    Examples
+    --------
+    >>> per_datum(jnp.ones((3, 2))).tolist()
+    [2.0, 2.0, 2.0]
+    """
     return jnp.sum(terms, axis=tuple(range(1, terms.ndim)))
 
 
-def _scale_like(scale: ArrayLike, outputs: Array) -> Array:
-    """Return the scale as a scalar, or with the outputs' rank, in their dtype."""
-    scale = jnp.asarray(scale, outputs.dtype)
-    return scale if scale.ndim == 0 else jnp.expand_dims(scale, range(outputs.ndim - scale.ndim))
-
-
-def _gaussian_log_prob(outputs: Outputs, y: Targets, scale: ArrayLike) -> Terms:
-    outputs = _lay_out(outputs, y.ndim)
-    scale = _scale_like(scale, outputs)
-    columns = math.prod(outputs.shape[1:])
-    log_scales = jnp.sum(jnp.log(scale)) * (columns / scale.size)
-    squares = _per_datum(jnp.square((y.astype(outputs.dtype) - outputs) / scale))
-    return -0.5 * squares - (log_scales + columns * _HALF_LOG_2_PI)
-
-
-def _gaussian_predictive(outputs: Outputs, rank: int, scale: ArrayLike) -> dist.Distribution:
-    outputs = _lay_out(outputs, rank)
-    return dist.Normal(outputs, _scale_like(scale, outputs)).to_event(rank - 1)
-
-
-def _gaussian_check(outputs: tuple[int, ...], y: ArrayLike, scale: ArrayLike) -> None:
-    _check_width("gaussian", outputs, np.shape(y), 1)
-    columns = np.shape(y)[1:] or (1,)
-    if np.ndim(scale) and np.shape(scale) != columns:
-        raise ValueError(
-            f"noise_scale has shape {np.shape(scale)}, but y has columns of shape {columns}; give "
-            "one number, or one per column."
-        )
-
-
-def _learned_gaussian_check(outputs: tuple[int, ...], y: ArrayLike, scale: None) -> None:
-    _check_width("learned_gaussian", outputs, np.shape(y), 1)
-
-
-def _heteroscedastic_log_prob(outputs: Outputs, y: Targets, parameter: None) -> Terms:
-    mean, log_variance = (_lay_out(half, y.ndim) for half in jnp.split(outputs, 2, axis=-1))
-    squares = jnp.square(y.astype(mean.dtype) - mean) * jnp.exp(-log_variance)
-    return -0.5 * _per_datum(squares + log_variance + 2 * _HALF_LOG_2_PI)
-
-
-def _heteroscedastic_predictive(outputs: Outputs, rank: int, parameter: None) -> dist.Distribution:
-    mean, log_variance = (_lay_out(half, rank) for half in jnp.split(outputs, 2, axis=-1))
-    return dist.Normal(mean, jnp.exp(0.5 * log_variance)).to_event(rank - 1)
-
-
-def _heteroscedastic_check(outputs: tuple[int, ...], y: ArrayLike, parameter: None) -> None:
-    _check_width("heteroscedastic_gaussian", outputs, np.shape(y), 2)
-
-
-def _bernoulli_log_prob(outputs: Outputs, y: Targets, parameter: None) -> Terms:
-    logits = _lay_out(outputs, y.ndim)
-    return _per_datum(jax.nn.log_sigmoid((2 * y.astype(logits.dtype) - 1) * logits))
-
-
-def _bernoulli_predictive(outputs: Outputs, rank: int, parameter: None) -> dist.Distribution:
-    return dist.Bernoulli(logits=_lay_out(outputs, rank)).to_event(rank - 1)
-
-
-def _bernoulli_check(outputs: tuple[int, ...], y: ArrayLike, parameter: None) -> None:
-    _check_width("bernoulli", outputs, np.shape(y), 1)
-    if is_concrete(y):
-        labels = np.asarray(y)
-        bad = (labels != 0) & (labels != 1)
-        if bad.any():
-            raise ValueError(
-                f"labels of bernoulli must be 0 or 1, but y holds {labels[bad][0]:g} at index "
-                f"{_first(bad)}; relabel y, or use categorical for more classes."
-            )
-
-
-def _categorical_log_prob(outputs: Outputs, y: Targets, parameter: None) -> Terms:
-    # Classes first and the long data axis last, where XLA vectorises on a CPU: value and gradient
-    # of an MLP (4, 3, 3) on 150 rows take less than half as long. A mask, not a gather, whose
-    # gradient would scatter; the shift keeps exp finite.
-    logits = outputs.T
-    logits = logits - jax.lax.stop_gradient(jnp.max(logits, axis=0, keepdims=True))
-    classes = jnp.arange(logits.shape[0], dtype=jnp.int32)
-    is_label = y.astype(jnp.int32)[None] == classes[:, None]
-    of_label = jnp.sum(jnp.where(is_label, logits, 0), axis=0)
-    return of_label - jnp.log(jnp.sum(jnp.exp(logits), axis=0))
-
-
-def _cross_entropy_log_prob(outputs: Outputs, y: Targets, temperature: ArrayLike) -> Terms:
-    delta = jnp.asarray(temperature, outputs.dtype)
-    return _categorical_log_prob(outputs, y, None) / (2 * delta)
-
-
-def _categorical_predictive(
-    outputs: Outputs, rank: int, parameter: ArrayLike | None
-) -> dist.Distribution:
-    return dist.Categorical(logits=outputs)
-
-
-def _categorical_check(outputs: tuple[int, ...], y: ArrayLike, parameter: ArrayLike | None) -> None:
-    if len(outputs) != 2 or outputs[1] < 2:
-        raise ValueError(
-            "categorical needs a network with one output per class, shape (n, C) with C >= 2, but "
-            f"its output has shape {outputs}; make the last layer C wide."
-        )
-    dtype = y.dtype if hasattr(y, "dtype") else np.asarray(y).dtype
-    if not jnp.issubdtype(dtype, jnp.integer):
-        raise TypeError(f"labels must be integers 0..C-1, but y has dtype {dtype}; convert them.")
-    if np.ndim(y) != 1:
-        raise ValueError(
-            f"labels must have shape (n,), but y has shape {np.shape(y)}; give one class per row."
-        )
-    if is_concrete(y):
-        labels = np.asarray(y)
-        bad = (labels < 0) | (labels >= outputs[1])
-        if bad.any():
-            raise ValueError(
-                f"labels must lie in 0..{outputs[1] - 1}, one class per network output, but y "
-                f"holds {labels[bad][0]} at index {_first(bad)}; relabel y or widen the last layer."
-            )
-
-
-def _check_width(
+def check_width(
     name: str, outputs: tuple[int, ...], y: tuple[int, ...], outputs_per_column: int
 ) -> None:
+    """Raise ValueError unless the network has this many outputs for each column of y.
+
+    Examples
+    --------
+    >>> check_width("Gaussian", (5, 2), (5, 3), 1)
+    Traceback (most recent call last):
+    ValueError: Gaussian needs a network of output width 3 for y of shape (5, 3), but ...
+    """
     trailing = y[1:] or (1,)
     wanted = (*trailing[:-1], outputs_per_column * trailing[-1])
     flat_single = wanted == (1,) and len(outputs) == 1
@@ -341,5 +173,32 @@ def _check_width(
         )
 
 
-def _first(bad: np.ndarray) -> tuple[int, ...]:
-    return tuple(int(i) for i in np.argwhere(bad)[0])
+def _fields(likelihood: Likelihood) -> tuple[list[str], list[str]]:
+    """Return the names of the leaves and of the static fields."""
+    cls = type(likelihood)
+    if "__dataclass_fields__" not in vars(cls) and vars(likelihood):
+        raise TypeError(
+            f"the likelihood {cls.__name__} has attributes but is no dataclass, and they would be "
+            "lost in a compiled function; write @dataclasses.dataclass(frozen=True) above it."
+        )
+    fields: Any = dataclasses.fields(likelihood) if dataclasses.is_dataclass(likelihood) else ()
+    static = [field.name for field in fields if field.metadata.get("static")]
+    return [field.name for field in fields if field.name not in static], static
+
+
+def _flatten(likelihood: Likelihood) -> tuple[tuple, tuple]:
+    leaves, static = _fields(likelihood)
+    aux = tuple((name, getattr(likelihood, name)) for name in static)
+    return tuple(getattr(likelihood, name) for name in leaves), (tuple(leaves), aux)
+
+
+def _flatten_with_keys(likelihood: Likelihood) -> tuple[tuple, tuple]:
+    values, aux = _flatten(likelihood)
+    keys = (GetAttrKey(name) for name in aux[0])
+    return tuple(zip(keys, values, strict=True)), aux
+
+
+def _unflatten(cls: type, aux: tuple, values: tuple) -> Any:
+    # Without the constructor and its checks: JAX passes placeholders too.
+    names, static = aux
+    return make_unchecked(cls, **dict(zip(names, values, strict=True)), **dict(static))

@@ -1,7 +1,7 @@
 """Rows to fill up the vectors that a CPU works on.
 
-It works on 8 or 16 numbers at once, and on those left over one by one: with ten rows twice, the
-log density of a narrow network on 150 data takes a fifth less time.
+A CPU works on 8 or 16 numbers at once, and on the numbers left over one by one. Repeating ten of
+150 rows, which makes 160, takes a fifth off the time of a narrow network's log density.
 """
 
 import jax.numpy as jnp

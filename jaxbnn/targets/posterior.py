@@ -25,7 +25,7 @@ Scalar = Float[Array, ""]
 class Posterior:
     """log p(params | x, y) = sum_i log p(y_i | x_i, params) + log p(params), up to a constant.
 
-    A PyTree: prior, likelihood parameter, data and powers are leaves, the network is static. It may
+    A PyTree: prior, likelihood, data and powers have leaves, the network is static. It may
     therefore be an argument of a jitted function, or the `data` of a runner.
 
     Parameters
@@ -35,12 +35,12 @@ class Posterior:
     prior
         A PyTree of NumPyro distributions shaped like the parameters. With a `Network` it may be
         shorter, and is expanded by `expand_prior`: `dist.Normal(0, 1)` stands for everything.
-        With `learned_gaussian`, {"network": prior, "log_noise_scale": distribution}.
+        With `LearnedGaussian`, {"network": prior, "log_noise_scale": distribution}.
     likelihood
-        What `gaussian(...)`, `categorical()` and the others return.
+        `Gaussian(...)`, `Categorical()` or another, also of your own.
     x, y
-        Data of shapes (n, ...), n > 0. Labels are integers for `categorical`, 0 or 1 for
-        `bernoulli`. May be traced; then only shapes and dtypes are checked.
+        Data of shapes (n, ...), n > 0. Labels are integers for `Categorical`, 0 or 1 for
+        `Bernoulli`. May be traced; then only shapes and dtypes are checked.
 
     Raises
     ------
@@ -50,15 +50,15 @@ class Posterior:
         parameters.
     TypeError
         If labels are not integers, a leaf of the prior is no distribution, the network is neither a
-        `Network` nor a function, or the likelihood is none.
+        `Network` nor a function, or the likelihood is not a `Likelihood`.
 
     Examples
     --------
     >>> from jaxbnn.networks import mlp
-    >>> from jaxbnn.targets import gaussian, normal_prior
+    >>> from jaxbnn.targets import Gaussian, normal_prior
     >>> network = mlp((1, 1))
     >>> posterior = Posterior(
-    ...     network, normal_prior(network), gaussian(1.0), jnp.ones((2, 1)), jnp.zeros((2, 1))
+    ...     network, normal_prior(network), Gaussian(1.0), jnp.ones((2, 1)), jnp.zeros((2, 1))
     ... )
     >>> params = ({"w": jnp.ones((1, 1)), "b": jnp.zeros(1)},)
     >>> round(float(posterior.log_density(params)), 4)  # 4 log N(0|0,1) - 3 / 2
@@ -90,7 +90,7 @@ class Posterior:
         _set(self, network, prior, likelihood, jnp.asarray(x), jnp.asarray(y), None, None)
         shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype), shapes)
         outputs = _outputs_shape(self, shapes)
-        likelihood.check(outputs, y, likelihood.parameter)
+        likelihood.check(outputs, y)
 
     def log_prior(self, params: PyTree) -> Scalar:
         """Return the log prior density, -inf outside the prior's support."""
@@ -123,9 +123,9 @@ class Posterior:
         Examples
         --------
         >>> from jaxbnn.networks import mlp
-        >>> from jaxbnn.targets import gaussian, normal_prior
+        >>> from jaxbnn.targets import Gaussian, normal_prior
         >>> x, y = jnp.ones((2, 1)), jnp.zeros((2, 1))
-        >>> posterior = Posterior(mlp((1, 1)), normal_prior(mlp((1, 1))), gaussian(1.0), x, y)
+        >>> posterior = Posterior(mlp((1, 1)), normal_prior(mlp((1, 1))), Gaussian(1.0), x, y)
         >>> log_density = posterior.log_density_from(({"w": jnp.ones((1, 1)), "b": jnp.zeros(1)},))
         >>> float(log_density(({"w": jnp.zeros((1, 1)), "b": jnp.zeros(1)},)))
         1.5
@@ -162,9 +162,9 @@ class Posterior:
         Examples
         --------
         >>> from jaxbnn.networks import mlp
-        >>> from jaxbnn.targets import gaussian, normal_prior
+        >>> from jaxbnn.targets import Gaussian, normal_prior
         >>> x, y = jnp.ones((2, 1)), jnp.zeros((2, 1))
-        >>> posterior = Posterior(mlp((1, 1)), normal_prior(mlp((1, 1))), gaussian(1.0), x, y)
+        >>> posterior = Posterior(mlp((1, 1)), normal_prior(mlp((1, 1))), Gaussian(1.0), x, y)
         >>> params = ({"w": jnp.ones((1, 1)), "b": jnp.zeros(1)},)
         >>> cold = posterior.tempered(0.5, what="posterior")
         >>> float(cold.log_density(params) / posterior.log_density(params))
@@ -197,8 +197,8 @@ class Posterior:
         (n,), shape (k,) where y is (n, k). Hence `predictive(params, x).log_prob(y)` are the
         log-likelihood terms, but for temperatures and powers, which a predictive does not have.
         """
-        _, noise = self._split(params)
-        return self.likelihood.predictive(self.outputs(params, x), self.y.ndim, noise)
+        _, likelihood = self._split(params)
+        return likelihood.predictive(self.outputs(params, x), self.y.ndim)
 
     def outputs(self, params: PyTree, x: Shaped[ArrayLike, "..."]) -> Array:
         """Return the network's outputs at x, shape (n, ...); params as in `log_density`."""
@@ -220,23 +220,24 @@ class Posterior:
     def _fields(self) -> list:
         return [getattr(self, name) for name in self.__dataclass_fields__]
 
-    def _split(self, params: PyTree) -> tuple[PyTree, Any]:
-        """Return the network's parameters and the likelihood's."""
-        if not self.likelihood.learns_noise:
-            return params, self.likelihood.parameter
-        if not isinstance(params, dict) or set(params) != {"network", "log_noise_scale"}:
+    def _split(self, params: PyTree) -> tuple[PyTree, Likelihood]:
+        """Return the network's parameters, and the likelihood at its own."""
+        likelihood = self.likelihood
+        if not likelihood.learned:
+            return params, likelihood
+        if not isinstance(params, dict) or set(params) != {"network", *likelihood.learned}:
             raise ValueError(
-                'with learned_gaussian, parameters are {"network": params, "log_noise_scale": '
-                f"scalar}}, but they are {jax.tree.structure(params)}."
+                f"with {type(likelihood).__name__}, parameters are {_layout(likelihood, 'params')},"
+                f" but they are {jax.tree.structure(params)}."
             )
-        return params["network"], jnp.exp(params["log_noise_scale"])
+        return params["network"], likelihood.given(params)
 
     def _terms(self, params: PyTree) -> Float[Array, " n"]:
         return self._terms_at(params, self.x, self.y)
 
     def _terms_at(self, params: PyTree, x: Array, y: Array) -> Float[Array, " n"]:
-        _, noise = self._split(params)
-        return self.likelihood.log_prob(self.outputs(params, x), y, noise)
+        _, likelihood = self._split(params)
+        return likelihood.log_prob(self.outputs(params, x), y)
 
     def _total(self, params: PyTree) -> Scalar:
         """Sum the log-likelihood terms."""
@@ -290,19 +291,24 @@ def _position_dtype(x: ArrayLike) -> Any:
     return dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.result_type(float)
 
 
+def _layout(likelihood: Likelihood, of_network: str) -> str:
+    """Say how a position or a prior looks that holds the likelihood's parameters too."""
+    own = (f'"{name}": ...' for name in likelihood.learned)
+    return "{" + ", ".join([f'"network": {of_network}', *own]) + "}"
+
+
 def _position_shapes(network: Network | Callable, prior: PyTree, likelihood: Likelihood) -> PyTree:
-    keys = {"network", "log_noise_scale"}
-    if likelihood.learns_noise and not (isinstance(prior, dict) and set(prior) == keys):
+    if not likelihood.learned:
+        return parameter_shapes(network) if isinstance(network, Network) else prior_shapes(prior)
+    if not isinstance(prior, dict) or set(prior) != {"network", *likelihood.learned}:
         raise ValueError(
-            'with learned_gaussian the prior must be {"network": prior, "log_noise_scale": '
-            "distribution}, like the position; give it in that form."
+            f"with {type(likelihood).__name__} the prior must be {_layout(likelihood, 'prior')}, a "
+            "distribution each, like the position; give it in that form."
         )
     if not isinstance(network, Network):
         return prior_shapes(prior)
-    shapes = parameter_shapes(network)
-    if likelihood.learns_noise:
-        return {"network": shapes, "log_noise_scale": jax.ShapeDtypeStruct((), float)}
-    return shapes
+    own = {name: prior_shapes(prior[name]) for name in likelihood.learned}
+    return {"network": parameter_shapes(network), **own}
 
 
 def _outputs_shape(posterior: Posterior, shapes: PyTree) -> tuple[int, ...]:

@@ -11,8 +11,6 @@ from jaxbnn.thermalization.teachers import (
 
 __all__ = [
     "Comparison",
-    "Estimate",
-    "TeacherStudent",
     "classical_posterior",
     "compare",
     "mean_squared_error",

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Shaped
 
 from jaxbnn.gibbs import IntermediateNoise
-from jaxbnn.targets import Posterior, bernoulli, cross_entropy, gaussian, normal_prior
+from jaxbnn.targets import Bernoulli, CrossEntropy, Gaussian, Posterior, normal_prior
 
 
 def classical_posterior(
@@ -49,7 +49,7 @@ def classical_posterior(
         bias_precision=model.bias_precision,
     )
     if model.output == "regression":
-        return Posterior(model.network, prior, gaussian(jnp.sqrt(delta)), x, y)
+        return Posterior(model.network, prior, Gaussian(jnp.sqrt(delta)), x, y)
     if model.output == "probit":
-        return Posterior(model.network, prior, cross_entropy(delta), x, y)
-    return Posterior(model.network, prior, bernoulli(), x, y).tempered(1 / (2 * delta))
+        return Posterior(model.network, prior, CrossEntropy(delta), x, y)
+    return Posterior(model.network, prior, Bernoulli(), x, y).tempered(1 / (2 * delta))

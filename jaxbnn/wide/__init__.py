@@ -15,14 +15,7 @@ from jaxbnn.wide.reduced_langevin import ReducedLangevinState, reduced_langevin
 from jaxbnn.wide.reparametrisation import Reparametrisation, reparametrise
 
 __all__ = [
-    "AcceptedState",
-    "Carried",
-    "CarriedState",
     "InputReduction",
-    "MarginalConditional",
-    "ReadOutState",
-    "ReducedLangevinState",
-    "Reparametrisation",
     "WeightProjections",
     "carry_complement",
     "count_accepted",
@@ -31,7 +24,6 @@ __all__ = [
     "reduce_inputs",
     "reduced_langevin",
     "reparametrise",
-    "weight_directions",
     "weight_projections",
     "with_read_out",
 ]

@@ -16,7 +16,8 @@ import jaxbnn
 from jaxbnn.networks import init, mlp
 network = mlp((2, 2, 1), "tanh")
 x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(6, 2)
-data = jaxbnn.Posterior(network, dist.StudentT(4.0, 0.0, 1.0), jaxbnn.gaussian(0.3), x, x[:, :1])
+gaussian = getattr(jaxbnn, "Gaussian", None) or jaxbnn.gaussian
+data = jaxbnn.Posterior(network, dist.StudentT(4.0, 0.0, 1.0), gaussian(0.3), x, x[:, :1])
 starts = jax.tree.map(lambda *c: np.stack(c), *[init(jax.random.key(c), network) for c in (0, 1)])
 mesh = jax.make_mesh((2,), ("chain",)) if jax.process_count() > 1 else None
 try:

@@ -17,8 +17,9 @@ import jaxbnn
 from jaxbnn.networks import init, mlp
 network = mlp((3, 8, 1), "tanh")
 x = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
+gaussian = getattr(jaxbnn, "Gaussian", None) or jaxbnn.gaussian
 data = jaxbnn.Posterior(
-    network, jaxbnn.normal_prior(network), jaxbnn.gaussian(0.3), x, np.sin(x[:, :1])
+    network, jaxbnn.normal_prior(network), gaussian(0.3), x, np.sin(x[:, :1])
 )
 starts = jax.tree.map(lambda *c: np.stack(c), *[init(jax.random.key(c), network) for c in range(8)])
 def run(mesh):

@@ -15,7 +15,7 @@ from tests.diagnostics.chains import assorted
 LENGTH = 48
 # Name, arguments, and the shape in front of the trailing one.
 POOLED = {
-    "rhat_paper": diagnostics.rhat_paper,
+    "rhat_brooks_gelman": diagnostics.rhat_brooks_gelman,
     "rhat_variance_ratio": diagnostics.rhat_variance_ratio,
     "gelman_rubin": diagnostics.gelman_rubin,
     "split_rhat": diagnostics.split_rhat,

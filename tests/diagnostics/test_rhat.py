@@ -6,13 +6,20 @@ from jaxbnn.diagnostics import (
     folded_split_rhat,
     gelman_rubin,
     rank_rhat,
-    rhat_paper,
+    rhat_brooks_gelman,
     rhat_variance_ratio,
     split_rhat,
 )
 from tests.diagnostics.chains import assorted
 
-ALL = [folded_split_rhat, gelman_rubin, rank_rhat, rhat_paper, rhat_variance_ratio, split_rhat]
+ALL = [
+    folded_split_rhat,
+    gelman_rubin,
+    rank_rhat,
+    rhat_brooks_gelman,
+    rhat_variance_ratio,
+    split_rhat,
+]
 
 
 def by_arviz(draws, method):
@@ -55,13 +62,13 @@ def textbook(draws):
     )  # fmt: skip
     df = 2 * pooled**2 / spread
     return {
-        rhat_paper: (chains + 1) / chains * plus / within - (n - 1) / (chains * n),
+        rhat_brooks_gelman: (chains + 1) / chains * plus / within - (n - 1) / (chains * n),
         rhat_variance_ratio: plus / within,
         gelman_rubin: np.sqrt(pooled / within * df / (df - 2)) if df > 2 else np.inf,
     }
 
 
-@pytest.mark.parametrize("diagnostic", [rhat_paper, rhat_variance_ratio, gelman_rubin])
+@pytest.mark.parametrize("diagnostic", [rhat_brooks_gelman, rhat_variance_ratio, gelman_rubin])
 def test_equals_the_definition(diagnostic, rng, x64):
     draws = assorted(rng, 3, 60) + 2.0
     expected = [textbook(draws[..., i])[diagnostic] for i in range(draws.shape[2])]
@@ -70,10 +77,10 @@ def test_equals_the_definition(diagnostic, rng, x64):
 
 def test_printed_means_of_independent_chains(rng):
     # Errata A12, M = 2, N = 50. Over 40,000 repetitions the means have standard errors of
-    # 2.2e-4 (rhat_paper) or less; 5.2 of them, and the rounding of the printed digits.
+    # 2.2e-4 (rhat_brooks_gelman) or less; 5.2 of them, and the rounding of the printed digits.
     draws = rng.normal(size=(2, 50, 40_000)).astype(np.float32)
-    assert abs(np.mean(rhat_paper(draws)) - 1.0103) < 1.2e-3
-    assert abs(np.mean(np.sqrt(rhat_paper(draws))) - 1.0049) < 1.2e-3
+    assert abs(np.mean(rhat_brooks_gelman(draws)) - 1.0103) < 1.2e-3
+    assert abs(np.mean(np.sqrt(rhat_brooks_gelman(draws))) - 1.0049) < 1.2e-3
     assert abs(np.mean(np.sqrt(rhat_variance_ratio(draws))) - 1.0) < 1.2e-3
     assert abs(np.mean(split_rhat(draws)) - 1.0003) < 1.2e-3
     assert abs(np.mean(gelman_rubin(draws)) - 1.0172) < 1.2e-3
@@ -86,14 +93,14 @@ def test_printed_values_of_separated_chains(rng):
     draws = rng.normal(size=(2, 1000))
     draws = (draws - draws.mean(1, keepdims=True)) / draws.std(1, ddof=1, keepdims=True)
     draws[1] += 1
-    assert abs(float(rhat_paper(draws)) - 1.756) < 0.02
+    assert abs(float(rhat_brooks_gelman(draws)) - 1.756) < 0.02
     assert abs(float(rhat_variance_ratio(draws)) - 1.504) < 0.02
     assert abs(float(split_rhat(draws)) - 1.156) < 0.02
 
 
 def test_a_common_drift_is_seen_by_halves_only():
     draws = np.linspace(0, 1, 500) + np.random.default_rng(0).normal(size=(2, 500))
-    assert rhat_paper(draws + 4 * np.linspace(0, 1, 500)) < 1.01
+    assert rhat_brooks_gelman(draws + 4 * np.linspace(0, 1, 500)) < 1.01
     assert split_rhat(draws + 4 * np.linspace(0, 1, 500)) > 1.2
 
 

@@ -10,7 +10,7 @@ from scipy import stats
 from jaxbnn.diagnostics import (
     blockwise_rhat,
     merge_time,
-    rhat_paper,
+    rhat_brooks_gelman,
     score_time,
     stationarity_time,
 )
@@ -137,7 +137,7 @@ def test_blockwise_rhat_is_formula_16_block_by_block(rng):
     draws = rng.normal(size=(3, 1003, 4)) + rng.normal(size=(3, 1, 1))
     found = blockwise_rhat(draws, 10 * np.arange(1, 1004), block_length=25, threshold=100.0)
     for block in (0, 17, 39):
-        expected = np.asarray(rhat_paper(draws[:, 25 * block : 25 * (block + 1)]))
+        expected = np.asarray(rhat_brooks_gelman(draws[:, 25 * block : 25 * (block + 1)]))
         np.testing.assert_allclose(found.mean[block], expected.mean(), rtol=1e-5)
         np.testing.assert_allclose(
             found.percentiles[:, block], np.percentile(expected, [25, 50, 75, 95]), rtol=1e-5

@@ -16,12 +16,12 @@ NO_PAPER = {
     *(f"diagnostics.{name}" for name in ("autocorrelation", "by_replica", "evaluate")),
     "diagnostics.swap_acceptance",
     *(f"dvi.{name}" for name in ("as_distributions", "fit", "fitted_prior", "initial_position")),
+    *(f"dvi.{name}" for name in ("expected_terms", "predictive_of")),
     *(f"dvi.{name}" for name in ("per_fan_in", "standardisation", "weight_draws")),
-    "gibbs.activation_pieces",
-    *(f"kernels.{name}" for name in ("beta_from_delta", "covariance_operator")),
+    "kernels.covariance_operator",
     *(f"kernels.{name}" for name in ("dense_covariance", "metropolis")),
     *(f"wide.{name}" for name in ("carry_complement", "count_accepted", "fill_in_langevin")),
-    *(f"wide.{name}" for name in ("reduce_inputs", "reduced_langevin", "weight_directions")),
+    *(f"wide.{name}" for name in ("reduce_inputs", "reduced_langevin")),
     *(f"wide.{name}" for name in ("weight_projections", "with_read_out")),
 }
 

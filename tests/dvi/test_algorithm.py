@@ -17,11 +17,11 @@ from jaxbnn import (
     Activation,
     Conv,
     Dense,
+    Gaussian,
+    HeteroscedasticGaussian,
+    LearnedGaussian,
     Network,
     Residual,
-    gaussian,
-    heteroscedastic_gaussian,
-    learned_gaussian,
     mlp,
 )
 from jaxbnn.dvi import (
@@ -75,7 +75,7 @@ def test_elbo_equals_brute_force(count, x64):
 
     prior = dist.Normal(0.0, 1.0)
     both = np.stack([y, -y], axis=1)
-    vi = deterministic_vi(network, gaussian(0.8), prior)
+    vi = deterministic_vi(network, Gaussian(0.8), prior)
     info = run(vi.elbo, q, x, both)
     expected, error = elbo_of_draws(q, layers, x, both, homoscedastic, count)
     # A Gaussian likelihood asks for two moments only, which one hidden layer has exactly.
@@ -87,7 +87,7 @@ def test_elbo_equals_brute_force(count, x64):
     assert float(info.elbo) == pytest.approx(float(info.expected_log_likelihood) - kl)
 
     for method in ("mcvi", "rmcvi"):
-        drawn = deterministic_vi(network, gaussian(0.8), prior, method=method, num_samples=20_000)
+        drawn = deterministic_vi(network, Gaussian(0.8), prior, method=method, num_samples=20_000)
         found = run(drawn.elbo, q, x, both, jax.random.key(5))
         error = np.sqrt(error**2 + error**2 * count / 20_000)
         assert abs(float(found.expected_log_likelihood) - expected) < 5 * error
@@ -98,7 +98,7 @@ def test_elbo_equals_brute_force(count, x64):
         return stats.norm.logpdf(y, m, np.exp(l / 2))
 
     vi = deterministic_vi(
-        network, heteroscedastic_gaussian(), prior, output_scale=jnp.array([1.0, 0.5]),
+        network, HeteroscedasticGaussian(), prior, output_scale=jnp.array([1.0, 0.5]),
         output_shift=jnp.array([0.0, -3.0]),
     )  # fmt: skip
     info = run(vi.elbo, q, x, y)
@@ -114,7 +114,7 @@ def test_gradient_of_the_elbo_equals_finite_differences(name, x64):
     skip = Residual((Activation(name), Dense(4)))
     network = Network((Dense(4), skip, Activation(name), Dense(2)), (3,))
     q = initial_position(jax.random.key(3), network, variance=0.1, dtype=jnp.float64)
-    vi = deterministic_vi(network, heteroscedastic_gaussian(), empirical_bayes(), num_nodes=48)
+    vi = deterministic_vi(network, HeteroscedasticGaussian(), empirical_bayes(), num_nodes=48)
     generator = np.random.default_rng(5)
     along = jax.tree.map(lambda leaf: jnp.asarray(generator.normal(size=leaf.shape)), q)
 
@@ -131,7 +131,7 @@ def test_gradient_of_the_elbo_equals_finite_differences(name, x64):
 def test_minibatches_are_unbiased(x64):
     network = mlp((3, 4, 2))
     q = initial_position(jax.random.key(3), network, dtype=jnp.float64)
-    vi = deterministic_vi(network, heteroscedastic_gaussian(), empirical_bayes())
+    vi = deterministic_vi(network, HeteroscedasticGaussian(), empirical_bayes())
     whole = run(vi.elbo, q, X, Y)
     compute = jax.jit(lambda x, y: vi.elbo(q, x, y, None, 12).elbo, compiler_options=QUICK)
     parts = [compute(X[i : i + 3], Y[i : i + 3]) for i in range(0, 12, 3)]
@@ -147,7 +147,7 @@ def test_minibatches_are_unbiased(x64):
 def test_linear_models_have_known_optima(correlated, x64):
     """q = N(m, diag(1 / Lambda_ii)) at best; with correlations the posterior, and the evidence."""
     vi = deterministic_vi(
-        LINE, gaussian(NOISE), dist.Normal(0.0, 1.0), optimizer=optax.adam(SCHEDULE)
+        LINE, Gaussian(NOISE), dist.Normal(0.0, 1.0), optimizer=optax.adam(SCHEDULE)
     )
     start = initial_position(
         jax.random.key(0), LINE, correlated=correlated, shape=(1,), dtype=jnp.float64
@@ -186,7 +186,7 @@ def test_linear_models_have_known_optima(correlated, x64):
 def test_learned_noise_is_a_factor_of_q(x64):
     """The optimum over log_noise_scale given the rest, against a grid."""
     prior = {"network": dist.Normal(0.0, 1.0), "log_noise_scale": dist.Normal(-1.0, 0.5)}
-    vi = deterministic_vi(LINE, learned_gaussian(), prior, optimizer=optax.adam(SCHEDULE))
+    vi = deterministic_vi(LINE, LearnedGaussian(), prior, optimizer=optax.adam(SCHEDULE))
     start = initial_position(
         jax.random.key(0), LINE, log_noise_scale=0.0, shape=(1,), dtype=jnp.float64
     )
@@ -212,7 +212,7 @@ def test_learned_noise_is_a_factor_of_q(x64):
 def test_methods_predict_alike(method, x64):
     network = mlp((3, 4, 2))
     q = initial_position(jax.random.key(3), network, variance=1e-4, dtype=jnp.float64)
-    likelihood = heteroscedastic_gaussian()
+    likelihood = HeteroscedasticGaussian()
     vi = deterministic_vi(network, likelihood, empirical_bayes(), method=method)
     key = None if method == "ddvi" else jax.random.key(0)
 
@@ -245,10 +245,10 @@ def test_starts_and_options_want_sense():
         ({"num_nodes": 0}, "num_nodes must be at least 1"),
     ):
         with pytest.raises(ValueError, match=sentence):
-            deterministic_vi(LINE, gaussian(1.0), dist.Normal(0.0, 1.0), **options)
+            deterministic_vi(LINE, Gaussian(1.0), dist.Normal(0.0, 1.0), **options)
     q = initial_position(jax.random.key(0), LINE)
     for method in ("dvi", "mcvi"):
-        vi = deterministic_vi(LINE, gaussian(1.0), dist.Normal(0.0, 1.0), method=method)
+        vi = deterministic_vi(LINE, Gaussian(1.0), dist.Normal(0.0, 1.0), method=method)
         with pytest.raises(ValueError, match="output width 2"):
             vi.elbo(q, X.astype("f4"), np.ones((12, 2), "f4"), jax.random.key(0))
 

@@ -1,4 +1,4 @@
-"""Tests of dvi.divergence, dvi.expected, dvi.likelihood_kinds, dvi.partition and dvi.predictive:
+"""Tests of dvi.divergence, dvi.expected, dvi.partition, dvi.predictive and dvi.softplus_noise:
 expected log likelihoods, divergences and predictive densities against other computations.
 """
 
@@ -12,23 +12,23 @@ import pytest
 from scipy import integrate, optimize, special, stats
 
 from jaxbnn import (
-    bernoulli,
-    categorical,
-    cross_entropy,
-    gaussian,
-    heteroscedastic_gaussian,
-    learned_gaussian,
+    Bernoulli,
+    Categorical,
+    CrossEntropy,
+    Gaussian,
+    HeteroscedasticGaussian,
+    LearnedGaussian,
 )
 from jaxbnn.dvi import (
     FactorisedNormal,
     LayerwiseNormal,
     Moments,
+    SoftplusGaussian,
     empirical_bayes,
     expected_log_likelihood,
     fitted_prior,
     kl_divergence,
     predictive,
-    softplus_gaussian,
 )
 from jaxbnn.dvi.predictive import categorical_probabilities
 from tests.kit.sizes import QUICK
@@ -62,7 +62,7 @@ def softplus(x):
 
 @pytest.mark.parametrize(
     ("likelihood", "variance"),
-    [(heteroscedastic_gaussian(), np.exp), (softplus_gaussian(), softplus)],
+    [(HeteroscedasticGaussian(), np.exp), (SoftplusGaussian(), softplus)],
     ids=["exp", "softplus"],
 )
 def test_noise_from_the_network(likelihood, variance, x64):
@@ -97,14 +97,14 @@ def _two_columns():
 def test_known_and_learned_noise(x64):
     mean, variance = MEAN[:, :1], COVARIANCE[:, 0, :1]
     one = Moments(jnp.asarray(mean), jnp.asarray(variance))
-    found = expected_log_likelihood(gaussian(0.6), one, jnp.asarray(Y))
+    found = expected_log_likelihood(Gaussian(0.6), one, jnp.asarray(Y))
     expected = [
         stats.norm.expect(lambda a, y=y: stats.norm.logpdf(y, a, 0.6), loc=m, scale=np.sqrt(v))
         for y, m, v in zip(Y, mean[:, 0], variance[:, 0], strict=True)
     ]
     np.testing.assert_allclose(found, expected, rtol=1e-7)
     noise = (jnp.asarray(-0.4), jnp.asarray(0.09))
-    found = expected_log_likelihood(learned_gaussian(), one, jnp.asarray(Y), noise=noise)
+    found = expected_log_likelihood(LearnedGaussian(), one, jnp.asarray(Y), noise=noise)
     # The second variable is now l = 2 log_noise_scale, independent of the first.
     mean = np.concatenate([mean, np.full((2, 1), -0.8)], 1)
     covariance = np.stack([np.diag([v, 4 * 0.09]) for v in variance[:, 0]])
@@ -134,7 +134,7 @@ def test_labels_at_any_mean_and_variance(dtype, x64):
 
     def total(m, v):
         logits = Moments(m[:, None], v[:, None])
-        terms = expected_log_likelihood(bernoulli(), logits, jnp.ones(len(mean), jnp.int32))
+        terms = expected_log_likelihood(Bernoulli(), logits, jnp.ones(len(mean), jnp.int32))
         return jnp.sum(terms), terms
 
     derivatives = jax.jit(jax.grad(total, (0, 1), has_aux=True), compiler_options=QUICK)
@@ -159,7 +159,7 @@ def test_softplus_noise_at_any_mean_and_variance(dtype, x64):
     matrix[:, 0, 1] = matrix[:, 1, 0] = slope * np.sqrt(var_l)
     numbers = (np.stack([np.full_like(raw, error), raw], axis=1), variances, matrix)
     wide = Moments(*(jnp.asarray(v, dtype) for v in numbers))
-    expect = functools.partial(expected_log_likelihood, softplus_gaussian())
+    expect = functools.partial(expected_log_likelihood, SoftplusGaussian())
     found = jax.jit(expect, compiler_options=QUICK)(wide, jnp.zeros(len(raw), dtype))
 
     def term(l, u):
@@ -172,7 +172,7 @@ def test_softplus_noise_at_any_mean_and_variance(dtype, x64):
 
 
 @pytest.mark.parametrize(
-    "likelihood", [heteroscedastic_gaussian(), softplus_gaussian()], ids=["exp", "softplus"]
+    "likelihood", [HeteroscedasticGaussian(), SoftplusGaussian()], ids=["exp", "softplus"]
 )
 def test_a_wide_start_has_a_finite_elbo_and_a_way_out(likelihood):
     def term(spread):
@@ -190,8 +190,8 @@ def test_outputs_without_noise():
     y, l = np.array([0.7]), -0.4
     still = Moments(jnp.array([[0.2, l]]), jnp.zeros((1, 2)), jnp.zeros((1, 2, 2)))
     for likelihood, variance in (
-        (heteroscedastic_gaussian(), np.exp(l)),
-        (softplus_gaussian(), softplus(l)),
+        (HeteroscedasticGaussian(), np.exp(l)),
+        (SoftplusGaussian(), softplus(l)),
     ):
 
         @functools.partial(jax.jit, compiler_options=QUICK)
@@ -209,28 +209,28 @@ def test_outputs_without_noise():
 
 def test_bad_outputs_and_targets_are_refused():
     one, both = Moments(jnp.zeros((2, 1))), Moments(jnp.zeros((2, 3)), jnp.ones((2, 3)))
-    y, known = jnp.zeros(2), gaussian(1.0)
+    y, known = jnp.zeros(2), Gaussian(1.0)
     # Without variances: the log density itself.
     found = expected_log_likelihood(known, one, y)
     np.testing.assert_allclose(found, stats.norm.logpdf(0.0), rtol=1e-6)
     for label in (-1, 3):
         with pytest.raises(ValueError, match=rf"labels must lie in 0\.\.2.*holds {label}"):
-            expected_log_likelihood(categorical(), both, jnp.array([label, 0]))
+            expected_log_likelihood(Categorical(), both, jnp.array([label, 0]))
     with pytest.raises(ValueError, match="output width 3"):
         expected_log_likelihood(known, one, jnp.zeros((2, 3)))
     with pytest.raises(ValueError, match="3 outputs are not those of targets of rank 1"):
         predictive(known, both)
     wrong = Moments(jnp.zeros((1, 2)), jnp.ones((1, 2)), jnp.array([[[1.0, 2.0], [2.0, 1.0]]]))
     with pytest.raises(ValueError, match=r"semi-definite.*eigenvalue -1"):
-        predictive(heteroscedastic_gaussian(), wrong)
+        predictive(HeteroscedasticGaussian(), wrong)
     with pytest.raises(ValueError, match=r"semi-definite.*eigenvalue -1"):
-        expected_log_likelihood(heteroscedastic_gaussian(), wrong, y[:1])
+        expected_log_likelihood(HeteroscedasticGaussian(), wrong, y[:1])
 
 
 def test_labels(x64):
     labels = jnp.array([1, 0])
     one = Moments(jnp.asarray(MEAN[:, :1]), jnp.asarray(COVARIANCE[:, 0, :1]))
-    found = expected_log_likelihood(bernoulli(), one, labels)
+    found = expected_log_likelihood(Bernoulli(), one, labels)
     signs = np.array([1, -1])
     expected = average(lambda i, a, b: -np.logaddexp(0, -signs[i] * a))
     np.testing.assert_allclose(found, expected, atol=1e-8)
@@ -243,14 +243,14 @@ def test_labels(x64):
         small = outputs(covariance=size * COVARIANCE)
         exact = average(log_softmax, covariance=size * COVARIANCE)
         errors.append(
-            np.abs(np.asarray(expected_log_likelihood(categorical(), small, labels)) - exact)
+            np.abs(np.asarray(expected_log_likelihood(Categorical(), small, labels)) - exact)
         )
     assert (errors[1] < errors[0] / 12).all()
     assert (errors[0] < 1e-4).all()
-    halved = expected_log_likelihood(cross_entropy(1.0), small, labels)
-    np.testing.assert_allclose(halved * 2, expected_log_likelihood(categorical(), small, labels))
+    halved = expected_log_likelihood(CrossEntropy(1.0), small, labels)
+    np.testing.assert_allclose(halved * 2, expected_log_likelihood(Categorical(), small, labels))
     drawn = expected_log_likelihood(
-        categorical(), outputs(), labels, expectation="monte_carlo", num_samples=200_000,
+        Categorical(), outputs(), labels, expectation="monte_carlo", num_samples=200_000,
         rng_key=jax.random.key(0),
     )  # fmt: skip
     np.testing.assert_allclose(drawn, average(log_softmax), atol=0.01)
@@ -260,8 +260,8 @@ def test_labels(x64):
 def test_predictive_densities(x64):
     y = jnp.asarray(Y)
     for likelihood, variance in (
-        (heteroscedastic_gaussian(), np.exp),
-        (softplus_gaussian(), softplus),
+        (HeteroscedasticGaussian(), np.exp),
+        (SoftplusGaussian(), softplus),
     ):
         exact = np.log(average(lambda i, m, l, v=variance: stats.norm.pdf(Y[i], m, np.sqrt(v(l)))))
 
@@ -285,11 +285,11 @@ def test_predictive_densities(x64):
         np.testing.assert_allclose(mean, MEAN[:, 0])
         assert np.abs(np.asarray(of_normal) - exact).max() > 1e-3
     one = Moments(jnp.asarray(MEAN[:, :1]), jnp.asarray(COVARIANCE[:, 0, :1]))
-    known = predictive(gaussian(0.6), one).log_prob(y)
+    known = predictive(Gaussian(0.6), one).log_prob(y)
     expected = stats.norm.logpdf(Y, MEAN[:, 0], np.sqrt(COVARIANCE[:, 0, 0] + 0.36))
     np.testing.assert_allclose(known, expected)
     noise = (jnp.asarray(-0.4), jnp.asarray(0.09))
-    learned = predictive(learned_gaussian(), one, 2, noise=noise)
+    learned = predictive(LearnedGaussian(), one, 2, noise=noise)
     assert learned.batch_shape == (2,)
     assert learned.event_shape == (1,)
 

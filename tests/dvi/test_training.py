@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from jaxbnn import categorical, gaussian, heteroscedastic_gaussian, mlp
+from jaxbnn import Categorical, Gaussian, HeteroscedasticGaussian, mlp
 from jaxbnn.dvi import (
     DeterministicVI,
     VIInfo,
@@ -30,7 +30,7 @@ Y = np.sin(X[..., 0]) + 0.1 * GENERATOR.normal(size=(3, 20))
 
 def algorithm(**options):
     options = {"optimizer": optax.adam(0.02)} | options
-    return deterministic_vi(NETWORK, heteroscedastic_gaussian(), empirical_bayes(), **options)
+    return deterministic_vi(NETWORK, HeteroscedasticGaussian(), empirical_bayes(), **options)
 
 
 def starts(runs, dtype=jnp.float64):
@@ -193,13 +193,13 @@ def test_bad_input_gets_one_sentence():
         attempt(positions=initial_position(jax.random.key(0), mlp((2, 3))))
     with pytest.raises(ValueError, match="output width 4"):
         attempt(y=np.stack([y, y], axis=1))
-    classes = deterministic_vi(mlp((2, 3)), categorical(), empirical_bayes())
+    classes = deterministic_vi(mlp((2, 3)), Categorical(), empirical_bayes())
     more = initial_position(jax.random.key(0), mlp((2, 3)), shape=(1,))
     with pytest.raises(ValueError, match=r"labels must lie in 0\.\.2.*holds 3"):
         attempt(y=np.arange(20) % 4, positions=more, vi=classes)
     with pytest.raises(ValueError, match="variance must be positive"):
         initial_position(jax.random.key(0), NETWORK, variance=0.0)
-    tanh = deterministic_vi(mlp((2, 4, 1), "tanh"), gaussian(0.1), empirical_bayes())
+    tanh = deterministic_vi(mlp((2, 4, 1), "tanh"), Gaussian(0.1), empirical_bayes())
     q = initial_position(jax.random.key(0), mlp((2, 4, 1), "tanh"))
     with pytest.raises(ValueError, match="gauss_hermite"):
         tanh.elbo(q, x.astype("f4"), y.astype("f4"))

@@ -25,7 +25,7 @@ Y = (np.abs(X) - 1 + 0.3 * np.random.default_rng(3).standard_normal(X.shape)).as
 
 def run(width):
     network = jaxbnn.mlp((1, width, 1), "tanh")
-    posterior = jaxbnn.Posterior(network, jaxbnn.normal_prior(network), jaxbnn.gaussian(0.3), X, Y)
+    posterior = jaxbnn.Posterior(network, jaxbnn.normal_prior(network), jaxbnn.Gaussian(0.3), X, Y)
     kernel = jaxbnn.repeat(jaxbnn.underdamped_langevin(posterior.log_density, 0.03, 0.1), 20)
     starts = posterior.sample_prior(jax.random.key(1), (2,))
     draws = jaxbnn.sample(jax.random.key(2), kernel, starts, 350, progress=False)

@@ -84,8 +84,8 @@ def equinox():
 def test_posterior_and_draws_of_a_module(make):
     params, apply_fn, to_ours = make()
     prior = expand_prior(dist.Normal(0.0, 2.0), params)
-    posterior = jaxbnn.Posterior(apply_fn, prior, jaxbnn.gaussian(0.5), X, Y)
-    ours = jaxbnn.Posterior(OURS, dist.Normal(0.0, 2.0), jaxbnn.gaussian(0.5), X, Y)
+    posterior = jaxbnn.Posterior(apply_fn, prior, jaxbnn.Gaussian(0.5), X, Y)
+    ours = jaxbnn.Posterior(OURS, dist.Normal(0.0, 2.0), jaxbnn.Gaussian(0.5), X, Y)
     np.testing.assert_allclose(
         posterior.log_density(params), ours.log_density(to_ours(params)), rtol=1e-5
     )

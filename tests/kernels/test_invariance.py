@@ -11,7 +11,7 @@ import pytest
 from blackjax.mcmc import random_walk as blackjax_random_walk
 
 from jaxbnn.networks import mlp
-from jaxbnn.targets import Posterior, gaussian, normal_prior
+from jaxbnn.targets import Gaussian, Posterior, normal_prior
 from tests.kit import both_sizes, check_exact_start, posterior_target
 from tests.kit import mutants as kit
 from tests.kit.sizes import SHORT
@@ -114,7 +114,7 @@ def test_a_posterior_with_data_drawn_from_its_own_model(num_chains):
     x, network = jnp.array([[-1.0], [2.0]]), mlp((1, 1, 1), activation="tanh")
 
     def make_posterior(y):
-        return Posterior(network, normal_prior(network), gaussian(0.5), x, y)
+        return Posterior(network, normal_prior(network), Gaussian(0.5), x, y)
 
     def make_kernel(y):
         return mala(make_posterior(y).log_density, 0.2)
@@ -124,7 +124,7 @@ def test_a_posterior_with_data_drawn_from_its_own_model(num_chains):
     assert result.passes, str(result)
 
     def wrong_noise(y):
-        wrong = Posterior(network, normal_prior(network), gaussian(0.8), x, y)
+        wrong = Posterior(network, normal_prior(network), Gaussian(0.8), x, y)
         return mala(wrong.log_density, 0.2)
 
     result = check_exact_start(wrong_noise, target, steps=STEPS, num_chains=num_chains)

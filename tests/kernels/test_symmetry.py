@@ -21,8 +21,8 @@ from jaxbnn.kernels.symmetry_priors import exchangeable_sets, log_ratio_of_leave
 from jaxbnn.networks import Activation, Dense, Network, Residual, mlp, parameter_shapes
 from jaxbnn.networks.symmetries import flip_units, scale_units, weight_symmetries
 from jaxbnn.targets import (
+    Categorical,
     Posterior,
-    categorical,
     expand_prior,
     normal_prior,
     uniform_prior,
@@ -161,7 +161,7 @@ def test_posterior_is_invariant(network, num_chains, monkeypatch):
     x = jnp.array([[-1.0], [0.5], [2.0]])
     prior = expand_prior(dist.Normal(0.6, 2.0), network)
     labels = jnp.zeros(3, int)
-    target = posterior_target(lambda y: Posterior(network, prior, categorical(), x, y), x, labels)
+    target = posterior_target(lambda y: Posterior(network, prior, Categorical(), x, y), x, labels)
 
     def check():
         kernel = symmetry_moves(network, prior, softmax=True)

@@ -10,7 +10,7 @@ from jaxbnn.kernels import unit_redraws
 from jaxbnn.kernels.unit_redraws import redraw_units
 from jaxbnn.networks import Activation, Conv, Dense, Flatten, Network, init, mlp
 from jaxbnn.networks.symmetries import hidden_units
-from jaxbnn.targets import Posterior, expand_prior, gaussian
+from jaxbnn.targets import Gaussian, Posterior, expand_prior
 from tests.kit import both_sizes, check_exact_start, posterior_target
 
 NETWORK = mlp((1, 2, 1), "sigmoid")
@@ -27,12 +27,12 @@ def test_posterior_is_invariant_and_mutants_are_caught(num_chains, monkeypatch):
     x = jnp.array([[-1.0], [0.5], [2.0]])
     prior = expand_prior(PRIOR, NETWORK)
     target = posterior_target(
-        lambda y: Posterior(NETWORK, prior, gaussian(0.4), x, y), x, jnp.zeros((3, 1))
+        lambda y: Posterior(NETWORK, prior, Gaussian(0.4), x, y), x, jnp.zeros((3, 1))
     )
 
     def check():
         def kernel_of(data):
-            log_likelihood = Posterior(NETWORK, prior, gaussian(0.4), x, data).log_likelihood
+            log_likelihood = Posterior(NETWORK, prior, Gaussian(0.4), x, data).log_likelihood
             return redraw_units(NETWORK, prior, log_likelihood)
 
         return check_exact_start(kernel_of, target, steps=2, num_chains=num_chains)

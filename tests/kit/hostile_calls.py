@@ -120,7 +120,7 @@ NUMBER_KINDS = ("bad number", "extreme number")
 def _prior_density(prior):
     params = init(KEY, NETWORK)
     return jaxbnn.Posterior(
-        NETWORK, prior, jaxbnn.gaussian(1.0), jnp.ones((2, 2)), jnp.zeros(2)
+        NETWORK, prior, jaxbnn.Gaussian(1.0), jnp.ones((2, 2)), jnp.zeros(2)
     ).log_prior(params)
 
 
@@ -130,8 +130,8 @@ PRIORS = {
     ),
     "normal_prior biases": lambda v: _prior_density(jaxbnn.normal_prior(NETWORK, bias_precision=v)),
     "uniform_prior": lambda v: _prior_density(jaxbnn.uniform_prior(NETWORK, -1.0, v)),
-    "gaussian": lambda v: jaxbnn.gaussian(v).parameter and 1.0,
-    "cross_entropy": lambda v: jaxbnn.cross_entropy(v).parameter and 1.0,
+    "Gaussian": lambda v: jaxbnn.Gaussian(v).noise_scale and 1.0,
+    "CrossEntropy": lambda v: jaxbnn.CrossEntropy(v).temperature and 1.0,
     "IntermediateNoise": lambda v: jaxbnn.IntermediateNoise(RELU, v).variance(0, jnp.float32),
     "IntermediateNoise precision": lambda v: jaxbnn.IntermediateNoise(
         RELU, 0.1, weight_precision=v
@@ -192,12 +192,12 @@ def _likelihood(name: str, likelihood, network, labels=None) -> Maker:
 
 
 LIKELIHOODS = {
-    "gaussian": _likelihood("gaussian", jaxbnn.gaussian(0.5), NETWORK),
-    "heteroscedastic_gaussian": _likelihood(
-        "heteroscedastic_gaussian", jaxbnn.heteroscedastic_gaussian(), mlp((2, 3, 2), "tanh")
+    "Gaussian": _likelihood("Gaussian", jaxbnn.Gaussian(0.5), NETWORK),
+    "HeteroscedasticGaussian": _likelihood(
+        "HeteroscedasticGaussian", jaxbnn.HeteroscedasticGaussian(), mlp((2, 3, 2), "tanh")
     ),
-    "bernoulli": _likelihood("bernoulli", jaxbnn.bernoulli(), NETWORK, 2),
-    "categorical": _likelihood("categorical", jaxbnn.categorical(), CLASSES, 3),
+    "Bernoulli": _likelihood("Bernoulli", jaxbnn.Bernoulli(), NETWORK, 2),
+    "Categorical": _likelihood("Categorical", jaxbnn.Categorical(), CLASSES, 3),
 }
 
 
@@ -239,7 +239,7 @@ def _reparametrised(x, y):
 
 
 def _dvi(x, y):
-    vi = jaxbnn.deterministic_vi(RELU, jaxbnn.gaussian(0.5), jaxbnn.normal_prior(RELU))
+    vi = jaxbnn.deterministic_vi(RELU, jaxbnn.Gaussian(0.5), jaxbnn.normal_prior(RELU))
     start = dvi.initial_position(KEY, RELU, shape=(1,))
     return dvi.fit(KEY, vi, start, x, y, num_updates=1, progress=False).positions
 
@@ -290,7 +290,7 @@ DIAGNOSTICS = {
         "mcse",
         "multivariate_ess",
         "rank_rhat",
-        "rhat_paper",
+        "rhat_brooks_gelman",
         "rhat_variance_ratio",
         "split_rhat",
         "covariance_agreement",

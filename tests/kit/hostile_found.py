@@ -85,7 +85,7 @@ FOUND = [
 ]
 WALK = jaxbnn.pcn(jnp.sum, 0.1)
 WIDE = mlp((2, 3, 1), "tanh", parametrisation="ntk")
-NOISE = jaxbnn.gaussian(1.0)
+NOISE = jaxbnn.Gaussian(1.0)
 UNIT = dvi.Moments(np.zeros((2, 1), np.float32), np.ones((2, 1), np.float32))
 
 

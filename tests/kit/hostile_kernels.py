@@ -15,14 +15,14 @@ KEY = jax.random.key(0)
 NETWORK = mlp((2, 3, 1), "relu")
 PRIOR = dist.Normal(0.0, 1.0)
 X, Y = np.ones((4, 2), np.float32), np.zeros((4, 1), np.float32)
-POSTERIOR = jaxbnn.Posterior(NETWORK, PRIOR, jaxbnn.gaussian(1.0), X, Y)
+POSTERIOR = jaxbnn.Posterior(NETWORK, PRIOR, jaxbnn.Gaussian(1.0), X, Y)
 PARAMS = tree(lambda: init(KEY, NETWORK), but=("booleans",))
 NUMBERS = ("strings", "no array", "NaN", "infinity", *EXTREME)
 BAD_STEPS = tuple(v for v in BAD_NUMBERS if v is not None)
 LEARNED = jaxbnn.Posterior(
     NETWORK,
     {"network": PRIOR, "log_noise_scale": PRIOR},
-    jaxbnn.learned_gaussian(),
+    jaxbnn.LearnedGaussian(),
     X,
     Y,
 )
@@ -142,7 +142,7 @@ TRIED = {
         lambda p: targets.expand_prior(p, NETWORK) and (),
         (word("nonsense")._replace(good=lambda rng: PRIOR),),
     ),
-    "learned_gaussian": Tried(
+    "LearnedGaussian": Tried(
         lambda p, s: LEARNED.log_likelihood({"network": p, "log_noise_scale": s}),
         (PARAMS, fixed(np.float32(0.5), kinds=("zeros", "NaN"))),
         is_checked=False,

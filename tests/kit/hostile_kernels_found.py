@@ -23,7 +23,7 @@ from tests.kit.hostile import Call
 KEY = jax.random.key(0)
 NETWORK, PRIOR = mlp((2, 3, 1), "relu"), dist.Normal(0.0, 1.0)
 X, Y = np.ones((4, 2), np.float32), np.zeros((4, 1), np.float32)
-POSTERIOR = jaxbnn.Posterior(NETWORK, PRIOR, jaxbnn.gaussian(1.0), X, Y)
+POSTERIOR = jaxbnn.Posterior(NETWORK, PRIOR, jaxbnn.Gaussian(1.0), X, Y)
 PARAMS = networks.init(KEY, NETWORK)
 ZEROS = jnp.zeros(2)
 

@@ -1,5 +1,6 @@
 """NumPyro models, likelihoods and priors that a sampler cannot take, and expectations far out."""
 
+import blackjax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +13,7 @@ from numpyro.primitives import mutable
 import jaxbnn
 from jaxbnn import dvi
 from jaxbnn.interop.arviz import to_arviz
+from jaxbnn.interop.blackjax import adaptable
 from jaxbnn.interop.numpyro import posterior_from_numpyro
 from jaxbnn.networks import mlp
 from tests.kit.hostile import Call
@@ -75,18 +77,34 @@ def counts(y):
     numpyro.sample("y", dist.Poisson(jnp.exp(_mean())), obs=y)
 
 
+class Own(jaxbnn.targets.Likelihood):
+    """A likelihood that no reading knows, and that keeps a number where JAX cannot see it."""
+
+    def __init__(self, **attributes):
+        vars(self).update(attributes)
+
+    def log_prob(self, outputs, y):
+        return -jnp.abs(outputs[:, 0] - y)
+
+    def predictive(self, outputs, rank):
+        return dist.Laplace(outputs[:, 0], 1.0)
+
+
+LOGITS = dvi.Moments(jnp.zeros((3, 1)), jnp.ones((3, 1)))
+
+
 def _of(model, y=Y, **options):
     return posterior_from_numpyro(model, y, **options)
 
 
 def _vi(network=NETWORK, likelihood=None, prior=None):
-    likelihood = jaxbnn.gaussian(1.0) if likelihood is None else likelihood
+    likelihood = jaxbnn.Gaussian(1.0) if likelihood is None else likelihood
     return dvi.deterministic_vi(network, likelihood, prior or dvi.empirical_bayes())
 
 
 def _metric(likelihood, prior=NORMAL):
     network = mlp((2, 2))
-    y = np.ones((3, 2)) if likelihood.parameter is not None else Y
+    y = np.ones((3, 2)) if isinstance(likelihood, jaxbnn.Gaussian) else Y
     return jaxbnn.gauss_newton_metric(jaxbnn.Posterior(network, prior, likelihood, X, y))
 
 
@@ -116,12 +134,18 @@ FOUND = [
     ("neither an array nor hashable", lambda: posterior_from_numpyro(plain, {"a", "b"})),
     ("of type str; the draws come first", lambda: to_arviz(X[None], "posterior")),
     ("but is StudentT", lambda: _posterior(NETWORK, NORMAL, dist.StudentT(4.0), X, Y)),
-    ("which is to be called", lambda: _posterior(NETWORK, NORMAL, jaxbnn.gaussian, X, Y)),
-    ("network must be a Network", lambda: _posterior((), NORMAL, jaxbnn.gaussian(1.0), X, Y)),
-    ("is to be called", lambda: _vi(likelihood=jaxbnn.bernoulli)),
+    ("which is to be called", lambda: _posterior(NETWORK, NORMAL, jaxbnn.Gaussian, X, Y)),
+    ("network must be a Network", lambda: _posterior((), NORMAL, jaxbnn.Gaussian(1.0), X, Y)),
+    ("is to be called", lambda: _vi(likelihood=jaxbnn.Bernoulli)),
     ("layers of a Network", lambda: _vi(lambda params, x: x)),
-    ("no Gauss-Newton form", lambda: _metric(jaxbnn.heteroscedastic_gaussian())),
-    ("not log-concave", lambda: _metric(jaxbnn.gaussian(1.0), dist.Cauchy(0.0, 1.0))),
+    ("adaptable(kernel_of)", lambda: blackjax.window_adaptation(jaxbnn.smmala, jnp.sum)),
+    ("kernel_of must be a function", lambda: adaptable(jaxbnn.pcn(jnp.sum, 0.1))),
+    ("no Gauss-Newton form", lambda: _metric(jaxbnn.HeteroscedasticGaussian())),
+    ("not log-concave", lambda: _metric(jaxbnn.Gaussian(1.0), dist.Cauchy(0.0, 1.0))),
+    ("Own has no closed form here", lambda: dvi.expected_terms(Own(), LOGITS, Y, {})),
+    ("no predictive by quadrature", lambda: dvi.predictive_of(Own(), LOGITS, 1, None, {}, 8)),
+    ("attributes but is no dataclass", lambda: jax.tree.leaves(Own(scale=2.0))),
+    ("Own needs a network of output", lambda: _posterior(mlp((2, 2)), NORMAL, Own(), X, Y)),
     ("that of a Posterior", lambda: jaxbnn.gauss_newton_metric(NETWORK)),
     ("that of a Posterior", lambda: jaxbnn.posterior_hessian(NETWORK)),
 ]
@@ -133,11 +157,11 @@ def _refusals() -> st.SearchStrategy:
 
 
 EXPECTATIONS = {
-    "gaussian": (jaxbnn.gaussian(0.5), 1, Y),
-    "heteroscedastic_gaussian": (jaxbnn.heteroscedastic_gaussian(), 2, Y),
-    "softplus_gaussian": (dvi.softplus_gaussian(), 2, Y),
-    "bernoulli": (jaxbnn.bernoulli(), 1, np.array([0, 1, 1])),
-    "categorical": (jaxbnn.categorical(), 3, np.array([0, 1, 2])),
+    "Gaussian": (jaxbnn.Gaussian(0.5), 1, Y),
+    "HeteroscedasticGaussian": (jaxbnn.HeteroscedasticGaussian(), 2, Y),
+    "SoftplusGaussian": (dvi.SoftplusGaussian(), 2, Y),
+    "Bernoulli": (jaxbnn.Bernoulli(), 1, np.array([0, 1, 1])),
+    "Categorical": (jaxbnn.Categorical(), 3, np.array([0, 1, 2])),
 }
 
 

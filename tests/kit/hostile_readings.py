@@ -126,7 +126,7 @@ def _moments(name, mean, covariance):
 
 def _expected(mean, variance, y, num):
     outputs = dvi.Moments(mean, variance)
-    likelihood = jaxbnn.gaussian(1.0)
+    likelihood = jaxbnn.Gaussian(1.0)
     p = dvi.predictive(likelihood, outputs, rng_key=KEY, num_samples=num)
     terms = dvi.expected_log_likelihood(likelihood, outputs, y, rng_key=KEY, num_samples=num)
     return terms, p.mean
@@ -184,9 +184,9 @@ MOMENTS = {
         lambda x, y: (lambda s: (s.inputs(x), s.x_scale))(dvi.standardisation(x, y)),
         (array(5, 2), array(5)),
     ),
-    "softplus_gaussian": Tried(
+    "SoftplusGaussian": Tried(
         lambda x, y: jaxbnn.Posterior(
-            mlp((2, 3, 2), "relu"), NORMAL, dvi.softplus_gaussian(), x, y
+            mlp((2, 3, 2), "relu"), NORMAL, dvi.SoftplusGaussian(), x, y
         ).log_likelihood(init(KEY, mlp((2, 3, 2), "relu"))),
         (array(N, 2), array(N, 1)),
     ),

@@ -35,8 +35,8 @@ def _posterior(network, likelihood, y):
 
 
 LINE, CLASSES = mlp((2, 3, 1), "tanh"), mlp((2, 3, 3), "tanh")
-NUMBERS = _posterior(LINE, jaxbnn.gaussian(0.5), np.zeros((N, 1), np.float32))
-KINDS_OF = _posterior(CLASSES, jaxbnn.categorical(), np.arange(N) % 3)
+NUMBERS = _posterior(LINE, jaxbnn.Gaussian(0.5), np.zeros((N, 1), np.float32))
+KINDS_OF = _posterior(CLASSES, jaxbnn.Categorical(), np.arange(N) % 3)
 PROBABILITIES = fixed(np.full((N, 3), 1 / 3))
 STEPS = np.arange(1, 101)
 SERIES = fixed(np.exp(0.1 * np.sin(np.arange(100))))

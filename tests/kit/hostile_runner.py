@@ -53,7 +53,7 @@ def _make(parameters, data):
 
 def _posterior() -> Any:
     x = np.ones((4, 2), np.float32)
-    return jaxbnn.Posterior(mlp((2, 1)), dist.Normal(0.0, 1.0), jaxbnn.gaussian(1.0), x, x[:, :1])
+    return jaxbnn.Posterior(mlp((2, 1)), dist.Normal(0.0, 1.0), jaxbnn.Gaussian(1.0), x, x[:, :1])
 
 
 def _adapt_drifts() -> Adaptation:

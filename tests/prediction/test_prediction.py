@@ -22,8 +22,8 @@ OUTPUTS = np.einsum("ni,csij->csnj", X_NEW, W).reshape(60, 3, 3) + B.reshape(60,
 def linear_posterior(likelihood, y):
     network = jaxbnn.mlp((2, 3))
     prior = jaxbnn.normal_prior(network)
-    if likelihood.learns_noise:
-        prior = {"network": prior, "log_noise_scale": jaxbnn.normal_prior(jaxbnn.mlp((1, 1)))}
+    if likelihood.learned:
+        prior = {"network": prior, "log_noise_scale": dist.Normal(0.0, 1.0)}
     return jaxbnn.Posterior(network, prior, likelihood, np.zeros((len(y), 2), np.float32), y)
 
 
@@ -32,7 +32,7 @@ DRAWS = ({"w": W, "b": B},)
 
 @pytest.fixture(scope="module")
 def numbers():
-    posterior = linear_posterior(jaxbnn.gaussian(np.array([0.5, 1.0, 0.2])), np.zeros((4, 3)))
+    posterior = linear_posterior(jaxbnn.Gaussian(np.array([0.5, 1.0, 0.2])), np.zeros((4, 3)))
     return posterior, predict(DRAWS, X_NEW, posterior, level=0.8)
 
 
@@ -133,7 +133,7 @@ def test_crps_of_one_normal_is_the_closed_form(x64):
 
 @pytest.fixture(scope="module")
 def classes():
-    posterior = linear_posterior(jaxbnn.categorical(), np.array([0, 1, 2, 0]))
+    posterior = linear_posterior(jaxbnn.Categorical(), np.array([0, 1, 2, 0]))
     return posterior, predict(DRAWS, X_NEW, posterior, level=0.8)
 
 
@@ -157,7 +157,7 @@ def test_classes(classes):
 
 
 def test_two_classes():
-    posterior = linear_posterior(jaxbnn.bernoulli(), np.array([[0, 1, 1], [1, 0, 0]]))
+    posterior = linear_posterior(jaxbnn.Bernoulli(), np.array([[0, 1, 1], [1, 0, 0]]))
     found = predict(DRAWS, X_NEW, posterior)
     np.testing.assert_allclose(
         found.probabilities[..., 1], special.expit(OUTPUTS).mean(0), rtol=1e-4

@@ -63,7 +63,7 @@ def gibbs(dtype):
 
 def posterior(dtype):
     network = mlp((3, 4, 1), "tanh")
-    prior, likelihood = jaxbnn.normal_prior(network), jaxbnn.gaussian(0.5)
+    prior, likelihood = jaxbnn.normal_prior(network), jaxbnn.Gaussian(0.5)
 
     def make_kernel(_, data):
         target = jaxbnn.Posterior(network, prior, likelihood, *data)

@@ -42,7 +42,7 @@ FLAT = np.zeros((CHAINS, 2), np.float32)
 
 
 def posterior():
-    return jaxbnn.Posterior(NETWORK, PRIOR, jaxbnn.gaussian(0.3), X, Y)
+    return jaxbnn.Posterior(NETWORK, PRIOR, jaxbnn.Gaussian(0.3), X, Y)
 
 
 def of_posterior(parameters, data):

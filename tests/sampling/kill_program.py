@@ -55,7 +55,7 @@ def arrays():
 
 def posterior():
     prior = dist.StudentT(4.0, 0.0, 1.0)
-    data = jaxbnn.Posterior(NETWORK, prior, jaxbnn.gaussian(0.3), X, Y)
+    data = jaxbnn.Posterior(NETWORK, prior, jaxbnn.Gaussian(0.3), X, Y)
 
     def make_kernel(parameters, data):
         return blackjax.mala(data.log_density, parameters["step_size"])

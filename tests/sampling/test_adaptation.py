@@ -1,4 +1,6 @@
-"""Adaptation reaches its target, follows a changing one, and ends before the first draw."""
+"""Tests of sampling.warm_up_loops: adaptation reaches its target, follows a changing one, and ends
+before the first draw.
+"""
 
 import functools
 from typing import NamedTuple

@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 
 from jaxbnn.networks import mlp
-from jaxbnn.targets import Posterior, gaussian, normal_prior
+from jaxbnn.targets import Gaussian, Posterior, normal_prior
 
 N, STEPS, NOISE_SCALE = 60_000, 24, 0.1
 
@@ -42,7 +42,7 @@ def test_hmc_accepts_rightly_in_float32_where_plain_totals_do_not(rng):
     x = rng.normal(size=(N, 4)).astype(np.float32)
     # Noise taken for a fifth of what it is: the total is near -7e5, where float32 steps by 0.06.
     y = (x.sum(axis=1, keepdims=True) + 5 * NOISE_SCALE * rng.normal(size=(N, 1))).astype("f4")
-    posterior = Posterior(network, normal_prior(network), gaussian(NOISE_SCALE), x, y)
+    posterior = Posterior(network, normal_prior(network), Gaussian(NOISE_SCALE), x, y)
     # A typical point: the mode, up to the posterior's own spread.
     mode = np.linalg.lstsq(np.c_[x, np.ones(N)], y, rcond=None)[0]
     point = (mode + NOISE_SCALE / np.sqrt(N) * rng.normal(size=(5, 1))).astype("f4")

@@ -7,17 +7,17 @@ import numpyro.distributions as dist
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from jaxbnn.dvi import softplus_gaussian
+from jaxbnn.dvi import SoftplusGaussian
 from jaxbnn.networks import Dense, Flatten, Network, Residual, apply, init, mlp
 from jaxbnn.targets import (
+    Bernoulli,
+    Categorical,
+    Gaussian,
+    HeteroscedasticGaussian,
+    LearnedGaussian,
     Likelihood,
     Posterior,
-    bernoulli,
-    categorical,
     gauss_newton_metric,
-    gaussian,
-    heteroscedastic_gaussian,
-    learned_gaussian,
     normal_prior,
     posterior_hessian,
 )
@@ -41,19 +41,19 @@ def softplus_square(z):
 
 
 CASES = {
-    "one hidden layer": (mlp((3, 2, 3), "sigmoid"), categorical, {}),
+    "one hidden layer": (mlp((3, 2, 3), "sigmoid"), Categorical, {}),
     "two hidden layers, ntk": (
         mlp((2, 3, 2, 1), "tanh", parametrisation="ntk", weight_scale=1.5, bias_scale=0.7),
-        bernoulli,
+        Bernoulli,
         {},
     ),
     "no bias, a callable": (
         mlp((3, 2, 2, 2), softplus_square, bias=False),
-        lambda: gaussian(np.array([0.5, 2.0])),
+        lambda: Gaussian(np.array([0.5, 2.0])),
         {},
     ),
-    "linear": (mlp((3, 2)), heteroscedastic_gaussian, {}),
-    "tempered": (mlp((2, 2, 1), "tanh"), lambda: gaussian(0.7), {"t": 0.3, "what": "posterior"}),
+    "linear": (mlp((3, 2)), HeteroscedasticGaussian, {}),
+    "tempered": (mlp((2, 2, 1), "tanh"), lambda: Gaussian(0.7), {"t": 0.3, "what": "posterior"}),
 }
 
 
@@ -88,7 +88,7 @@ def test_hessian_with_a_prior_that_couples_parameters(rng):
     network = mlp((2, 2, 1), "tanh")
     coupled = dist.MultivariateNormal(0.0, np.array([[1.0, 0.6], [0.6, 2.0]]))
     prior = (coupled, (), dist.StudentT(4.0))
-    posterior = Posterior(network, prior, bernoulli(), *data(rng, 2, 1))
+    posterior = Posterior(network, prior, Bernoulli(), *data(rng, 2, 1))
     params = position(network)
     vector, unravel = ravel_pytree(params)
     automatic = quick(jax.hessian(lambda v: -posterior.log_density(unravel(v))))(vector)
@@ -151,10 +151,17 @@ def test_what_has_no_gauss_newton_form_is_refused(rng):
     network = mlp((3, 2))
     x, y = rng.standard_normal((4, 3)), 10.0 + rng.standard_normal(4)
     normal = normal_prior(network)
-    own = Likelihood(
-        lambda a, y, _: -jnp.log1p((y - a[:, 0]) ** 2), gaussian(1.0).predictive, print
-    )
-    for likelihood in (heteroscedastic_gaussian(), softplus_gaussian(), own):
+
+    class Cauchy(Likelihood):
+        outputs_per_column = 2
+
+        def log_prob(self, outputs, y):
+            return -jnp.log1p((y - outputs[:, 0]) ** 2)
+
+        def predictive(self, outputs, rank):
+            raise NotImplementedError
+
+    for likelihood in (HeteroscedasticGaussian(), SoftplusGaussian(), Cauchy()):
         posterior = Posterior(network, normal, likelihood, x, y)
         with pytest.raises(ValueError, match="no Gauss-Newton form"):
             gauss_newton_metric(posterior)
@@ -162,7 +169,7 @@ def test_what_has_no_gauss_newton_form_is_refused(rng):
         with pytest.raises(ValueError, match="no Gauss-Newton form"):
             gauss_newton_metric(any_function)
         assert np.isfinite(posterior_hessian(posterior)(position(network))).all()
-    heavy = Posterior(network, dist.Cauchy(0.0, 0.1), gaussian(1.0), x, rng.standard_normal((4, 2)))
+    heavy = Posterior(network, dist.Cauchy(0.0, 0.1), Gaussian(1.0), x, rng.standard_normal((4, 2)))
     assert jnp.diagonal(posterior_hessian(heavy)(position(network))).min() < 0
     with pytest.raises(ValueError, match="family Cauchy, which is not log-concave"):
         gauss_newton_metric(heavy)
@@ -171,17 +178,17 @@ def test_what_has_no_gauss_newton_form_is_refused(rng):
 def test_what_is_not_covered_is_refused(rng):
     x, y = data(rng, 2, 1)
     residual = Network((Dense(2), Residual((Dense(2),)), Flatten(), Dense(1)), (2,))
-    posterior = Posterior(residual, normal_prior(residual), bernoulli(), x, y)
+    posterior = Posterior(residual, normal_prior(residual), Bernoulli(), x, y)
     for function in (posterior_hessian, gauss_newton_metric):
         with pytest.raises(ValueError, match="has Residual; leave the Hessian to smmala"):
             function(posterior)
     network = mlp((2, 1))
     prior = {"network": normal_prior(network), "log_noise_scale": dist.Normal(0.0, 1.0)}
-    learned = Posterior(network, prior, learned_gaussian(), x, 1.0 * y)
+    learned = Posterior(network, prior, LearnedGaussian(), x, 1.0 * y)
     with pytest.raises(ValueError, match="no parameter of its own"):
         posterior_hessian(learned)
     function = Posterior(
-        lambda params, x: x @ params, dist.Normal(0.0, 1.0).expand((2,)), bernoulli(), x, y
+        lambda params, x: x @ params, dist.Normal(0.0, 1.0).expand((2,)), Bernoulli(), x, y
     )
     with pytest.raises(ValueError, match="needs a Network"):
         posterior_hessian(function)

@@ -1,23 +1,30 @@
-"""Likelihood terms against scipy.stats, and predictive distributions against the terms."""
+"""Tests of targets.gaussian_noise and targets.labels: terms against scipy.stats, and predictive
+distributions against the terms.
+"""
+
+import dataclasses
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+import scipy.optimize
 import scipy.special
 import scipy.stats
 
 from jaxbnn.targets import (
+    Bernoulli,
+    Categorical,
+    CrossEntropy,
+    Gaussian,
+    HeteroscedasticGaussian,
+    LearnedGaussian,
+    Likelihood,
     Posterior,
-    bernoulli,
-    categorical,
-    cross_entropy,
-    gaussian,
-    heteroscedastic_gaussian,
-    learned_gaussian,
     normal_prior,
 )
+from jaxbnn.targets.likelihoods import lay_out
 
 N = 7
 
@@ -30,7 +37,7 @@ def _apply(params, x):
 def _posterior(likelihood, outputs, y, **more):
     params = {"outputs": outputs}
     prior = normal_prior(params)
-    if likelihood.learns_noise:
+    if likelihood.learned:
         prior = {"network": prior, "log_noise_scale": dist.Normal(0.0, 1.0)}
         params = {"network": params, **more}
     return Posterior(_apply, prior, likelihood, np.ones((N, 1)), y), params
@@ -47,32 +54,32 @@ def _gaussian_case(rng, shape, likelihood, scale, **more):
 
 
 def _cases(rng):
-    yield _gaussian_case(rng, (N,), gaussian(0.3), 0.3)
-    yield _gaussian_case(rng, (N, 1), gaussian(2), 2)
-    yield _gaussian_case(rng, (N, 3), gaussian(0.3), 0.3)
-    yield _gaussian_case(rng, (N, 3), gaussian(np.array([1.0, 2, 3])), np.array([1.0, 2, 3]))
-    yield _gaussian_case(rng, (N, 2, 3), gaussian(0.3), 0.3)
+    yield _gaussian_case(rng, (N,), Gaussian(0.3), 0.3)
+    yield _gaussian_case(rng, (N, 1), Gaussian(2), 2)
+    yield _gaussian_case(rng, (N, 3), Gaussian(0.3), 0.3)
+    yield _gaussian_case(rng, (N, 3), Gaussian(np.array([1.0, 2, 3])), np.array([1.0, 2, 3]))
+    yield _gaussian_case(rng, (N, 2, 3), Gaussian(0.3), 0.3)
     log_scale = {"log_noise_scale": jnp.asarray(-0.7)}
-    yield _gaussian_case(rng, (N, 3), learned_gaussian(), np.exp(-0.7), **log_scale)
+    yield _gaussian_case(rng, (N, 3), LearnedGaussian(), np.exp(-0.7), **log_scale)
 
     outputs, y = rng.normal(size=(N, 4)), rng.normal(size=(N, 2))
     terms = scipy.stats.norm.logpdf(y, outputs[:, :2], np.exp(outputs[:, 2:] / 2)).sum(axis=1)
-    yield heteroscedastic_gaussian(), outputs, y, terms, {}
+    yield HeteroscedasticGaussian(), outputs, y, terms, {}
     outputs, y = rng.normal(size=(N, 2)), rng.normal(size=N)
     terms = scipy.stats.norm.logpdf(y, outputs[:, 0], np.exp(outputs[:, 1] / 2))
-    yield heteroscedastic_gaussian(), outputs, y, terms, {}
+    yield HeteroscedasticGaussian(), outputs, y, terms, {}
 
     outputs, y = 3 * rng.normal(size=(N, 2)), rng.integers(0, 2, size=(N, 2))
     terms = scipy.stats.bernoulli.logpmf(y, scipy.special.expit(outputs)).sum(axis=1)
-    yield bernoulli(), outputs, y, terms, {}
-    yield bernoulli(), outputs[:, :1], y[:, 0] == 1, _bernoulli_terms(outputs[:, 0], y[:, 0]), {}
+    yield Bernoulli(), outputs, y, terms, {}
+    yield Bernoulli(), outputs[:, :1], y[:, 0] == 1, _bernoulli_terms(outputs[:, 0], y[:, 0]), {}
 
     outputs, y = 3 * rng.normal(size=(N, 5)), rng.integers(0, 5, size=N)
     terms = _softmax(outputs)[np.arange(N), y]
-    yield categorical(), outputs, y, terms, {}
-    yield categorical(), outputs, y.astype(np.uint8), terms, {}
-    yield cross_entropy(temperature=2.0), outputs, y, terms / 4, {}
-    yield cross_entropy(temperature=0.5), outputs, y, terms, {}
+    yield Categorical(), outputs, y, terms, {}
+    yield Categorical(), outputs, y.astype(np.uint8), terms, {}
+    yield CrossEntropy(temperature=2.0), outputs, y, terms / 4, {}
+    yield CrossEntropy(temperature=0.5), outputs, y, terms, {}
 
 
 def _bernoulli_terms(logits, y):
@@ -100,17 +107,16 @@ def test_terms_and_predictive_agree_with_scipy(x64, rng, index):
             predictive_terms = predictive.log_prob(posterior.y)
         return posterior.log_likelihood(params), predictive_terms, draws
 
-    classes = likelihood.predictive == categorical().predictive
     terms, predictive_terms, draws = everything(params, jax.random.key(0))
     np.testing.assert_allclose(terms, expected, rtol=1e-12)
     assert draws.shape == (3, *posterior.y.shape)
-    temperature = likelihood.parameter if classes and likelihood.parameter else 0.5
+    temperature = getattr(likelihood, "temperature", 0.5)
     np.testing.assert_allclose(predictive_terms, 2 * temperature * expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("temperature", [None, 2.0])
 def test_the_predictive_of_classes_is_the_softmax(x64, rng, temperature):
-    likelihood = categorical() if temperature is None else cross_entropy(temperature)
+    likelihood = Categorical() if temperature is None else CrossEntropy(temperature)
     outputs = rng.normal(size=(N, 3))
     posterior, params = _posterior(likelihood, jnp.asarray(outputs), np.arange(N) % 3)
     probabilities = posterior.predictive(params, posterior.x).probs
@@ -121,20 +127,20 @@ def test_an_output_of_shape_n_is_one_column(x64, rng):
     outputs, y = rng.normal(size=(2, N))
     expected = scipy.stats.norm.logpdf(y, outputs, 0.5)
     for targets in (y, y[:, None]):
-        posterior, params = _posterior(gaussian(0.5), jnp.asarray(outputs), targets)
+        posterior, params = _posterior(Gaussian(0.5), jnp.asarray(outputs), targets)
         np.testing.assert_allclose(posterior.log_likelihood(params), expected, rtol=1e-12)
         predictive = posterior.predictive(params, posterior.x)
         np.testing.assert_allclose(predictive.log_prob(targets), expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("likelihood", [bernoulli(), categorical()], ids=["bernoulli", "classes"])
+@pytest.mark.parametrize("likelihood", [Bernoulli(), Categorical()], ids=["Bernoulli", "classes"])
 @pytest.mark.parametrize("size", [200.0, 1e30])
 def test_confident_outputs_stay_finite_in_float32(likelihood, size):
     """Far in the tails, where exp overflows, terms and gradients are still those of the limit."""
     y = np.array([0, 1, 0, 1, 0, 1, 0])
     signs = np.where(np.arange(N) < 4, 1, -1) * (2 * y - 1)  # right, then wrong
     logits = jnp.asarray(size * signs, jnp.float32)[:, None]
-    classes = likelihood.log_prob == categorical().log_prob
+    classes = isinstance(likelihood, Categorical)
     outputs = jnp.concatenate([jnp.zeros_like(logits), logits], 1) if classes else logits
     posterior, params = _posterior(likelihood, outputs, y)
     terms, gradient = jax.vjp(posterior.log_likelihood, params)
@@ -148,7 +154,7 @@ def test_the_noise_scale_may_be_traced(rng):
     outputs, y = jnp.asarray(rng.normal(size=(2, N, 2)), jnp.float32)
 
     def total(noise_scale):
-        posterior, params = _posterior(gaussian(noise_scale), outputs, y)
+        posterior, params = _posterior(Gaussian(noise_scale), outputs, y)
         return posterior.log_likelihood(params).sum()
 
     values = jax.jit(jax.vmap(total))(jnp.array([0.5, 2.0]))
@@ -166,45 +172,45 @@ LABELS = [0, 1, 2, 0, 1, 2, 0]
 @pytest.mark.parametrize(
     ("make", "error", "sentence"),
     [
-        (lambda: gaussian(0.0), ValueError, "noise_scale must be positive"),
-        (lambda: cross_entropy(-1.0), ValueError, "temperature must be positive"),
+        (lambda: Gaussian(0.0), ValueError, "noise_scale must be positive"),
+        (lambda: CrossEntropy(-1.0), ValueError, "temperature must be positive"),
         (
-            _data_error(gaussian(np.ones(3)), (N, 2), np.zeros((N, 2))),
+            _data_error(Gaussian(np.ones(3)), (N, 2), np.zeros((N, 2))),
             ValueError,
             r"noise_scale has shape \(3,\)",
         ),
         (
-            _data_error(gaussian(1.0), (N, 2), np.zeros((N, 3))),
+            _data_error(Gaussian(1.0), (N, 2), np.zeros((N, 3))),
             ValueError,
-            r"gaussian needs a network of output width 3 for y of shape \(7, 3\)",
+            r"Gaussian needs a network of output width 3 for y of shape \(7, 3\)",
         ),
-        (_data_error(gaussian(1.0), (N, 2), np.zeros(N)), ValueError, "output width 1"),
+        (_data_error(Gaussian(1.0), (N, 2), np.zeros(N)), ValueError, "output width 1"),
         (
-            _data_error(learned_gaussian(), (N, 2), np.zeros(N), log_noise_scale=0.0),
+            _data_error(LearnedGaussian(), (N, 2), np.zeros(N), log_noise_scale=0.0),
             ValueError,
-            "learned_gaussian needs a network of output width 1",
+            "LearnedGaussian needs a network of output width 1",
         ),
         (
-            _data_error(heteroscedastic_gaussian(), (N, 3), np.zeros((N, 3))),
+            _data_error(HeteroscedasticGaussian(), (N, 3), np.zeros((N, 3))),
             ValueError,
-            "heteroscedastic_gaussian needs a network of output width 6",
+            "HeteroscedasticGaussian needs a network of output width 6",
         ),
-        (_data_error(bernoulli(), (N, 2), np.zeros(N)), ValueError, "bernoulli needs a network"),
+        (_data_error(Bernoulli(), (N, 2), np.zeros(N)), ValueError, "Bernoulli needs a network"),
         (
-            _data_error(bernoulli(), (N, 1), LABELS),
+            _data_error(Bernoulli(), (N, 1), LABELS),
             ValueError,
-            r"labels of bernoulli must be 0 or 1, but y holds 2 at index \(2,\)",
+            r"labels of Bernoulli must be 0 or 1, but y holds 2 at index \(2,\)",
         ),
-        (_data_error(categorical(), (N, 1), LABELS), ValueError, "one output per class"),
+        (_data_error(Categorical(), (N, 1), LABELS), ValueError, "one output per class"),
         (
-            _data_error(categorical(), (N, 2), LABELS),
+            _data_error(Categorical(), (N, 2), LABELS),
             ValueError,
             r"labels must lie in 0..1, .* y holds 2 at index \(2,\)",
         ),
-        (_data_error(categorical(), (N, 3), np.array(LABELS) - 1), ValueError, "y holds -1"),
-        (_data_error(categorical(), (N, 3), np.array(LABELS) * 1.0), TypeError, "be integers"),
+        (_data_error(Categorical(), (N, 3), np.array(LABELS) - 1), ValueError, "y holds -1"),
+        (_data_error(Categorical(), (N, 3), np.array(LABELS) * 1.0), TypeError, "be integers"),
         (
-            _data_error(cross_entropy(1.0), (N, 3), np.eye(3, dtype=int)[LABELS]),
+            _data_error(CrossEntropy(1.0), (N, 3), np.eye(3, dtype=int)[LABELS]),
             ValueError,
             r"labels must have shape \(n,\)",
         ),
@@ -215,3 +221,48 @@ def test_bad_input_gets_one_sentence(make, error, sentence):
         make()
     assert str(caught.value).endswith(".")
     assert "\n" not in str(caught.value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Laplace(Likelihood):
+    """A likelihood of a user's own: a leaf, a static field, two methods."""
+
+    scale: float
+    power: int = dataclasses.field(default=1, metadata={"static": True})
+
+    def log_prob(self, outputs, y):
+        return self.power * self.predictive(outputs, y.ndim).log_prob(y)
+
+    def predictive(self, outputs, rank):
+        return dist.Laplace(lay_out(outputs, rank), self.scale).to_event(rank - 1)
+
+
+def test_a_likelihood_of_ones_own(x64, rng):
+    outputs, y = rng.normal(size=(2, N))
+    posterior, params = _posterior(Laplace(0.7, 2), jnp.asarray(outputs)[:, None], y)
+    expected = 2 * scipy.stats.laplace.logpdf(y, outputs, 0.7)
+    found = jax.jit(lambda target, p: target.log_likelihood(p))(posterior, params)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    # The scale is a leaf: one program for a grid of them, and a derivative.
+    scales = jnp.array([0.3, 0.7])
+
+    def total(scale):
+        return jnp.sum(Laplace(scale, 2).log_prob(jnp.asarray(outputs), jnp.asarray(y)))
+
+    np.testing.assert_allclose(jax.vmap(total)(scales)[1], expected.sum(), rtol=1e-12)
+    leaves = jax.tree_util.tree_leaves_with_path(posterior.likelihood)
+    assert [(jax.tree_util.keystr(path), leaf) for path, leaf in leaves] == [(".scale", 0.7)]
+    slope = scipy.optimize.approx_fprime([0.7], lambda s: float(total(s[0])), 1e-7)
+    np.testing.assert_allclose(jax.grad(total)(0.7), slope[0], rtol=1e-4)
+    with pytest.raises(ValueError, match="Laplace needs a network of output width 1"):
+        Posterior(lambda p, x: x @ p, normal_prior(jnp.ones((1, 2))), Laplace(0.7), y[:, None], y)
+
+
+def test_attributes_that_are_no_fields_are_refused():
+    class Scaled(Bernoulli):
+        pass
+
+    scaled = Scaled()
+    object.__setattr__(scaled, "scale", 2.0)
+    with pytest.raises(TypeError, match="Scaled has attributes but is no dataclass"):
+        jax.tree.leaves(scaled)

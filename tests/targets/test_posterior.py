@@ -11,12 +11,12 @@ import scipy.stats
 
 from jaxbnn.networks import init, mlp
 from jaxbnn.targets import (
+    Bernoulli,
+    Categorical,
+    CrossEntropy,
+    Gaussian,
+    LearnedGaussian,
     Posterior,
-    bernoulli,
-    categorical,
-    cross_entropy,
-    gaussian,
-    learned_gaussian,
     normal_prior,
     uniform_prior,
 )
@@ -28,7 +28,7 @@ N = 37  # not a multiple of what a CPU works on at once: the log density pads th
 @pytest.fixture
 def problem(x64, rng):
     x, y = rng.normal(size=(N, 4)), rng.integers(0, 3, N)
-    posterior = Posterior(NETWORK, normal_prior(NETWORK, weight_precision=2.0), categorical(), x, y)
+    posterior = Posterior(NETWORK, normal_prior(NETWORK, weight_precision=2.0), Categorical(), x, y)
     return posterior, init(jax.random.key(3), NETWORK)
 
 
@@ -100,7 +100,7 @@ def test_tempered_scales_density_and_gradient(problem, what, prior_power):
 
 def test_temperature_tempers_the_likelihood_only(problem):
     posterior, params = problem
-    hot = Posterior(NETWORK, posterior.prior, cross_entropy(2.0), posterior.x, posterior.y)
+    hot = Posterior(NETWORK, posterior.prior, CrossEntropy(2.0), posterior.x, posterior.y)
     np.testing.assert_allclose(
         hot.log_density(params), posterior.tempered(1 / 4).log_density(params), rtol=1e-12
     )
@@ -121,7 +121,7 @@ def test_a_function_with_dicts_of_parameters_is_a_network(problem, rng):
         "params": {f"Dense_{i}": {"kernel": p["w"], "bias": p["b"]} for i, p in enumerate(layers)}
     }
     prior = normal_prior(variables, weight_precision=2.0)
-    same = Posterior(apply_fn, prior, categorical(), posterior.x, posterior.y)
+    same = Posterior(apply_fn, prior, Categorical(), posterior.x, posterior.y)
     np.testing.assert_allclose(
         same.log_density(variables), posterior.log_density(params), rtol=1e-12
     )
@@ -133,7 +133,7 @@ def test_learned_noise_is_part_of_the_position(x64, rng):
     network = mlp((2, 1))
     prior = {"network": dist.Normal(0.0, 2.0), "log_noise_scale": dist.Normal(-1.0, 0.5)}
     x, y = rng.normal(size=(N, 2)), rng.normal(size=N)
-    posterior = Posterior(network, prior, learned_gaussian(), x, y)
+    posterior = Posterior(network, prior, LearnedGaussian(), x, y)
     position = jax.jit(posterior.sample_prior)(jax.random.key(0))
     s, layer = float(position["log_noise_scale"]), position["network"][0]
     mean = x @ np.asarray(layer["w"])[:, 0] + float(layer["b"][0])
@@ -162,7 +162,7 @@ def test_everything_may_be_traced(x64, rng, dtype):
 
     def density(precision, noise_scale, t, x, y):
         prior = normal_prior(network, weight_precision=precision, bias_precision=precision)
-        posterior = Posterior(network, prior, gaussian(noise_scale), x, y).tempered(t)
+        posterior = Posterior(network, prior, Gaussian(noise_scale), x, y).tempered(t)
         return posterior.log_density(params), posterior.log_density_from(params)(params)
 
     arguments = [np.array(a, dtype) for a in ([1.0, 4.0], [0.5, 0.1], [1.0, 0.2])]
@@ -186,7 +186,7 @@ def test_a_posterior_is_a_pytree(problem):
     expected = posterior.tempered(0.5).log_density(params)
     np.testing.assert_allclose(density(posterior, params), expected, rtol=1e-12)
     again = Posterior(
-        mlp((4, 3, 3), "tanh"), posterior.prior, categorical(), posterior.x, posterior.y
+        mlp((4, 3, 3), "tanh"), posterior.prior, Categorical(), posterior.x, posterior.y
     )
     density(again, params)
     assert density._cache_size() == 1  # an equal network and likelihood do not trace again
@@ -194,7 +194,7 @@ def test_a_posterior_is_a_pytree(problem):
 
 def test_integers_stay_integers_and_draws_have_the_data_s_dtype(x64, rng):
     x, y = rng.normal(size=(N, 4)).astype(np.float32), np.arange(N) % 3
-    posterior = Posterior(NETWORK, dist.Normal(0, 1), categorical(), x, y)
+    posterior = Posterior(NETWORK, dist.Normal(0, 1), Categorical(), x, y)
     assert jnp.issubdtype(posterior.y.dtype, jnp.integer)
     draws = jax.eval_shape(lambda key: posterior.sample_prior(key, (5,)), jax.random.key(0))
     assert draws[0]["w"].shape == (5, 4, 3)
@@ -205,7 +205,7 @@ def test_integers_stay_integers_and_draws_have_the_data_s_dtype(x64, rng):
 def test_uniform_box_posterior_is_minus_infinity_outside(problem):
     posterior, params = problem
     prior = uniform_prior(NETWORK, -0.01, 0.01)
-    boxed = Posterior(NETWORK, prior, categorical(), posterior.x, posterior.y)
+    boxed = Posterior(NETWORK, prior, Categorical(), posterior.x, posterior.y)
     assert boxed.log_density(params) == -jnp.inf
     assert np.isfinite(boxed.log_density(jax.tree.map(jnp.zeros_like, params)))
 
@@ -215,7 +215,7 @@ def _posterior(network=NETWORK, prior=None, likelihood=None, x=None, y=None):
     return Posterior(
         network,
         dist.Normal(0.0, 1.0) if prior is None else prior,
-        likelihood or categorical(),
+        likelihood or Categorical(),
         x,
         np.array([0, 1, 2]) if y is None else np.asarray(y),
     )
@@ -230,7 +230,7 @@ def _posterior(network=NETWORK, prior=None, likelihood=None, x=None, y=None):
             r"x holds nan at index \(0, 0\)",
         ),
         (
-            lambda: _posterior(mlp((4, 1)), likelihood=gaussian(1.0), y=[0.0, np.inf, 1.0]),
+            lambda: _posterior(mlp((4, 1)), likelihood=Gaussian(1.0), y=[0.0, np.inf, 1.0]),
             ValueError,
             r"y holds inf at index \(1,\)",
         ),
@@ -239,14 +239,14 @@ def _posterior(network=NETWORK, prior=None, likelihood=None, x=None, y=None):
         (lambda: _posterior(y=1), ValueError, "must have a leading data axis"),
         (lambda: _posterior(x=np.ones((3, 5))), ValueError, r"x must have shape \(n, 4\)"),
         (lambda: _posterior(y=[0, 1, 3]), ValueError, r"labels must lie in 0..2"),
-        (lambda: _posterior(likelihood=bernoulli()), ValueError, "output width 1"),
+        (lambda: _posterior(likelihood=Bernoulli()), ValueError, "output width 1"),
         (
             lambda: _posterior(prior=(dist.Normal(0, 1), (), {"w": dist.Normal(0, 1)})),
             ValueError,
             r"no distribution for the parameter \[2\]\['b'\]",
         ),
         (
-            lambda: _posterior(likelihood=learned_gaussian()),
+            lambda: _posterior(likelihood=LearnedGaussian()),
             ValueError,
             'the prior must be {"network": prior, "log_noise_scale"',
         ),
@@ -265,7 +265,7 @@ def _posterior(network=NETWORK, prior=None, likelihood=None, x=None, y=None):
         (
             lambda: _learned().log_density({"network": 0.0}),
             ValueError,
-            "with learned_gaussian, parameters are",
+            "with LearnedGaussian, parameters are",
         ),
     ],
 )
@@ -278,7 +278,7 @@ def test_bad_input_gets_one_sentence(make, error, sentence):
 
 def _learned():
     prior = {"network": dist.Normal(0.0, 1.0), "log_noise_scale": dist.Normal(0.0, 1.0)}
-    return _posterior(mlp((4, 1)), prior, learned_gaussian(), y=[0.0, 1.0, 2.0])
+    return _posterior(mlp((4, 1)), prior, LearnedGaussian(), y=[0.0, 1.0, 2.0])
 
 
 def test_what_is_tempered_is_one_of_two():

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from jaxbnn import IntermediateNoise, Posterior, gaussian, gibbs_sampler, mlp, normal_prior, pcn
+from jaxbnn import Gaussian, IntermediateNoise, Posterior, gibbs_sampler, mlp, normal_prior, pcn
 from jaxbnn import sample as sample_chains
 from jaxbnn.networks import init
 
@@ -79,7 +79,7 @@ def throughput(devices: int, steps: int, *chains: int) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(100, 2)).astype(np.float32)
     y = np.sin(x.sum(axis=1, keepdims=True))
-    posterior = Posterior(network, normal_prior(network), gaussian(0.5), x, y)
+    posterior = Posterior(network, normal_prior(network), Gaussian(0.5), x, y)
     kernel = pcn(posterior.log_likelihood, 0.1)
     rates = []
     for number in chains:

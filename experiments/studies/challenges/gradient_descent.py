@@ -20,7 +20,7 @@ from experiments.studies.challenges import pictures
 from experiments.studies.challenges.common import paper_order
 from experiments.studies.challenges.regions import gradient_descent_rows
 from experiments.study import Context, Row, Settings
-from jaxbnn import Posterior, bernoulli, mlp, normal_prior, uniform_prior
+from jaxbnn import Bernoulli, Posterior, mlp, normal_prior, uniform_prior
 
 NETWORK = mlp((2, 2, 1), activation="sigmoid")
 THETA_4 = 3
@@ -93,7 +93,7 @@ def descend(
     computes several at once.
     """
     prior = normal_prior(NETWORK)  # the loss is the likelihood alone
-    target = Posterior(NETWORK, prior, bernoulli(), data["x"], data["y"])
+    target = Posterior(NETWORK, prior, Bernoulli(), data["x"], data["y"])
 
     def loss(params):
         return -jnp.mean(target.log_likelihood(params))
@@ -122,7 +122,7 @@ def search(
         assert start.prior_variance is not None  # checked with the settings
         precision = 1 / start.prior_variance
         prior = normal_prior(NETWORK, weight_precision=precision, bias_precision=precision)
-    target = Posterior(NETWORK, prior, bernoulli(), data["x"], data["y"])
+    target = Posterior(NETWORK, prior, Bernoulli(), data["x"], data["y"])
 
     @jax.jit
     def batch(key):

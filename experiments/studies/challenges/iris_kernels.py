@@ -6,8 +6,8 @@ import blackjax
 import numpy as np
 
 from jaxbnn import (
+    Categorical,
     Posterior,
-    categorical,
     mlp,
     normal_prior,
     posterior_hessian,
@@ -24,7 +24,7 @@ def posterior(prior_variance: float, data) -> Posterior:
     """Return the posterior of MLP(4, 3, 3) on all of Iris, raw features."""
     precision = 1 / prior_variance
     prior = normal_prior(NETWORK, weight_precision=precision, bias_precision=precision)
-    return Posterior(NETWORK, prior, categorical(), data["x"], data["y"])
+    return Posterior(NETWORK, prior, Categorical(), data["x"], data["y"])
 
 
 def kernel_of(sampler: str, prior_variance: float, num_replicas: int, swap_every: int) -> Callable:

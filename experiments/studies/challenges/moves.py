@@ -13,8 +13,8 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxbnn import (
     Adaptation,
+    Categorical,
     Posterior,
-    categorical,
     cycle,
     diagnostics,
     dual_averaging,
@@ -42,7 +42,7 @@ def iris_posterior(hidden: int, prior_variance: float, data: PyTree) -> Posterio
     network = mlp((4, hidden, 3), activation="sigmoid")
     precision = 1 / prior_variance
     prior = normal_prior(network, weight_precision=precision, bias_precision=precision)
-    return Posterior(network, prior, categorical(), data["x"], data["y"])
+    return Posterior(network, prior, Categorical(), data["x"], data["y"])
 
 
 def kernel_on(

@@ -27,8 +27,8 @@ from experiments.studies.challenges.covariances import covariance_rows
 from experiments.studies.challenges.regions import chain_rows
 from experiments.study import Context, Row, Settings
 from jaxbnn import (
+    Bernoulli,
     Posterior,
-    bernoulli,
     diagnostics,
     dual_averaging,
     mlp,
@@ -102,7 +102,7 @@ def posterior(parameters, data) -> Posterior:
     if "prior_bound" in parameters:
         bound = parameters["prior_bound"]
         prior = uniform_prior(NETWORK, -bound, bound)
-        return Posterior(NETWORK, prior, bernoulli(), data["x"], data["y"])
+        return Posterior(NETWORK, prior, Bernoulli(), data["x"], data["y"])
     precision = 1 / parameters["prior_variance"]
     prior = normal_prior(
         NETWORK,
@@ -110,7 +110,7 @@ def posterior(parameters, data) -> Posterior:
         bias_precision=precision,
         mean=parameters["prior_mean"],
     )
-    return Posterior(NETWORK, prior, bernoulli(), data["x"], data["y"])
+    return Posterior(NETWORK, prior, Bernoulli(), data["x"], data["y"])
 
 
 def metropolis(parameters, data):

@@ -23,10 +23,10 @@ from experiments.studies.deterministic_vi.fits import Method, Recipe, train
 from experiments.studies.deterministic_vi.problem import Splits, whole_splits
 from experiments.study import Context, Row, Settings
 from jaxbnn import (
+    HeteroscedasticGaussian,
     Posterior,
     diagnostics,
     dvi,
-    heteroscedastic_gaussian,
     mlp,
     networks,
     num_parameters,
@@ -120,7 +120,7 @@ def _by_inference(key, method, settings, splits, network, prior) -> dict[str, An
 
 def _by_chains(key, settings, splits, network, prior, starts, context, name) -> dict[str, Any]:
     x, y = (jnp.asarray(v[0], jnp.float32) for v in (splits.x, splits.y))
-    target = Posterior(network, prior, heteroscedastic_gaussian(), x, y)
+    target = Posterior(network, prior, HeteroscedasticGaussian(), x, y)
     count = settings.num_chains
 
     def make_kernel(parameters, target):

@@ -21,11 +21,11 @@ from experiments.study import Settings
 from jaxbnn import (
     Activation,
     Dense,
+    HeteroscedasticGaussian,
+    LearnedGaussian,
     Network,
     Residual,
     dvi,
-    heteroscedastic_gaussian,
-    learned_gaussian,
     mlp,
     networks,
 )
@@ -214,8 +214,8 @@ def network_of(method: Method, recipe: Recipe, num_inputs: int) -> networks.Netw
 def likelihood_of(method: Method) -> Any:
     """Return the likelihood of a method."""
     if method == "hoDVI":
-        return learned_gaussian()
-    return dvi.softplus_gaussian() if "softplus" in method else heteroscedastic_gaussian()
+        return LearnedGaussian()
+    return dvi.SoftplusGaussian() if "softplus" in method else HeteroscedasticGaussian()
 
 
 def prior_of(method: Method, network: networks.Network, recipe: Recipe) -> Any:
