@@ -168,6 +168,7 @@ def test_window_adaptation_learns_scales(kernel):
 class Still(NamedTuple):
     position: jax.Array
     log_density: jax.Array
+    auxiliary = ()
 
 
 def still(parameters, data):
