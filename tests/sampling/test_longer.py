@@ -81,7 +81,8 @@ def other_kernel(parameters, data):
         ({"kernel": other_kernel}, r"another program \(kernel, adapt, collect or reduce\); "),
         ({"num_warmup": 64, "thinning": 2}, "another num_warmup and another thinning; "),
     ],
-    ids=str,
+    # No address of a function: pytest's workers must find the same names.
+    ids=lambda value: " and ".join(value) if isinstance(value, dict) else "",
 )
 def test_a_refusal_names_only_what_differs(finished, tmp_path, changed, message):
     folder = shutil.copytree(finished, tmp_path / "run")
