@@ -14,6 +14,7 @@ from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.kernels import pcn, pcnl, smmala, truncated_mala, underdamped_langevin
+from jaxbnn.kernels.refresh import auxiliary_fields
 
 
 def inner_kernel(
@@ -68,6 +69,7 @@ def inner_kernel(
     }
 
 
+@auxiliary_fields()
 class AdaptableState(NamedTuple):
     """A state of an `adaptable` kernel, with the names that BlackJAX's adaptation reads.
 

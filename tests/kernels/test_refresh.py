@@ -95,14 +95,16 @@ def scales(state):
     return np.concatenate([np.ravel(s.log_scale) for s in leaves if isinstance(s, kinds)])
 
 
-@pytest.mark.parametrize("name", NESTS)
-@pytest.mark.parametrize("make_state", [Adaptive, AdaptiveData])
+@pytest.mark.parametrize(
+    ("name", "make_state"),
+    [*((name, Adaptive) for name in NESTS), ("cycle", AdaptiveData), ("repeat", AdaptiveData)],
+)
 def test_an_adaptive_kernel_adapts_in_every_composition(name, make_state):
     kernel = NESTS[name](adaptive(normal, make_state))
-    state = kernel.init(jnp.zeros(2))
-    steps = 5
+    steps, step = 5, jax.jit(kernel.step)
+    state = jax.jit(kernel.init)(jnp.zeros(2))
     for t in range(steps):
-        state, _ = kernel.step(jax.random.key(t), state)
+        state, _ = step(jax.random.key(t), state)
     # It accepts almost all, and so grows by almost .1 (1 - .44) a step.
     np.testing.assert_allclose(scales(state), -4 + 0.056 * steps, atol=0.02 * steps)
 
