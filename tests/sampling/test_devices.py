@@ -20,6 +20,8 @@ from tests.sampling.tiny import ar
 
 ROOT = Path(__file__).parents[2]
 TOLERANCE = {"float32": 1e-5, "float64": 1e-12}
+# A Gibbs draw solves with factors of sums over data: rounding is multiplied by their condition.
+GIBBS_TOLERANCE = {"float32": 1e-4, "float64": 1e-12}
 NUM_CASES = {"short": 3, "long": 31}
 # Rows of a latent (chain, K, n) that one of the eight devices holds.
 SHARDS = {"chain": [1, 4, 64], "data": [8, 4, 8], "both": [2, 4, 32]}
@@ -42,7 +44,8 @@ def test_eight_virtual_devices_agree_with_one(size):
         elif words[-1] == "shard":
             assert value == SHARDS[words[1]], case
         else:
-            assert value < TOLERANCE[words[0]], case
+            limits = GIBBS_TOLERANCE if name == "gibbs" else TOLERANCE
+            assert value < limits[words[0]], case
 
 
 def mesh_of(names, axis_types=None):

@@ -9,7 +9,7 @@ import pytest
 
 import jaxbnn
 from jaxbnn.sampling import collect_position
-from jaxbnn.sampling.loops import Options
+from jaxbnn.sampling.loops import Chains, Options, RateSum, Span
 from jaxbnn.sampling.programs import programs_for
 from tests.sampling.tiny import ar
 
@@ -97,10 +97,11 @@ def test_the_program_holds_one_chunk():
         keys = shape((chains,), jax.random.key(0).dtype)
         positions = shape((chains, WIDTH), np.float32)
         counters = (shape((), np.uint32), shape((), np.int32))
-        records = (shape((capacity,), np.int32), shape((capacity,), bool))
+        span = Span(*counters, shape((capacity,), np.int32), shape((capacity,), bool))
         programs = programs_for(KERNEL, options)
         states = programs.init.eval_shape(keys, positions, None, None)
-        program = programs.sampling.lower(keys, states, (), None, None, *counters, *records)
+        rates = RateSum(*[shape((chains,), np.float32)] * 2)
+        program = programs.sampling.lower(keys, Chains(states, (), rates, None), None, span)
         memory = program.compile().memory_analysis()
         return memory.output_size_in_bytes, memory.temp_size_in_bytes
 
