@@ -85,6 +85,7 @@ def pcn(
 
     Examples
     --------
+    >>> import jax.numpy as jnp
     >>> kernel = pcn(lambda u: -((u - 1.0) ** 2), 0.5)
     >>> state, info = kernel.step(jax.random.key(0), kernel.init(jnp.zeros(3)))
     >>> state.position.shape, state.log_likelihood.shape

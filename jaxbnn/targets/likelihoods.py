@@ -60,7 +60,7 @@ class Likelihood(abc.ABC):
     ...         return dist.StudentT(self.degrees, outputs, self.scale).to_event(rank - 1)
     >>> terms = StudentT(4.0, 0.5).log_prob(jnp.zeros((2, 1)), jnp.array([0.0, 10.0]))
     >>> [round(float(term), 2) for term in terms]
-    [-0.29, -11.76]
+    [-0.29, -11.83]
     """
 
     learned: ClassVar[tuple[str, ...]] = ()
