@@ -153,6 +153,7 @@ def refusing(wheel, tmp_path_factory):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tree)
     refused = set(metadata.packages_distributions()) - importable(brought(wheel, "cli"))
+    refused -= {"jaxbnn"}  # the environment may know it too: as what is installed from the clone
     assert {"pytest", "pydantic", "arviz"} <= refused
     return PROGRAM.format(refused=refused, tree=str(tree))
 

@@ -6,6 +6,7 @@
 Prints one line of JSON: a digest of each run's numbers, or what it was refused with.
 """
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -13,7 +14,6 @@ import sys
 from typing import Any, NamedTuple
 
 import blackjax
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -95,9 +95,13 @@ def holding(parameters, data):
     return blackjax.SamplingAlgorithm(init, step)
 
 
-class Line(eqx.Module):
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["slope"], meta_fields=["activation"]
+)
+@dataclasses.dataclass(frozen=True)
+class Line:
     slope: jax.Array
-    activation: Any = eqx.field(static=True)
+    activation: Any
 
 
 def of_line(parameters, data):
