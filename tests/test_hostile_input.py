@@ -2,7 +2,7 @@
 the right shape or in one sentence.
 
 The calls are made in a process of their own, as a user makes them: here the import hook would
-refuse most of them before our own doors see them.
+refuse most of them before our own checks see them.
 """
 
 import ast
@@ -116,7 +116,7 @@ def test_our_own_sentences_are_known():
         (lambda: uniform_prior(mlp((2, 1)), jnp.zeros(2), 1), ValueError, "low must be one number"),
     ],
 )
-def test_the_door_says_what_was_wrong(function, error, message):
+def test_the_refusal_says_what_was_wrong(function, error, message):
     with pytest.raises(error, match=message):
         function()
 
@@ -135,7 +135,7 @@ def test_neighbours_that_do_not_overlap_have_no_finite_error():
     assert np.isposinf(found.standard_error)
 
 
-def test_numbers_of_every_kind_pass_the_door():
+def test_numbers_of_every_kind_are_taken():
     for value in (1, 0.5, np.float32(2), np.ones(3, np.int8), jnp.ones((), jnp.bfloat16), True):
         numerics.check_positive("s", value)
     numerics.check_count("n", np.int64(3))

@@ -29,7 +29,7 @@ def test_first_lines_name_modules_that_are_there():
 def test_names_are_read_as_the_convention_says(tmp_path):
     path = Path(tmp_path) / "test_x.py"
     path.write_text(
-        '"""Tests of kernels.swaps, kernels.nothing\nand experiments.record: a.b.\n\nwide.door"""\n'
+        '"""Tests of kernels.swaps, kernels.nothing\nand experiments.record: a.b.\n\nwide.new"""\n'
     )
     assert test_map.names(path) == {"jaxbnn.kernels.swaps", "experiments.record"}
     assert test_map.unknown_names(path) == {"kernels.nothing"}

@@ -82,10 +82,13 @@ class Ledger:
             return  # another run's, or none: this one starts its own
 
 
-def current_commit() -> str | None:
-    """Return the commit of this repository, with "+" where files differ from it; None without."""
+def current_commit(length: int = 40) -> str | None:
+    """Return the commit of this repository, with "+" where files differ from it; None without.
+
+    `length` is the number of its hexadecimal digits.
+    """
     try:
-        commit = _git("rev-parse", "HEAD")
+        commit = _git("rev-parse", "HEAD")[:length]
         return commit + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
     except (OSError, subprocess.CalledProcessError):
         return None

@@ -5,6 +5,7 @@ Made from the record, `experiments/paper_values/`, and two files of the record's
 papers do not print).
 """
 
+import functools
 import json
 import tomllib
 from collections import Counter
@@ -116,7 +117,7 @@ def _found(record: Path) -> dict[RowKey, Found]:
     order = {scale: index for index, scale in enumerate(SCALES)}
     runs = sorted(recorded_runs(record), key=lambda pair: order[pair[1]["scale"]])
     for folder, run in runs:
-        is_stale = run["code"] != [current_code(run["experiment"])]
+        is_stale = _is_stale(run)
         metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
         for row in metrics["rows"]:
             key = (row["source"] or "", row["quantity"], row["setting"])
@@ -124,6 +125,12 @@ def _found(record: Path) -> dict[RowKey, Found]:
     return found
 
 
+def _is_stale(run: Mapping[str, Any]) -> bool:
+    """Whether the code that a recorded run used has changed since, at any of its resumptions."""
+    return run["code"] != [current_code(run["experiment"])]
+
+
+@functools.cache
 def current_code(experiment: str) -> str:
     """Return the digest of the code that a run of `study/name` would use now."""
     config = read_config(ROOT / "configs" / f"{experiment}.toml")
@@ -173,7 +180,6 @@ def _index(entries: Sequence[Entry], record: Path, folder: str) -> str:
 def _runs(record: Path) -> str:
     lines = []
     for _, run in recorded_runs(record):
-        is_stale = run["code"] != [current_code(run["experiment"])]
         hours = run["cpu_seconds"] / 3600
         lines.append(
             [
@@ -182,7 +188,7 @@ def _runs(record: Path) -> str:
                 run["seed"],
                 ", ".join(commit[:7] + commit[40:] for commit in run["commits"] if commit),
                 f"{hours:.2f}",
-                "STALE" if is_stale else "",
+                "STALE" if _is_stale(run) else "",
             ]
         )
     if not lines:

@@ -1,4 +1,4 @@
-"""Draws at the door, and a walk over their coordinates that bounds the memory used.
+"""Checks of the draws that a diagnostic is given; a walk over coordinates that bounds the memory.
 
 A diagnostic is written once, for one coordinate, as a function of an array
 (chain, draw). `per_coordinate` applies it to arrays of any trailing shape, a block of

@@ -70,7 +70,7 @@ def movement(positions: PyTree, values: PyTree) -> Movement:
 def long_stands(found: Movement, length: int) -> list[int]:
     """Chains that stand still for longer than their own acceptance elsewhere explains.
 
-    A stand of s draws is reported if it takes up a hundredth of the chain and, with moves
+    A stand of s draws is reported if it lasts a hundredth of the chain and, with moves
     accepted independently at the rate seen outside it, would be a one in a million event.
     """
     chains = []

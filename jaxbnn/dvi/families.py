@@ -192,7 +192,7 @@ def per_fan_in(network: Network, value: ArrayLike, dtype: DTypeLike = float) -> 
     Raises
     ------
     TypeError
-        A network that is no `Network`.
+        The network is not a `Network`.
 
     Examples
     --------

@@ -15,7 +15,7 @@ from numpyro.infer.util import initialize_model
 from numpyro.util import is_prng_key
 
 from jaxbnn.interop.numpyro_model import ModelPosterior
-from jaxbnn.interop.numpyro_trace import anywhere, check_sites, model_terms, traced
+from jaxbnn.interop.numpyro_trace import anywhere, check_sites, is_latent, model_terms, traced
 from jaxbnn.kernels import refresh
 
 # Folded into a state's key for the key of a refresh; counters of a split are small.
@@ -243,11 +243,7 @@ class NumPyroKernel(MCMCKernel):
         model: Any = self._model
         trace = traced(model, args, kwargs, anywhere)
         check_sites(trace, "unconstrained")
-        return [
-            name
-            for name, site in trace.items()
-            if site["type"] == "sample" and not site["is_observed"]
-        ]
+        return [name for name, site in trace.items() if is_latent(site)]
 
     def _position(self, z):
         """Lay the sites' values out as the kernel wants them."""

@@ -20,7 +20,9 @@ from jaxbnn.interop.numpyro_trace import (
     check_is_a_function,
     check_sites,
     improper_sites,
+    is_latent,
     model_terms,
+    of_this_step,
     traced,
 )
 from jaxbnn.numerics import is_concrete, sum_of_differences
@@ -230,17 +232,15 @@ class ModelPosterior:
         """Return the unconstrained position of the sites' values."""
 
         def substitute(site):
-            value = values.get(site["name"]) if site["type"] == "sample" else None
-            if value is None or site["is_observed"]:
+            if not is_latent(site) or site["name"] not in values:
                 return anywhere(site)
-            step = site["infer"].get("_scan_current_index")
-            return jnp.asarray(value) if step is None else jnp.asarray(value)[step]
+            return of_this_step(site, jnp.asarray(values[site["name"]]))
 
         trace = traced(self.model, *self.call.join(self.arrays), substitute)
         return {
             name: bijection(site).inv(site["value"])
             for name, site in trace.items()
-            if name in values and site["type"] == "sample" and not site["is_observed"]
+            if name in values and is_latent(site)
         }
 
     def simulate(self, key: PRNGKeyArray, position: Sites, *args: Any, **kwargs: Any) -> Sites:

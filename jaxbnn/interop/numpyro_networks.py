@@ -66,7 +66,7 @@ def site_names(name: str, network: Network | PyTree) -> PyTree:
     Raises
     ------
     TypeError
-        A network that is no `Network`.
+        The network is not a `Network`.
 
     Examples
     --------

@@ -85,7 +85,7 @@ def trace_at(
     """Return the trace of a model at a position; see `model_terms`."""
 
     def substitute(site: dict) -> Any:
-        if not _is_latent(site):
+        if not is_latent(site):
             return None
         name = site["name"]
         if name not in position:
@@ -95,7 +95,7 @@ def trace_at(
                     "of its latent sites (sites that are discrete have to be summed out)."
                 )
             return init_to_uniform(site)
-        value = _of_this_step(site, jnp.asarray(position[name]))
+        value = of_this_step(site, jnp.asarray(position[name]))
         return bijection(site)(value) if space == "unconstrained" else value
 
     return traced(model, args, kwargs, substitute, key)
@@ -140,7 +140,7 @@ def traced(
 
 def anywhere(site: dict) -> Any:
     """Return a value inside the support of a latent site; improper priors have no draws."""
-    if not _is_latent(site) or site["fn"].support.is_discrete:
+    if not is_latent(site) or site["fn"].support.is_discrete:
         return None
     bijection(site)  # raises where NumPyro has no bijection
     return init_to_uniform(site)
@@ -169,7 +169,7 @@ def improper_sites(trace: Trace) -> list[str]:
     return [
         name
         for name, site in trace.items()
-        if _is_latent(site)
+        if is_latent(site)
         and any(isinstance(layer, dist.ImproperUniform) for layer in _layers(site["fn"]))
     ]
 
@@ -238,11 +238,12 @@ class _Guard(Messenger):
                 self.parameters.add(msg["name"])
 
 
-def _is_latent(site: dict) -> bool:
+def is_latent(site: dict) -> bool:
+    """Whether a site of a trace is drawn and not observed."""
     return site["type"] == "sample" and not site["is_observed"]
 
 
-def _of_this_step(site: dict, value: Any) -> Any:
+def of_this_step(site: dict, value: Any) -> Any:
     """Inside a `scan` the position holds the values of all steps; return that of this one."""
     step = site["infer"].get("_scan_current_index")
     return value if step is None else value[step]

@@ -162,7 +162,7 @@ def output_shape(network: Network) -> Shape:
     Raises
     ------
     TypeError
-        A network that is no `Network`.
+        The network is not a `Network`.
 
     Examples
     --------
@@ -185,7 +185,7 @@ def parameter_shapes(network: Network, dtype: DTypeLike = float) -> PyTree[jax.S
     Raises
     ------
     TypeError
-        A network that is no `Network`.
+        The network is not a `Network`.
 
     Examples
     --------
@@ -209,7 +209,7 @@ def num_parameters(network: Network) -> int:
     Raises
     ------
     TypeError
-        A network that is no `Network`.
+        The network is not a `Network`.
 
     Examples
     --------

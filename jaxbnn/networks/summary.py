@@ -21,7 +21,7 @@ def network_summary(network: Network) -> str:
     Raises
     ------
     TypeError
-        A network that is no `Network`.
+        The network is not a `Network`.
 
     Examples
     --------

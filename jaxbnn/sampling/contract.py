@@ -11,6 +11,8 @@ import jax.numpy as jnp
 from blackjax.base import SamplingAlgorithm
 from jaxtyping import PyTree
 
+from jaxbnn.numerics.arguments import a_or_an
+
 
 def check_callable(name: str, function: Any, arguments: str) -> None:
     """Refuse what cannot be called with these arguments, `"parameters, data"` for instance."""
@@ -100,7 +102,4 @@ def _short(structure: Any) -> str:
 
 
 def _kind(value: Any) -> str:
-    if value is None:
-        return "None"
-    name = type(value).__name__
-    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+    return "None" if value is None else a_or_an(value)

@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from experiments.record.ledger import current_commit
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 BEFORE = "4bf3397"
@@ -97,16 +99,6 @@ def _cell(text: str) -> str:
     return " ".join(str(text).split()).replace("|", "\\|")
 
 
-def _commit() -> str:
-    def git(*words):
-        return subprocess.run(
-            ["git", *words], cwd=ROOT, check=True, capture_output=True, text=True
-        ).stdout.strip()
-
-    changed = git("status", "--porcelain", "--untracked-files=no")
-    return f"commit {git('rev-parse', '--short', 'HEAD')}" + (" and changes" if changed else "")
-
-
 def main() -> None:
     """Measure, print, and write the table where all of it was measured."""
     parser = argparse.ArgumentParser(
@@ -116,7 +108,7 @@ def main() -> None:
     parser.add_argument("--before", default=BEFORE, help=f"the commit to compare with ({BEFORE})")
     parser.add_argument("--table", type=Path, default=ROOT / FILE)
     arguments = parser.parse_args()
-    text = _INTRODUCTION.format(before=arguments.before, after=_commit())
+    text = _INTRODUCTION.format(before=arguments.before, after=f"commit {current_commit(10)}")
     print(text, end="")
     for row in rows(arguments.only, arguments.before):
         print(row, flush=True)

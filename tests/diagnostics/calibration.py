@@ -6,12 +6,12 @@ a run that was stopped, are not measured again.
 """
 
 import argparse
-import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
+from experiments.record.ledger import current_commit
 from tests.diagnostics.covariance_laws import CHANGES, MODES, NORMAL, OTHERS, p_values
 
 CHAINS, LENGTH = 4, 1000
@@ -110,9 +110,7 @@ def main():
     )
     parser.add_argument("--log", type=Path, help="what an earlier run printed")
     options = parser.parse_args()
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    commit = current_commit(10)
     done = _logged(options.log)
     power = power_table(options.few)
     others = null_table(OTHERS, (3, 27), options.few, done)

@@ -1,4 +1,4 @@
-"""What holds for every diagnostic: shapes, NaN, offsets, the door, blocks, memory."""
+"""What holds for every diagnostic: shapes, NaN, offsets, refusals, blocks, memory."""
 
 import functools
 

@@ -10,7 +10,6 @@ import argparse
 import importlib
 import multiprocessing
 import pickle
-import subprocess
 import sys
 import traceback
 import warnings
@@ -25,6 +24,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 import jaxbnn
+from experiments.record.ledger import current_commit
 
 ROOT = Path(__file__).parents[2]
 LONGEST_SENTENCE = 500
@@ -250,7 +250,7 @@ def try_one(family: str, examples: int, folder: Path | None) -> Report:
     kept = folder / f"{family.replace('/', ' ')}.pickle" if folder else None
     if kept and kept.exists():
         return pickle.loads(kept.read_bytes())
-    report = Report(commit())
+    report = Report(current_commit(10) or "")
     # Files are compiled by nobody, so that many more are tried in the same time.
     count = examples * (8 if family in hostile_files.FAMILIES else 1)
     try_family(report, family, families()[family], count)
@@ -258,17 +258,6 @@ def try_one(family: str, examples: int, folder: Path | None) -> Report:
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_bytes(pickle.dumps(report))
     return report
-
-
-def commit() -> str:
-    """Return the commit of the working tree, with "+" where files differ from it."""
-
-    def git(*words: str) -> str:
-        found = subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True)
-        return found.stdout.decode().strip()
-
-    changed = git("status", "--porcelain", "--untracked-files=no")
-    return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -282,7 +271,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--keep", type=Path, help="a folder: families found there are not tried")
     parser.add_argument("--table", type=Path, help="write its sums by kind and family to this file")
     options = parser.parse_args(arguments)
-    report = Report(commit())
+    report = Report(current_commit(10) or "")
     for number, call in enumerate(hostile_found.calls()):
         report.add("found before", call, number, words=call.name)
     names = [family for family in families() if options.only in family]

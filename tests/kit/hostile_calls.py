@@ -48,7 +48,7 @@ def _where_finite(kind: str) -> str:
     return "infinite" if kind in (*EXTREME, "half precision") else "finite"
 
 
-# --- numerics: formulas without a door of their own; what JAX calls no number it says itself.
+# --- numerics: formulas that check nothing themselves; what JAX calls no number it says itself.
 
 
 def _elementwise(name: str, function: Callable, count: int = 1, prepare=lambda *a: a) -> Maker:
@@ -98,7 +98,7 @@ NUMERICS = {
 }
 
 
-# --- priors and likelihoods, through the posterior's door.
+# --- priors and likelihoods, as the posterior is given them.
 
 
 def _numbers(name: str, function: Callable, good: Sequence[float] = EXTREME_NUMBERS) -> Maker:

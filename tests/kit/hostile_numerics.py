@@ -1,4 +1,4 @@
-"""Bad arrays for the formulas of `numerics`, which have no door for NaN."""
+"""Bad arrays for the formulas of `numerics`, which do not refuse NaN."""
 
 import jax
 import numpy as np

@@ -115,7 +115,7 @@ class Tried(NamedTuple):
     slots
         Its arguments.
     is_checked
-        Whether NaN and infinity are met at its door; else NaN may come of them.
+        Whether it refuses NaN and infinity; else NaN may come of them.
     undefined
         Kinds of input for which the documented answer is NaN.
     """

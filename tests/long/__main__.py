@@ -18,6 +18,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+from experiments.record.ledger import current_commit
 from tests.long import comparisons
 from tests.long.shard import LIST, MEGABYTES, RESULTS, SECONDS
 
@@ -156,13 +157,10 @@ def _report(tests: list[str], outcomes: dict[str, dict], folder: Path) -> str:
 
 
 def _clean_commit() -> str:
-    def git(*words: str) -> str:
-        found = subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True)
-        return found.stdout.decode().strip()
-
-    if git("status", "--porcelain", "--untracked-files=no"):
+    commit = current_commit(10)
+    if commit is None or commit.endswith("+"):
         sys.exit("The report names one commit: commit your changes first.")
-    return git("rev-parse", "--short=10", "HEAD")
+    return commit
 
 
 if __name__ == "__main__":

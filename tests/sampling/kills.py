@@ -29,6 +29,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from experiments.record.ledger import current_commit
 from jaxbnn.sampling import open_draws
 from jaxbnn.sampling.store.state import read_state
 from tests.sampling.kill_program import DATA, OPTIONS, WARMUP_CHUNK, kind_of
@@ -282,12 +283,10 @@ def main(arguments=None) -> int:
 
 
 def _page(number: int, tables: str) -> str:
-    command = ["git", "rev-parse", "HEAD"]
-    commit = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
     about = __doc__.partition("]\n\n")[2]
     return (
         "# Runs that were killed, and how they went on\n\n"
-        f"Made on {datetime.date.today()} at commit {commit.strip()[:12]} by\n\n"
+        f"Made on {datetime.date.today()} at commit {current_commit(10)} by\n\n"
         f"    python -m tests.sampling.kills --number {number} --report tests/KILLS.md\n\n"
         f"{about.rpartition(' Exit')[0]}\n\n{tables}\n"
     )
