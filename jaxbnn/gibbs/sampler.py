@@ -99,6 +99,7 @@ def gibbs_sampler(
 
     Examples
     --------
+    >>> import jax
     >>> from jaxbnn.networks import mlp
     >>> model = IntermediateNoise(mlp((2, 3, 1)), 0.01)
     >>> x = jnp.ones((5, 2))
