@@ -7,6 +7,14 @@ from pathlib import Path
 
 # Before NumPy: several processes run at once, and LAPACK's further threads would wait busily.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Before JAX: most of a short test's time goes into compiling what runs once. These halve that and
+# change no more than the last digit; `python -m tests.long` compiles as users do.
+COMPILE_SOON = (
+    "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 "
+    "--xla_cpu_parallel_codegen_split_count=1 "
+    "--xla_cpu_enable_concurrency_optimized_scheduler=false"
+)
+os.environ.setdefault("XLA_FLAGS", COMPILE_SOON)
 
 from jaxtyping import install_import_hook
 
@@ -19,6 +27,7 @@ import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
 MAPS = Path("/proc/self/maps")
+MOST_NEW_MEGABYTES = 800
 # Scripts for processes of their own: some change what a package says of itself.
 collect_ignore = ["before_after"]
 
@@ -71,12 +80,27 @@ def pytest_configure(config):
 
 
 def pytest_runtest_teardown(item):
-    """Drop compiled programs before their memory maps reach Linux's limit of 65,530 a process.
+    """Drop compiled programs before they fill the memory, or Linux's 65,530 maps a process.
 
-    XLA does not check what happens there: the process ends with a segmentation fault. The long
-    tests come to that many after some forty tests.
+    XLA does not check for the maps: the process ends with a segmentation fault. The long tests
+    come to that many after some forty tests.
     """
+    if not MAPS.exists():
+        return
     is_long = item.get_closest_marker("long") is not None
-    if is_long and MAPS.exists() and MAPS.read_bytes().count(b"\n") > 40_000:
+    has_many_maps = is_long and MAPS.read_bytes().count(b"\n") > 40_000
+    if has_many_maps or _megabytes() > _Kept.megabytes + MOST_NEW_MEGABYTES:
         jax.clear_caches()
         gc.collect()
+        _Kept.megabytes = _megabytes()
+
+
+class _Kept:
+    """What a process holds when no program is compiled; pytest itself and JAX take 500 MB."""
+
+    megabytes = 500.0
+
+
+def _megabytes() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20

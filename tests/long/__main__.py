@@ -86,6 +86,7 @@ def _start(tests: list[str], folder: Path, options: argparse.Namespace) -> subpr
     name = f"{time.time_ns()}"
     (folder / f"{name}.list").write_text(json.dumps(tests), encoding="utf-8")
     environment = os.environ | {
+        "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),  # compiled as users do, not as soon as can be
         LIST: str(folder / f"{name}.list"),
         RESULTS: str(folder / f"{name}.jsonl"),
         SECONDS: str(options.seconds),
