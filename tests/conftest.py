@@ -9,12 +9,12 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Before JAX: most of a short test's time goes into compiling what runs once. These halve that and
 # change no more than the last digit; `python -m tests.long` compiles as users do.
-COMPILE_SOON = (
-    "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 "
-    "--xla_cpu_parallel_codegen_split_count=1 "
-    "--xla_cpu_enable_concurrency_optimized_scheduler=false"
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0"
+    " --xla_cpu_parallel_codegen_split_count=1"
+    " --xla_cpu_enable_concurrency_optimized_scheduler=false",
 )
-os.environ.setdefault("XLA_FLAGS", COMPILE_SOON)
 
 from jaxtyping import install_import_hook
 
