@@ -269,6 +269,7 @@ def run(name, tmp_path, *options):
     return json.loads((folder / "metrics.json").read_text())["rows"], folder
 
 
+@pytest.mark.long
 def test_a_run_has_acceptance_and_ess_of_every_cell(tmp_path, monkeypatch):
     monkeypatch.setattr(grid, "cifar_problem", lambda *_: small_problem(10, 3))
     change = ["samplers=['pCN']", "widths=[8]", "step_sizes=[0.2, 0.1]"]

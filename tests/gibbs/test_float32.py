@@ -51,8 +51,8 @@ def target(model):
 @pytest.mark.parametrize(
     ("activation", "d", "order"),
     [
-        ("relu", D, "sequential"),
         ("sign", 1e-7, "sequential"),
+        pytest.param("relu", D, "sequential", marks=pytest.mark.long),
         pytest.param("relu", D, "parallel", marks=pytest.mark.long),
         pytest.param("identity", 1e-8, "parallel", marks=pytest.mark.long),
     ],

@@ -75,10 +75,10 @@ def geweke(name, order, bias, num_chains, make=gibbs_sampler, steps=1):
 CASES = [
     ("regression", "parallel", "separate"),
     ("binary", "sequential", "joint"),
-    ("conv", "sequential", "joint"),
-    ("deep", "backward", "joint"),
 ]
 MORE = [
+    ("conv", "sequential", "joint"),
+    ("deep", "backward", "joint"),
     ("regression", "backward", "separate"),
     ("conv", "backward", "joint"),
     ("deep conv", "backward", "joint"),
