@@ -222,6 +222,7 @@ _MODULES = (
     "calls",
     "command",
     "diagnostics",
+    "diagnostics_found",
     "files",
     "gibbs_found",
     "kernels",
