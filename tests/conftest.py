@@ -3,7 +3,9 @@
 import contextlib
 import gc
 import os
+import re
 from pathlib import Path
+from typing import ClassVar
 
 # Before NumPy: several processes run at once, and LAPACK's further threads would wait busily.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -95,10 +97,41 @@ def pytest_runtest_teardown(item):
         _Kept.megabytes = _megabytes()
 
 
+def pytest_runtest_logfinish(nodeid):
+    """Note which test raised the process's peak of memory."""
+    status = MAPS.with_name("status")
+    if not status.exists():
+        return
+    peak = int(re.search(r"VmHWM:\s+(\d+)", status.read_text()).group(1)) / 1024
+    if peak > _Kept.peaks[-1][0] + 50:
+        _Kept.peaks.append((peak, nodeid))
+
+
+def pytest_sessionfinish(session):
+    """Hand a worker's peaks to the process that prints."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["peaks"] = _Kept.peaks
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """Take a worker's peaks, in the process that prints."""
+    _Kept.of_workers[node.gateway.id] = getattr(node, "workeroutput", {}).get("peaks", [])
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Print the most memory that each worker held, and the tests that raised it last."""
+    for worker, peaks in sorted(_Kept.of_workers.items()):
+        for peak, nodeid in peaks[-3:]:
+            terminalreporter.write_line(f"{worker}: {peak:,.0f} MB at {nodeid}")
+
+
 class _Kept:
     """What a process holds when no program is compiled; pytest itself and JAX take 500 MB."""
 
     megabytes = 500.0
+    peaks: ClassVar[list[tuple[float, str]]] = [(500.0, "the start")]
+    of_workers: ClassVar[dict[str, list[tuple[float, str]]]] = {}
 
 
 def _megabytes() -> float:
