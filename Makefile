@@ -12,7 +12,7 @@ install:  ## everything that the other tasks need, into the active environment
 	$(PYTHON) -m pip install -c constraints.txt -e ".[test,lint,docs]"
 
 quick:  ## the tests of what you changed; FILE=jaxbnn/kernels/pcn.py for those of one file
-	$(PYTHON) -m tests.quick $(FILE)
+	$(PYTHON) -m tests.changed $(FILE)
 
 full:  ## all tests but the long ones
 	$(PYTHON) -m pytest
