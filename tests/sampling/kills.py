@@ -8,12 +8,14 @@ four processes. A run is killed a few times in a row before it may end. Half of 
 moment uniform over the rest of the run, the others at a call that writes: before, midway in or
 after it. A kill never lets a process do anything more (SIGKILL). After each kill the draws in the
 folder must be those of the run that was not killed, bit for bit, and no more than the chunk in
-progress may be lost; in the end all numbers must agree. Exit status 1 if anything differs.
+progress may be lost; in the end all numbers must agree. A campaign that was stopped goes on
+from its log. Exit status 1 if anything differs.
 """
 
 import argparse
 import collections
 import datetime
+import itertools
 import json
 import os
 import select
@@ -119,13 +121,20 @@ class Whole(NamedTuple):
 
 
 class Campaign:
-    """Kills by kind of data and number of processes."""
+    """Kills by kind of data and number of processes, with those of a log from before."""
 
     def __init__(self, root: Path, seed: int, log):
-        self.root, self.log, self.start = root, log, Start(seed)
-        self.rng = np.random.default_rng(seed + 1)
-        self.rows: list[dict] = []
-        self.runs: list[bool] = []
+        log.seek(0)
+        before = [json.loads(line) for line in log if line.endswith("}\n")]
+        self.root, self.log, self.start = root, log, Start(seed + len(before))
+        self.rng = np.random.default_rng(seed + 1 + len(before))
+        # Of a run that was stopped in the middle, the kills count and the run does not.
+        self.rows = [row for row in before if "number" in row]
+        ended = [row for row in before if "ended" in row]
+        self.runs = [row["same"] for row in ended]
+        self.earlier_seeds = {one for row in ended for one in row["hash_seeds"]}
+        self.earlier_starts = sum(row["starts"] for row in ended)
+        self.told_starts = 0
         self.wholes: dict[tuple[str, int], Whole] = {}
 
     def whole(self, data: str, count: int) -> Whole:
@@ -157,8 +166,15 @@ class Campaign:
         else:
             ended = self.start(data, count, folder)
         self.runs.append(ended.last("digest") == whole.digest)
-        print(json.dumps({"ended": data, "processes": count, "same": self.runs[-1]}),
-              file=self.log, flush=True)  # fmt: skip
+        row = {
+            "ended": data,
+            "processes": count,
+            "same": self.runs[-1],
+            "starts": self.start.number - self.told_starts,
+            "hash_seeds": sorted(self.start.hash_seeds),
+        }
+        self.told_starts = self.start.number
+        print(json.dumps(row), file=self.log, flush=True)
 
     def _seen(self, data, count, kind, whole, folder, before, ended):
         phase, done, kept = _progressed(folder)
@@ -198,8 +214,9 @@ class Campaign:
         lost = sum(row["lost"] for row in self.rows)
         lines += [
             "",
-            f"{len(self.rows)} kills of {len(self.runs)} runs, {self.start.number} starts under "
-            f"{len(self.start.hash_seeds)} hash seeds:",
+            f"{len(self.rows)} kills of {len(self.runs)} runs, "
+            f"{self.earlier_starts + self.start.number} starts under "
+            f"{len(self.earlier_seeds | self.start.hash_seeds)} hash seeds:",
             f"after {different} kills the draws in the folder differed from those of the run that "
             "was not killed,",
             f"after {lost} more than the chunk in progress was lost, and "
@@ -268,14 +285,15 @@ def main(arguments=None) -> int:
     parser.add_argument("--report", type=Path, help="write the tables to this file")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as root, options.log.open("w") as log:
+    with tempfile.TemporaryDirectory() as root, options.log.open("a+") as log:
         # Programs are compiled once for all the processes.
         os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", f"{root}/programs")
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
         campaign = Campaign(Path(root), options.seed, log)
-        runs = plan(options.number)
+        runs = itertools.islice(plan(options.number), len(campaign.runs), None)
         while (left := options.number - len(campaign.rows)) > 0:
-            campaign.run(*next(runs), min(left, KILLS_A_RUN))
+            data, count = next(runs)
+            campaign.run(data, count, min(left, KILLS_A_RUN))
     print(campaign.report())
     if options.report:
         options.report.write_text(_page(options.number, campaign.report()), encoding="utf-8")
