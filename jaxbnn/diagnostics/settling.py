@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import ArrayLike, Bool, Float, Int
+from scipy.special import stdtrit
 
-from jaxbnn.diagnostics.student_t import student_t_bound
 from jaxbnn.numerics import check_fraction, check_real
 
 NUM_BATCHES = 10
@@ -101,6 +101,11 @@ def level_of(judged: Float[np.ndarray, "... records"]) -> Level:
     )
 
 
+def _student_t_bound(freedom: ArrayLike, probability: float) -> Number:
+    """Return the t > 0 that |T| exceeds with this probability."""
+    return -stdtrit(np.maximum(freedom, 1.0), probability / 2)
+
+
 def _slope_t(means):
     centred = np.arange(NUM_BATCHES) - (NUM_BATCHES - 1) / 2
     squares = (centred**2).sum()
@@ -112,7 +117,7 @@ def _slope_t(means):
 
 def has_no_slope(level: Level, rate: float) -> Flag:
     """Whether the judged records show no drift, at this error rate."""
-    return np.abs(level.slope_t) <= student_t_bound(NUM_BATCHES - 2, rate)
+    return np.abs(level.slope_t) <= _student_t_bound(NUM_BATCHES - 2, rate)
 
 
 def differs_by_chance(difference: Number, *errors: Number, rate: float) -> Flag:
@@ -122,7 +127,7 @@ def differs_by_chance(difference: Number, *errors: Number, rate: float) -> Flag:
     with np.errstate(invalid="ignore", divide="ignore"):
         freedom = (NUM_BATCHES - 1) * total**2 / (variances**2).sum(axis=0)
     freedom = np.where(total > 0, freedom, 1.0)
-    return np.abs(difference) <= student_t_bound(freedom, rate) * np.sqrt(total)
+    return np.abs(difference) <= _student_t_bound(freedom, rate) * np.sqrt(total)
 
 
 def band(level: Level, num_records: int, rate: float) -> tuple[Number, Number]:
@@ -131,7 +136,7 @@ def band(level: Level, num_records: int, rate: float) -> tuple[Number, Number]:
     A prediction interval for each record, by Bonferroni's inequality: it holds however the
     records depend on each other, for records that are roughly normal.
     """
-    bound = student_t_bound(level.worth - 1, rate / num_records)
+    bound = _student_t_bound(level.worth - 1, rate / num_records)
     width = bound * level.spread * np.sqrt(1 + 1 / level.worth)
     return level.mean - width, level.mean + width
 

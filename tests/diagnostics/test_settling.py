@@ -1,5 +1,5 @@
 """Tests of diagnostics.blockwise, diagnostics.merge, diagnostics.score, diagnostics.stationarity
-and diagnostics.student_t: merge, stationarity and score times, and blockwise R-hat, on series with
+and diagnostics.settling: merge, stationarity and score times, and blockwise R-hat, on series with
 known answers.
 """
 
@@ -14,7 +14,6 @@ from jaxbnn.diagnostics import (
     score_time,
     stationarity_time,
 )
-from jaxbnn.diagnostics.student_t import student_t_bound
 
 STEPS = np.unique(np.geomspace(1, 200_000, 1000).astype(int))
 JUDGED = 100_000
@@ -29,13 +28,6 @@ def equilibrium(rng, correlation_time, *shape):
     for i, a in enumerate(keep):
         state = series[..., i] = a * state + np.sqrt(1 - a**2) * noise[..., i]
     return series
-
-
-@pytest.mark.parametrize("probability", [0.3, 0.05, 1e-3, 1e-7])
-def test_student_bound_equals_scipy(probability):
-    freedom = np.array([1, 3.5, 9, 30, 200, 5000.0])
-    expected = stats.t.isf(probability / 2, freedom)
-    np.testing.assert_allclose(student_t_bound(freedom, probability), expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("correlation_time", [1e-9, 0.01 * JUDGED])
