@@ -5,7 +5,7 @@
 Each module beside this file has a `TITLE` and a function `measure()`, which returns pairs
 (quantity, value as text) and calls public functions that exist at both commits. It runs twice,
 each time in a process of its own: over a checkout of the commit before the mends, made for this
-run, and over the working tree. A table of a part (`--only`) is printed, never written.
+run, and over the working tree. What is measured again alone (`--only`) takes the place of its rows.
 """
 
 import argparse
@@ -113,8 +113,26 @@ def main() -> None:
     for row in rows(arguments.only, arguments.before):
         print(row, flush=True)
         text += row + "\n"
-    if not arguments.only:
-        arguments.table.write_text(text)
+    if arguments.only:
+        text = merged(arguments.table.read_text(), text)
+    arguments.table.write_text(text)
+
+
+def merged(table: str, part: str) -> str:
+    """Return the table with the rows of `part` in the places of those of the same findings."""
+    new = [line for line in part.splitlines() if line.startswith("| ")][2:]
+    titles = {row.split(" | ")[0] for row in new}
+    lines, old = [], table.splitlines()
+    for line in old:
+        title = line.split(" | ")[0]
+        if title not in titles:
+            lines.append(line)
+        elif title not in {kept.split(" | ")[0] for kept in lines}:
+            lines += [row for row in new if row.split(" | ")[0] == title]
+    names = " and ".join(f'"{title.removeprefix("| ")}"' for title in sorted(titles))
+    note = f"Measured again over commit {current_commit(10)}: {names}."
+    gap = [] if lines[-1].startswith("Measured again") else [""]
+    return "\n".join([*lines, *gap, note]) + "\n"
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ def _whole(y):
 def _minibatch(y):
     m = _m()
     with numpyro.plate("data", len(y), subsample_size=20) as rows:
-        _observe(m, y[rows])
+        _observe(m, jnp.asarray(y)[rows])
 
 
 def _own_minibatch(y):

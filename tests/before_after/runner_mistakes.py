@@ -43,6 +43,7 @@ def _of_posterior():
     x = np.ones((4, 2), np.float32)
     network = mlp((2, 1))
     prior = jaxbnn.normal_prior(network)
+    gaussian = getattr(jaxbnn, "Gaussian", None) or jaxbnn.gaussian  # its name before
     data = jaxbnn.Posterior(network, prior, gaussian(1.0), x, x[:, :1])
     make_kernel = lambda p, d: blackjax.mala(d.log_density, 0.5)  # noqa: E731
     return _sample(make_kernel, positions=jnp.zeros(5), data=data)
