@@ -167,7 +167,8 @@ def fitted_prior(prior: EmpiricalBayes, q: Family) -> PyTree:
     Raises
     ------
     ValueError
-        A partition of the prior that is not shaped like the parameters.
+        A partition of the prior that is not shaped like the parameters; a q whose second moments
+        are not finite.
 
     Examples
     --------
@@ -180,6 +181,8 @@ def fitted_prior(prior: EmpiricalBayes, q: Family) -> PyTree:
     leaves, structure = jax.tree.flatten(mean)
     optimum = _sets(prior, mean, variance)[0]
     scales = [jnp.sqrt(optimum[index]) for index in set_numbers(prior.partition, mean)]
+    for scale in scales:
+        check_positive("each scale of the fitted prior", scale, "give a q of finite moments")
     return jax.tree.unflatten(
         structure,
         [

@@ -20,6 +20,7 @@ from jaxbnn.dvi.gaussian_average import (
 from jaxbnn.dvi.moments import SMALLEST_VARIANCE, Moments, check_moments
 from jaxbnn.dvi.softplus_noise import SoftplusGaussian
 from jaxbnn.numerics import check_finite
+from jaxbnn.numerics.tails import as_floats
 from jaxbnn.targets import (
     Bernoulli,
     Categorical,
@@ -153,7 +154,7 @@ def expected_terms(likelihood: Likelihood, outputs: Moments, y: Array, learned: 
 
 
 def checked_outputs(outputs: Moments) -> Moments:
-    """Return the moments, with variances; raise ValueError unless they are those of a Gaussian.
+    """Return the moments as floats, with variances; raise unless they are those of a Gaussian.
 
     Examples
     --------
@@ -161,6 +162,7 @@ def checked_outputs(outputs: Moments) -> Moments:
     [[0.0, 0.0]]
     """
     check_moments(outputs, may_be_zero=True)
+    outputs = jax.tree.map(lambda leaf: as_floats(leaf)[0], outputs)
     if outputs.variance is None:
         return outputs._replace(variance=jnp.zeros_like(outputs.mean))
     return outputs

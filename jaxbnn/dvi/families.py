@@ -300,6 +300,8 @@ def as_distributions(position: PyTree) -> PyTree:
     ------
     TypeError
         q that is no FactorisedNormal or LayerwiseNormal.
+    ValueError
+        Numbers that are not finite, or scales that no float holds.
 
     Examples
     --------
@@ -310,12 +312,12 @@ def as_distributions(position: PyTree) -> PyTree:
     if isinstance(position, dict):
         return {name: as_distributions(q) for name, q in position.items()}
     check_q(position)
+    check_finite("q", position, "fit it again, with a smaller learning rate")
     if isinstance(position, FactorisedNormal):
-        return jax.tree.map(
-            lambda m, s: dist.Normal(m, jnp.exp(s)).to_event(m.ndim),
-            position.mean,
-            position.log_scale,
-        )
+        scale = jax.tree.map(jnp.exp, position.log_scale)
+        for leaf in jax.tree.leaves(scale):
+            check_positive("each scale of q", leaf, "bring its logarithm nearer to zero")
+        return jax.tree.map(lambda m, s: dist.Normal(m, s).to_event(m.ndim), position.mean, scale)
 
     def of_layer(mean, factor):
         return dist.MultivariateNormal(_as_vector(mean), scale_tril=lower_triangle(factor))

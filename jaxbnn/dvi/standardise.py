@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from jaxbnn.numerics import check_finite
+from jaxbnn.numerics import check_finite, check_real
 
 
 class Standardisation(NamedTuple):
@@ -57,8 +57,9 @@ def standardisation(x: np.ndarray, y: np.ndarray) -> Standardisation:
     >>> s.constant_columns, s.inputs(np.array([[3.0, 8.0]])).tolist(), float(s.y_scale)
     ((1,), [[1.0, 1.0]], 2.0)
     """
-    check_finite("x", x)
-    check_finite("y", y)
+    for name, value in (("x", x), ("y", y)):
+        check_real(name, value)
+        check_finite(name, value)
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
     x_scale, y_scale = x.std(axis=0), y.std(axis=0)
     # A constant column's computed deviation is rounding error, not zero.

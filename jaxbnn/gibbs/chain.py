@@ -169,4 +169,4 @@ def _entry(value: Values, number: int, dtype: DTypeLike) -> Float[Array, ""]:
 
 
 def _is_number(leaf) -> bool:
-    return isinstance(leaf, int | float | np.number | np.ndarray | jax.Array)
+    return isinstance(leaf, int | float | complex | np.number | np.ndarray | jax.Array)

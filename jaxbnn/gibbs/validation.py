@@ -64,6 +64,8 @@ def check_data(network: Network, output: str, x, y) -> None:
     """Say what is wrong with x and y, as far as it can be seen."""
     check_finite("x", x)
     inputs = inputs_last(network, x)
+    if inputs.shape[-1] == 0:
+        raise ValueError("x has no rows; give at least one, or draw from the prior.")
     if jnp.shape(y)[:1] != (inputs.shape[-1],):
         raise ValueError(f"x has {inputs.shape[-1]} rows, but y has shape {jnp.shape(y)}.")
     if output == "regression":

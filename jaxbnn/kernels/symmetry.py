@@ -147,12 +147,18 @@ def symmetry_moves(
 
     def init(position, rng_key=None):
         if jax.tree.map(jnp.shape, position) != jax.tree.map(lambda leaf: leaf.shape, shapes):
+            wanted, found = (jax.tree.map(jnp.shape, tree) for tree in (shapes, position))
             raise ValueError(
-                "the position must be shaped like the network's parameters, "
-                f"{jax.tree.map(lambda leaf: leaf.shape, shapes)}, but has the shapes "
-                f"{jax.tree.map(jnp.shape, position)}; chains go through jax.vmap."
+                f"the position must be shaped like the network's parameters, {wanted}, but has the "
+                f"shapes {found}; chains go through jax.vmap."
             )
         check_params(network, position)
+        for leaf in jax.tree.leaves(position):
+            if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+                raise TypeError(
+                    "the position must be floating point, but has the dtype "
+                    f"{jnp.result_type(leaf)}; scales and shifts are no whole numbers."
+                )
         return SymmetryState(position)
 
     def step(rng_key, state):

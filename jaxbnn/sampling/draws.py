@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
+from jaxbnn.numerics import check_count
 from jaxbnn.numerics.arrays import in_memory
 from jaxbnn.sampling.keys import chain_keys, step_key
 
@@ -128,6 +129,7 @@ def complete(
     >>> noisy.shape
     (2, 4, 3)
     """
+    check_count("batch_size", batch_size)
     leaves = jax.tree.leaves(draws.positions)
     if not leaves or leaves[0].shape[1] == 0:
         raise ValueError("there are no kept draws to complete; collect something in sample.")

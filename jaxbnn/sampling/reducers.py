@@ -14,6 +14,8 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, PyTree
 
+from jaxbnn.numerics import check_count
+
 
 class Reducer(NamedTuple):
     """A streaming reduction; `moments` returns one, for instance.
@@ -260,7 +262,7 @@ def batch_means(batch_size: int, function: Callable[[PyTree], PyTree] | None = N
     Parameters
     ----------
     batch_size
-        Kept draws a batch, at least 1.
+        Kept draws a batch, at least 1; about the square root of their number is usual.
     function
         Applied to each collected value first.
 
@@ -279,10 +281,7 @@ def batch_means(batch_size: int, function: Callable[[PyTree], PyTree] | None = N
     >>> float(found.mean), int(found.num_batches), float(found.standard_error)
     (4.0, 2, 2.0)
     """
-    if batch_size < 1:
-        raise ValueError(
-            f"batch_size must be at least 1, but is {batch_size}; about sqrt(n) is usual."
-        )
+    check_count("batch_size", batch_size)
     base = moments()
 
     def value(collected):

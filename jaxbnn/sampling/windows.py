@@ -25,6 +25,7 @@ from blackjax.adaptation.window_adaptation import build_schedule
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
+from jaxbnn.numerics import check_count
 from jaxbnn.sampling.adaptation import (
     Adaptation,
     acceptance_of,
@@ -105,8 +106,7 @@ def window_adaptation(
     >>> bool(30 < variances[0, 1] / variances[0, 0] < 300)
     True
     """
-    if num_warmup < 1:
-        raise ValueError(f"num_warmup must be at least 1, but is {num_warmup}.")
+    check_count("num_warmup", num_warmup)
     check_target(target_acceptance_rate)
     if metric not in ("draws", "gradients"):
         raise ValueError(f"metric must be 'draws' or 'gradients', but is {metric!r}.")

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, Shaped
 
 from jaxbnn.gibbs import GibbsPosition, IntermediateNoise
-from jaxbnn.numerics import check_positive
+from jaxbnn.numerics import check_count
 
 
 class TeacherStudent(NamedTuple):
@@ -86,8 +86,8 @@ def teacher_student(
     >>> experiment.y.shape, experiment.f_test.shape, list(experiment.positions)
     ((5, 1), (4, 1), ['informed', 'zero', 'random 1', 'random 2'])
     """
-    check_positive("num_train", num_train, "give at least one row of training data")
-    check_positive("num_test", num_test, "give at least one row of test data")
+    check_count("num_train", num_train)
+    check_count("num_test", num_test)
     shape = model.network.input_shape
     key_x, key_test, key_teacher, key_data, key_random = jax.random.split(key, 5)
     x = sample_inputs(key_x, (num_train, *shape))

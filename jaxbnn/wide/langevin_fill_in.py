@@ -108,6 +108,11 @@ def fill_in_langevin(
 def _check_steps(steps: Int[Array | np.ndarray, " draw"], thinning: int) -> None:
     check_count("thinning", thinning)
     check_real("steps", steps)
+    if np.ndim(steps) != 1:
+        raise ValueError(
+            f"steps must have one entry a draw, but has the shape {np.shape(steps)}; give the "
+            "field steps of the run's draws."
+        )
     if not is_concrete(steps):
         return
     steps = np.asarray(steps)

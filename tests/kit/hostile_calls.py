@@ -62,7 +62,9 @@ def _elementwise(name: str, function: Callable, count: int = 1, prepare=lambda *
 def _ordered(a, b):
     if getattr(a, "dtype", np.dtype(object)).kind not in "fiub":
         return a, b
-    return np.minimum(a, b), np.maximum(a, b) + np.ones((), a.dtype)
+    high = np.maximum(a, b)
+    one = np.ones((), np.int8 if high.dtype == bool else high.dtype)  # True + True is True
+    return np.minimum(a, b), high + one
 
 
 def _square(function: Callable, name: str) -> Maker:

@@ -82,11 +82,37 @@ FOUND = [
     ("pit must hold real numbers", lambda: prediction.coverage([0.5j], [0.5])),
     ("must hold real numbers", lambda: plots.ess_against({}, [1.0])),
     ("must have one shape", lambda: plots.calibration([0.5, 0.9], [0.5])),
+    ("must be a whole number", lambda: jaxbnn.window_adaptation((1, 2))),
+    ("must be a whole number", lambda: jaxbnn.sampling.batch_means(1j)),
+    ("must be a whole number", lambda: thermalization.teacher_student(KEY, _noisy(), 1.5, 2)),
+    ("x has no rows", lambda: jaxbnn.gibbs_sampler(_noisy(), EYE[:0], EYE[:0, :1])),
+    ("must hold real numbers", lambda: jaxbnn.IntermediateNoise(mlp((2, 1)), 1j)),
+    ("must be floating point", lambda: _moved_integers()),
+    ("must hold real numbers", lambda: dvi.standardisation({}, EYE[0])),
+    ("must be positive and finite", lambda: dvi.as_distributions(_wide_q())),
+    (
+        "must be positive and finite",
+        lambda: dvi.fitted_prior(dvi.empirical_bayes(1.0, 10.0), _wide_q()),
+    ),
 ]
 WALK = jaxbnn.pcn(jnp.sum, 0.1)
 WIDE = mlp((2, 3, 1), "tanh", parametrisation="ntk")
 NOISE = jaxbnn.Gaussian(1.0)
 UNIT = dvi.Moments(np.zeros((2, 1), np.float32), np.ones((2, 1), np.float32))
+
+
+def _noisy():
+    return jaxbnn.IntermediateNoise(mlp((2, 1)), 0.1)
+
+
+def _moved_integers():
+    network = mlp((2, 3, 1), "tanh")
+    params = jax.tree.map(lambda leaf: leaf.astype(int), networks.init(KEY, network))
+    return jaxbnn.symmetry_moves(network, jaxbnn.normal_prior(network)).init(params)
+
+
+def _wide_q():
+    return dvi.FactorisedNormal({"w": jnp.zeros(2)}, {"w": jnp.array([0.0, 1e15])})
 
 
 def _ladder(temperatures):
