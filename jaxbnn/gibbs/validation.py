@@ -9,7 +9,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, ArrayLike, Float, Shaped
 
 from jaxbnn.networks import Flatten, Network, layer_shapes, output_shape
-from jaxbnn.numerics import check_finite, check_positive, is_concrete
+from jaxbnn.numerics import check_finite, check_positive, check_real, is_concrete
 
 _LIMITS = (
     "without noise at some stages the Gibbs sampler cannot move: for the limits of none but the "
@@ -72,6 +72,7 @@ def check_data(network: Network, output: str, x, y) -> None:
         check_finite("y", y)
         outputs_last(network, y, inputs.dtype)
         return
+    check_real("y", y)
     if jnp.ndim(y) != 1 or not jnp.issubdtype(jnp.result_type(y), jnp.integer):
         raise ValueError(
             "y must be whole numbers of shape (n,) for a probit, but is "

@@ -32,7 +32,7 @@ from jaxbnn.kernels.swaps import (
     start_trips,
 )
 from jaxbnn.kernels.trees import as_scalar, as_terms
-from jaxbnn.numerics import is_concrete
+from jaxbnn.numerics import check_real, is_concrete
 from jaxbnn.numerics.arguments import check_function
 
 
@@ -224,6 +224,8 @@ def power_posterior(
             replicas = position.positions
             check_rungs("the positions of Replicas", replicas, rungs)
         else:
+            for path, leaf in jax.tree_util.tree_leaves_with_path(position):
+                check_real(f"position{jax.tree_util.keystr(path)}", leaf)
             replicas = jax.tree.map(
                 lambda leaf: jnp.broadcast_to(leaf, (rungs, *jnp.shape(leaf))), position
             )

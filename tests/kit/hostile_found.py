@@ -82,6 +82,7 @@ FOUND = [
     ("pit must hold real numbers", lambda: prediction.coverage([0.5j], [0.5])),
     ("must hold real numbers", lambda: plots.ess_against({}, [1.0])),
     ("must have one shape", lambda: plots.calibration([0.5, 0.9], [0.5])),
+    ("position must hold real", lambda: _ladder([0.0, 1.0]).init(object())),
     ("must be a whole number", lambda: jaxbnn.window_adaptation((1, 2))),
     ("must be a whole number", lambda: jaxbnn.sampling.batch_means(1j)),
     ("must be a whole number", lambda: thermalization.teacher_student(KEY, _noisy(), 1.5, 2)),
