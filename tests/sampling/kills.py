@@ -127,6 +127,7 @@ class Campaign:
         log.seek(0)
         before = [json.loads(line) for line in log if line.endswith("}\n")]
         self.root, self.log, self.start = root, log, Start(seed + len(before))
+        self.commit = current_commit(10)
         self.rng = np.random.default_rng(seed + 1 + len(before))
         # Of a run that was stopped in the middle, the kills count and the run does not.
         self.rows = [row for row in before if "number" in row]
@@ -185,6 +186,7 @@ class Campaign:
             is_lost |= (told[1] // (OPTIONS["thinning"] if phase else 1)) > done
         row = {
             "number": len(self.rows) + 1,
+            "commit": self.commit,
             "data": data,
             "processes": count,
             "kind": kind,
@@ -296,17 +298,19 @@ def main(arguments=None) -> int:
             campaign.run(data, count, min(left, KILLS_A_RUN))
     print(campaign.report())
     if options.report:
-        options.report.write_text(_page(options.number, campaign.report()), encoding="utf-8")
+        options.report.write_text(_page(options.number, campaign), encoding="utf-8")
     return int(not campaign.is_well())
 
 
-def _page(number: int, tables: str) -> str:
+def _page(number: int, campaign: Campaign) -> str:
     about = __doc__.partition("]\n\n")[2]
+    kills = collections.Counter(row["commit"] for row in campaign.rows)
+    commits = ", ".join(f"{commit} ({count} kills)" for commit, count in kills.items())
     return (
         "# Runs that were killed, and how they went on\n\n"
-        f"Made on {datetime.date.today()} at commit {current_commit(10)} by\n\n"
+        f"Made until {datetime.date.today()} at commit {commits} by\n\n"
         f"    python -m tests.sampling.kills --number {number} --report tests/KILLS.md\n\n"
-        f"{about.rpartition(' Exit')[0]}\n\n{tables}\n"
+        f"{about.rpartition(' Exit')[0]}\n\n{campaign.report()}\n"
     )
 
 
