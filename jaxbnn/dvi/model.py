@@ -25,6 +25,7 @@ from jaxbnn.dvi.propagate import propagate
 from jaxbnn.networks import Network, output_shape
 from jaxbnn.numerics import check_finite
 from jaxbnn.targets import Likelihood
+from jaxbnn.targets.prior_trees import JointPrior
 
 Scalar = Float[Array, ""]
 Method = Literal["dvi", "ddvi", "mcvi", "rmcvi"]
@@ -67,6 +68,11 @@ class VariationalModel:
     num_samples: int
     output_scale: ArrayLike
     output_shift: ArrayLike
+
+    def __post_init__(self) -> None:
+        """Refuse a prior that no divergence is known of."""
+        if isinstance(self.prior, JointPrior):
+            raise ValueError(self.prior.why_refused())
 
     def elbo(
         self,

@@ -28,6 +28,11 @@ from jaxbnn.kernels.power_posterior import (
     Replicas,
     power_posterior,
 )
+from jaxbnn.kernels.prior_precisions import (
+    PriorPrecisionsInfo,
+    PriorPrecisionsState,
+    prior_precisions,
+)
 from jaxbnn.kernels.refresh import refresh
 from jaxbnn.kernels.smmala import SMMALAInfo, SMMALAState, smmala
 from jaxbnn.kernels.swaps import RoundTrips, Swaps, swap_log_ratio
@@ -57,6 +62,7 @@ __all__ = [
     "pcn",
     "pcnl",
     "power_posterior",
+    "prior_precisions",
     "redraw_units",
     "refresh",
     "repeat",

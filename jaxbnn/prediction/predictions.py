@@ -22,6 +22,14 @@ from jaxtyping import Array, Float, Int, PyTree, Shaped
 
 from jaxbnn.diagnostics.functions import check_positions
 from jaxbnn.numerics import check_finite, check_fraction
+from jaxbnn.prediction.families import (
+    FEWEST_DRAWN,
+    Components,
+    components,
+    family_of,
+    parameters_of,
+    summary_of,
+)
 
 # Numbers held at once: draws times rows of one batch.
 _NUMBERS = 2**21
@@ -98,7 +106,9 @@ def predict(
 
     Returns
     -------
-    `NumberPrediction` for the Gaussian likelihoods, `ClassPrediction` for the others.
+    `ClassPrediction` for Bernoulli, categorical and ordinal likelihoods, `NumberPrediction` for the
+    others. Quantiles of mixtures of normals are exact, those of other families (Student-t,
+    Laplace, counts) from at least 4,096 draws, the same in every call.
 
     Raises
     ------
@@ -154,7 +164,7 @@ def over_rows(
     if np.issubdtype(x.dtype, np.floating):
         arrays = (x.astype(leaf.dtype), *arrays[1:])
     n = len(x)
-    rows = max(1, min(n, _NUMBERS // len(leaf)))
+    rows = max(1, min(n, _NUMBERS // max(len(leaf), FEWEST_DRAWN)))
     batches = []
     for start in range(0, n, rows):
         block = [array[start : start + rows] for array in arrays]
@@ -177,8 +187,11 @@ def flat_positions(draws: Any) -> PyTree:
     return jax.tree.map(lambda leaf: jnp.asarray(leaf).reshape(-1, *leaf.shape[2:]), positions)
 
 
-def mixture(posterior: Any, positions: PyTree, x: Array) -> tuple[Array, Array] | Array:
-    """Return the components' means and deviations, or probabilities, at some rows."""
+def mixture(
+    posterior: Any, positions: PyTree, x: Array
+) -> tuple[Array, Array] | Array | Components:
+    """Return means and deviations of normal components, or probabilities, or other components."""
+    kinds: list[type] = []
 
     def one(position):
         predictive = posterior.predictive(position, x)
@@ -191,16 +204,25 @@ def mixture(posterior: Any, positions: PyTree, x: Array) -> tuple[Array, Array] 
             return jnp.stack([jax.nn.sigmoid(-logits), jax.nn.sigmoid(logits)], axis=-1)
         if isinstance(predictive, dist.CategoricalLogits):
             return jax.nn.softmax(predictive.logits, axis=-1)
+        kind = family_of(predictive)
+        if kind is not None:
+            kinds.append(kind)
+            return parameters_of(predictive)
         raise TypeError(
             f"the predictive distribution is of the family {type(predictive).__name__}, which "
-            "predict does not know; it takes normal, Bernoulli and categorical ones."
+            "predict does not know; it takes normal, Student-t, Laplace, Poisson, negative "
+            "binomial, Bernoulli and categorical ones."
         )
 
     out = jax.lax.map(one, positions, batch_size=_DRAWS_AT_ONCE)
+    if kinds:
+        return components(kinds[0], tuple(out))
     return tuple(out) if isinstance(out, list | tuple) else out
 
 
 def _summary(components: Any, level: Float[Array, ""]) -> dict[str, Array]:
+    if isinstance(components, Components):
+        return summary_of(components, level)
     tails = jnp.stack([0.5 - level / 2, 0.5 + level / 2])
     if isinstance(components, tuple):
         means, sds = components

@@ -11,6 +11,7 @@ from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Shaped
 
 from jaxbnn.numerics import check_finite
+from jaxbnn.prediction.families import Components, scores_of
 from jaxbnn.prediction.predictions import over_rows
 
 # The CRPS of a mixture is a sum over pairs of its components.
@@ -84,7 +85,9 @@ def scores(
     Notes
     -----
     Gneiting and Raftery (2007). The CRPS of a mixture of normals is exact (Grimit et al. 2006), for
-    at most 256 components, evenly spaced among the draws; the other scores use all draws.
+    at most 256 components, evenly spaced among the draws; the other scores use all draws. Of
+    other families the CRPS is that of at least 4,096 draws from the mixture, and the PIT of counts
+    is randomised within the jump at the count.
 
     Examples
     --------
@@ -150,6 +153,8 @@ def mixture_crps(
 
 
 def _score(components: Any, y: Array) -> dict[str, Array]:
+    if isinstance(components, Components):
+        return scores_of(components, y)
     if isinstance(components, tuple):
         means, sds = components
         y = y.astype(means.dtype)

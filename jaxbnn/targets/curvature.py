@@ -28,7 +28,7 @@ from jaxbnn.networks.activations import activation_function
 from jaxbnn.networks.parameters import check_params
 from jaxbnn.targets.padding import pad_rows
 from jaxbnn.targets.posterior import Posterior
-from jaxbnn.targets.prior_trees import is_distribution
+from jaxbnn.targets.prior_trees import JointPrior, is_distribution
 
 Matrix = Float[Array, "d d"]
 
@@ -368,6 +368,8 @@ def _check(posterior: Posterior) -> None:
             "the curvature is that of a Posterior(network, prior, likelihood, x, y), but was asked "
             f"of a {type(posterior).__name__}."
         )
+    if isinstance(posterior.prior, JointPrior):
+        raise ValueError(posterior.prior.why_refused())
     if posterior.likelihood.learned:
         raise ValueError(
             "the likelihood must have no parameter of its own to learn, but "

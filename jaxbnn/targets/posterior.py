@@ -10,12 +10,13 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree, Shaped
 from numpyro.distributions import Distribution
 
-from jaxbnn.networks import Network, apply, parameter_shapes
+from jaxbnn.networks import Network, apply
 from jaxbnn.numerics import check_finite, is_concrete, sum_of_differences
 from jaxbnn.targets.likelihoods import Likelihood, check_likelihood
 from jaxbnn.targets.padding import pad_rows
+from jaxbnn.targets.positions import layout, part_names, position_shapes, whose_parts
 from jaxbnn.targets.prior_density import prior_log_prob, prior_log_ratio
-from jaxbnn.targets.prior_trees import expand_prior, prior_shapes, sample_prior
+from jaxbnn.targets.prior_trees import JointPrior, expand_prior, sample_prior
 
 Scalar = Float[Array, ""]
 
@@ -35,7 +36,8 @@ class Posterior:
     prior
         A PyTree of NumPyro distributions shaped like the parameters. With a `Network` it may be
         shorter, and is expanded by `expand_prior`: `dist.Normal(0, 1)` stands for everything.
-        With `LearnedGaussian`, {"network": prior, "log_noise_scale": distribution}.
+        With `LearnedGaussian`, {"network": prior, "log_noise_scale": distribution}. Or a
+        `hierarchical_prior`.
     likelihood
         `Gaussian(...)`, `Categorical()` or another, also of your own.
     x, y
@@ -85,8 +87,9 @@ class Posterior:
         check_likelihood(likelihood)
         _check_data(x, y)
         dtype = _position_dtype(x)
-        shapes = _position_shapes(network, prior, likelihood)
-        prior = expand_prior(prior, shapes)
+        shapes = position_shapes(network, prior, likelihood)
+        if not isinstance(prior, JointPrior):
+            prior = expand_prior(prior, shapes)
         _set(self, network, prior, likelihood, jnp.asarray(x), jnp.asarray(y), None, None)
         shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype), shapes)
         outputs = _outputs_shape(self, shapes)
@@ -222,15 +225,18 @@ class Posterior:
 
     def _split(self, params: PyTree) -> tuple[PyTree, Likelihood]:
         """Return the network's parameters, and the likelihood at its own."""
-        likelihood = self.likelihood
-        if not likelihood.learned:
+        likelihood, prior = self.likelihood, self.prior
+        names = part_names(prior, likelihood)
+        if not names:
             return params, likelihood
-        if not isinstance(params, dict) or set(params) != {"network", *likelihood.learned}:
+        if not isinstance(params, dict) or set(params) != set(names):
             raise ValueError(
-                f"with {type(likelihood).__name__}, parameters are {_layout(likelihood, 'params')},"
-                f" but they are {jax.tree.structure(params)}."
+                f"with {whose_parts(prior, likelihood)}, parameters are "
+                f"{layout(names, 'params')}, but they are {jax.tree.structure(params)}."
             )
-        return params["network"], likelihood.given(params)
+        is_joint = isinstance(prior, JointPrior)
+        own = prior.network_parameters(params) if is_joint else params["network"]
+        return own, likelihood.given({name: params[name] for name in likelihood.learned})
 
     def _terms(self, params: PyTree) -> Float[Array, " n"]:
         return self._terms_at(params, self.x, self.y)
@@ -289,26 +295,6 @@ def _position_dtype(x: ArrayLike) -> Any:
     """Positions have the precision of the data."""
     dtype = jax.dtypes.canonicalize_dtype(jnp.result_type(x))
     return dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.result_type(float)
-
-
-def _layout(likelihood: Likelihood, of_network: str) -> str:
-    """Say how a position or a prior looks that holds the likelihood's parameters too."""
-    own = (f'"{name}": ...' for name in likelihood.learned)
-    return "{" + ", ".join([f'"network": {of_network}', *own]) + "}"
-
-
-def _position_shapes(network: Network | Callable, prior: PyTree, likelihood: Likelihood) -> PyTree:
-    if not likelihood.learned:
-        return parameter_shapes(network) if isinstance(network, Network) else prior_shapes(prior)
-    if not isinstance(prior, dict) or set(prior) != {"network", *likelihood.learned}:
-        raise ValueError(
-            f"with {type(likelihood).__name__} the prior must be {_layout(likelihood, 'prior')}, a "
-            "distribution each, like the position; give it in that form."
-        )
-    if not isinstance(network, Network):
-        return prior_shapes(prior)
-    own = {name: prior_shapes(prior[name]) for name in likelihood.learned}
-    return {"network": parameter_shapes(network), **own}
 
 
 def _outputs_shape(posterior: Posterior, shapes: PyTree) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from jax.tree_util import keystr, tree_leaves_with_path
 from jaxtyping import Array, Float, PyTree
 from numpyro.distributions import constraints
 
-from jaxbnn.targets.prior_trees import is_distribution
+from jaxbnn.targets.prior_trees import JointPrior, is_distribution
 
 _HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)
 
@@ -41,6 +41,8 @@ def prior_log_prob(prior: PyTree, position: PyTree) -> Float[Array, ""]:
     >>> round(float(prior_log_prob(prior, {"w": jnp.ones((2, 1))})), 4)
     -2.8379
     """
+    if isinstance(prior, JointPrior):
+        return prior.log_prob(position)
     return _total(
         [
             _normal_log_prob(d, p) if _base_normal(d) else jnp.sum(log_prob_terms(d, p))
@@ -69,6 +71,8 @@ def prior_log_ratio(prior: PyTree, reference: PyTree) -> Callable[[PyTree], Floa
     >>> round(float(log_ratio({"w": jnp.full(2, 100.001)})), 3)
     -0.2
     """
+    if isinstance(prior, JointPrior):
+        return prior.log_ratio(reference)
     pairs = _pairs(prior, reference)
     reference_terms = [None if _base_normal(d) else log_prob_terms(d, r) for d, r in pairs]
 

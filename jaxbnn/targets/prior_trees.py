@@ -4,6 +4,7 @@ Every leaf's event covers its whole parameter, so `leaf.log_prob(parameter)` is 
 distribution is itself a PyTree: map over a prior with `is_leaf=is_distribution`.
 """
 
+import abc
 from typing import Any
 
 import jax
@@ -13,6 +14,36 @@ from jax.tree_util import keystr, tree_leaves_with_path, tree_map_with_path
 from jaxtyping import Array, PyTree
 
 from jaxbnn.networks import Network, parameter_shapes
+
+
+class JointPrior(abc.ABC):
+    """A prior of a position {"network": ..., name: ...} whose parts depend on each other."""
+
+    names: Any  # of the parts, "network" first
+
+    @abc.abstractmethod
+    def network_parameters(self, position: Any) -> PyTree:
+        """Return the network's parameters at a position."""
+
+    @abc.abstractmethod
+    def log_prob(self, position: Any) -> Array:
+        """Return the log density of a position."""
+
+    @abc.abstractmethod
+    def log_ratio(self, reference: Any) -> Any:
+        """Return the function position -> log_prob(position) - log_prob(reference)."""
+
+    @abc.abstractmethod
+    def sample(self, rng_key: Any) -> PyTree:
+        """Return one draw of a position."""
+
+    @abc.abstractmethod
+    def shapes(self) -> PyTree:
+        """Return the shapes of a position."""
+
+    @abc.abstractmethod
+    def why_refused(self) -> str:
+        """Return a sentence for whoever needs independent parameters."""
 
 
 def expand_prior(prior: PyTree, network_or_params: Network | PyTree) -> PyTree:
@@ -35,7 +66,7 @@ def expand_prior(prior: PyTree, network_or_params: Network | PyTree) -> PyTree:
     Raises
     ------
     ValueError
-        If the prior is not shaped like the parameters, naming the leaf.
+        If the prior is not shaped like the parameters, naming the leaf, or is hierarchical.
     TypeError
         If a leaf is not a NumPyro distribution.
 
@@ -45,6 +76,8 @@ def expand_prior(prior: PyTree, network_or_params: Network | PyTree) -> PyTree:
     >>> expand_prior(dist.Laplace(0.0, 1.0), mlp((2, 1)))[0]["w"].event_shape
     (2, 1)
     """
+    if isinstance(prior, JointPrior):
+        raise ValueError(prior.why_refused())
     leaves, treedef = leaves_and_structure(network_or_params)
     shapes = jax.tree.unflatten(treedef, [leaf for _, leaf in leaves])
     prior_paths = _checked_paths(prior)
@@ -100,6 +133,8 @@ def prior_shapes(prior: PyTree) -> PyTree:
     >>> prior_shapes({"w": dist.Normal(0.0, 1.0).expand((2, 1))})["w"].shape
     (2, 1)
     """
+    if isinstance(prior, JointPrior):
+        return prior.shapes()
     _checked_paths(prior)
     return jax.tree.map(
         lambda d: jax.ShapeDtypeStruct(d.shape(), float), prior, is_leaf=is_distribution
@@ -118,6 +153,8 @@ def sample_prior(rng_key: Array, prior: PyTree, shape: tuple[int, ...] = ()) -> 
     distributions, treedef = jax.tree.flatten(prior, is_leaf=is_distribution)
 
     def draw(key):
+        if isinstance(prior, JointPrior):
+            return prior.sample(key)
         keys = jax.random.split(key, len(distributions))
         return jax.tree.unflatten(
             treedef, [d.sample(k) for d, k in zip(distributions, keys, strict=True)]

@@ -76,7 +76,7 @@ def normal_prior(
                 f"mean{keystr(path)} has shape {jnp.shape(leaf_mean)}, but its parameter has shape "
                 f"{leaf_shape(leaf)}; give a number or a mean of that shape."
             )
-        name = "bias_precision" if _is_bias(path) else "weight_precision"
+        name = "bias_precision" if is_bias(path) else "weight_precision"
         precision = precisions[name][layers.index(path[:-1])]
         normal = dist.Normal(leaf_mean, 1 / jnp.sqrt(precision))
         priors.append(normal.expand(leaf_shape(leaf)).to_event())
@@ -123,7 +123,14 @@ def uniform_prior(network_or_params: Network | PyTree, low: ArrayLike, high: Arr
     return expand_prior(dist.Uniform(low, high), network_or_params)
 
 
-def _is_bias(path: tuple) -> bool:
+def is_bias(path: tuple) -> bool:
+    """Whether a parameter at this path is a bias, which its name says.
+
+    Examples
+    --------
+    >>> is_bias((jax.tree_util.DictKey("b"),)), is_bias((jax.tree_util.DictKey("w"),))
+    (True, False)
+    """
     last = path[-1] if path else None
     return getattr(last, "key", getattr(last, "name", None)) in ("b", "bias")
 

@@ -23,6 +23,7 @@ from jaxbnn.kernels import (
     pcn,
     pcnl,
     power_posterior,
+    prior_precisions,
     redraw_units,
     repeat,
     smmala,
@@ -31,6 +32,7 @@ from jaxbnn.kernels import (
     underdamped_langevin,
 )
 from jaxbnn.networks import Activation, Dense, Network
+from jaxbnn.targets import Gaussian, Posterior, hierarchical_prior
 from tests.kit.conformance import KernelCase, conformance_params, start
 
 
@@ -100,6 +102,25 @@ def gibbs_of_weights(log_density, step_size):
     def step(rng_key, state):
         whole, info = kernel.step(rng_key, state.whole)
         return OfWeights(whole.position.params, whole), info
+
+    return SamplingAlgorithm(init, step)
+
+
+def precisions_of_weights(log_density, step_size):
+    """Standardised weights, which follow their precisions; the data are never looked at."""
+    dtype = jnp.result_type(step_size)
+    x, y = jnp.ones((2, 2), dtype), jnp.zeros((2, 1), dtype)
+    prior = hierarchical_prior(NETWORK, rate=step_size, is_centred=False)
+    kernel = prior_precisions(Posterior(NETWORK, prior, Gaussian(1.0), x, y))
+
+    def init(position, rng_key=None):
+        log_precision = jax.tree.map(lambda leaf: jnp.zeros((), leaf.dtype), position)
+        whole = {"network": position, "log_precision": log_precision}
+        return OfWeights(position, kernel.init(whole))
+
+    def step(rng_key, state):
+        whole, info = kernel.step(rng_key, state.whole)
+        return OfWeights(whole.position["network"], whole), info
 
     return SamplingAlgorithm(init, step)
 
@@ -197,6 +218,12 @@ KERNELS = [
         known={
             "check_float32_in_a_float64_session": "NumPyro draws its noise in the default dtype"
         },
+    ),
+    KernelCase(
+        "prior_precisions",
+        precisions_of_weights,
+        metropolis=False,
+        known={"check_nan_is_never_accepted": "it draws given the weights, whatever the density"},
     ),
     KernelCase("reduced_langevin", on_reduced_inputs, needs_key=True),
     KernelCase("carry_complement", with_carried, needs_key=True),

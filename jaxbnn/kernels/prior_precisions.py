@@ -1,0 +1,243 @@
+"""Draw the precisions of a hierarchical prior, and of Gaussian noise, from their conditionals.
+
+With tau ~ Gamma(a, b) for the m parameters theta_i ~ N(0, s^2 / tau) of an array, and noise of
+precision kappa ~ Gamma(c, d) on n targets with residuals r,
+
+    tau   | theta ~ Gamma(a + m / 2, b + sum_i theta_i^2 / (2 s^2))
+    kappa | theta ~ Gamma(c + n / 2, d + sum_i r_i^2 / 2).
+
+The position holds logarithms, log(tau) and -log(kappa) / 2, and the density of log(tau) has a
+factor tau, the Jacobian, by which its exponents are a and not a - 1: a draw of tau and then its
+logarithm is a draw of log(tau). No gradient, and a likelihood only for the residuals: put it in a
+`cycle` after a kernel that moves the network (Neal 1996, section 3.2).
+
+In the non-centred form theta, and with it the likelihood, is held fixed and the standardised
+z = theta tau^(1/2) / s follows tau: the same draw in other coordinates. Moves by gradients, in
+which theta follows tau, alternate with draws of tau in which it does not (Yu and Meng 2011).
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from blackjax.base import SamplingAlgorithm
+from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, PyTree
+
+from jaxbnn.kernels.arguments import check_step
+from jaxbnn.kernels.refresh import auxiliary_fields
+from jaxbnn.kernels.trees import check_position
+from jaxbnn.targets import LearnedGaussian, LogGamma, Posterior
+from jaxbnn.targets.hierarchical import HierarchicalPrior, squares_of
+from jaxbnn.targets.likelihoods import lay_out
+
+_NOISE = "log_noise_scale"
+
+
+@auxiliary_fields()
+class PriorPrecisionsState(NamedTuple):
+    """The position; there is nothing to cache.
+
+    Attributes
+    ----------
+    position
+        {"network": ..., "log_precision": ..., ...}.
+    """
+
+    position: PyTree
+
+
+class PriorPrecisionsInfo(NamedTuple):
+    """What happened in one step; every draw is exact, and none is accepted or rejected.
+
+    Attributes
+    ----------
+    is_divergent
+        Whether a draw overflowed, so that it was left as it was.
+    """
+
+    is_divergent: Bool[Array, ""]
+
+
+def prior_precisions(posterior: Posterior) -> SamplingAlgorithm:
+    """Return a kernel that draws the precisions of a hierarchical prior given the network.
+
+    With `LearnedGaussian` and a prior of its noise scale that is LogGamma(c, d, exponent=-0.5),
+    the noise scale is drawn too, given the network's residuals; under another prior it is left to
+    the other kernels of the cycle, as is all else that a likelihood learns.
+
+    Parameters
+    ----------
+    posterior
+        A `Posterior` with a `hierarchical_prior`, centred or not, tempered or not.
+
+    Returns
+    -------
+    `init(position, rng_key=None)` and `step(rng_key, state)` with `PriorPrecisionsState` and
+    `PriorPrecisionsInfo`.
+
+    Raises
+    ------
+    TypeError
+        If it is given no `Posterior`.
+    ValueError
+        If the posterior's prior is not hierarchical; `init`, if the position has other parts.
+
+    Notes
+    -----
+    Neal (1996), Bayesian Learning for Neural Networks, section 3.2.
+
+    Examples
+    --------
+    >>> import blackjax
+    >>> from jaxbnn.kernels import cycle
+    >>> from jaxbnn.networks import mlp
+    >>> from jaxbnn.targets import hierarchical_prior
+    >>> noise = {"log_noise_scale": LogGamma(1.0, 0.1, exponent=-0.5)}
+    >>> prior = hierarchical_prior(mlp((1, 3, 1)), likelihood=noise)
+    >>> x = jnp.linspace(-1.0, 1.0, 5)[:, None]
+    >>> posterior = Posterior(mlp((1, 3, 1)), prior, LearnedGaussian(), x, x)
+    >>> kernel = cycle(blackjax.mala(posterior.log_density, 0.01), prior_precisions(posterior))
+    >>> state = kernel.init(posterior.sample_prior(jax.random.key(0)))
+    >>> state, info = jax.jit(kernel.step)(jax.random.key(1), state)
+    >>> sorted(state.position)
+    ['log_noise_scale', 'log_precision', 'network']
+    """
+    if not isinstance(posterior, Posterior):
+        raise TypeError(
+            "prior_precisions takes a Posterior(network, prior, likelihood, x, y), but was given a "
+            f"{type(posterior).__name__}."
+        )
+    prior: Any = posterior.prior
+    if not isinstance(prior, HierarchicalPrior):
+        raise ValueError(
+            "prior_precisions draws what hierarchical_prior learns, but the precisions of this "
+            "posterior's prior are fixed; give it a hierarchical_prior, or leave the kernel out."
+        )
+    draws_noise = isinstance(posterior.likelihood, LearnedGaussian) and _is_conjugate(
+        prior.likelihood.get(_NOISE)
+    )
+
+    def init(position, rng_key=None):
+        check_position(position)
+        if not isinstance(position, dict) or set(position) != set(prior.names):
+            raise ValueError(
+                f"the position must be a dict of {', '.join(prior.names)}, but is "
+                f"{jax.tree.structure(position)}; posterior.sample_prior(key) makes one."
+            )
+        return PriorPrecisionsState(position)
+
+    def step(rng_key, state):
+        check_step(rng_key, state)
+        position, params = state.position, prior.network_parameters(state.position)
+        key_precisions, key_noise = jax.random.split(rng_key)
+        leaves = jax.tree.leaves(position["log_precision"])
+        structure: Any = jax.tree.structure(position["log_precision"])
+        conditionals = precisions_given(posterior, position["log_precision"], params)
+        keys = jax.random.split(key_precisions, len(leaves))
+        drawn = [
+            _draw(key, *conditional, old)
+            for key, conditional, old in zip(keys, conditionals, leaves, strict=True)
+        ]
+        new = position | {"log_precision": structure.unflatten([value for value, _ in drawn])}
+        new["network"] = prior.standardised(new, params)
+        failed = [flag for _, flag in drawn]
+        if draws_noise:
+            conditional = noise_precision_given(posterior, position)
+            new[_NOISE], flag = _draw(key_noise, *conditional, position[_NOISE], exponent=-0.5)
+            failed.append(flag)
+        return PriorPrecisionsState(new), PriorPrecisionsInfo(jnp.any(jnp.stack(failed)))
+
+    return SamplingAlgorithm(init, step)
+
+
+def precisions_given(
+    posterior: Posterior, log_precision: PyTree, params: PyTree
+) -> Sequence[tuple[Array, Array]]:
+    """Return (concentration, rate) of each precision given the network's parameters.
+
+    With a power t of the prior, the density of log(tau) has all its exponents times t.
+
+    Examples
+    --------
+    >>> from jaxbnn.networks import mlp
+    >>> from jaxbnn.targets import Gaussian, hierarchical_prior
+    >>> network, x = mlp((1, 1)), jnp.ones((2, 1))
+    >>> prior = hierarchical_prior(network, concentration=2.0, rate=3.0)
+    >>> params = ({"w": jnp.full((1, 1), 4.0), "b": jnp.zeros(1)},)
+    >>> log_precision = ({"w": jnp.zeros(()), "b": jnp.zeros(())},)
+    >>> posterior = Posterior(network, prior, Gaussian(1.0), x, x)
+    >>> [tuple(map(float, pair)) for pair in precisions_given(posterior, log_precision, params)]
+    [(2.5, 3.0), (2.5, 11.0)]
+    """
+    prior: Any = posterior.prior
+    is_law = lambda node: isinstance(node, dist.Distribution)  # noqa: E731
+    bases = jax.tree.leaves(prior.base, is_leaf=is_law)
+    laws = jax.tree.leaves(prior.log_precision, is_leaf=is_law)
+    found = []
+    for base, law, old, theta in zip(
+        bases, laws, jax.tree.leaves(log_precision), jax.tree.leaves(params), strict=True
+    ):
+        squares, count = squares_of(base, theta, old)
+        a, b = _numbers(law, theta.dtype)
+        power = _power(posterior.prior_power, theta.dtype)
+        found.append((power * (a + count / 2), power * (b + squares / 2)))
+    return found
+
+
+def noise_precision_given(posterior: Posterior, position: PyTree) -> tuple[Array, Array]:
+    """Return (concentration, rate) of the Gaussian noise's precision given the network.
+
+    Examples
+    --------
+    >>> from jaxbnn.networks import mlp
+    >>> from jaxbnn.targets import hierarchical_prior
+    >>> network, x, y = mlp((1, 1)), jnp.ones((2, 1)), jnp.array([[1.0], [3.0]])
+    >>> noise = {"log_noise_scale": LogGamma(1.0, 0.5, exponent=-0.5)}
+    >>> prior = hierarchical_prior(network, likelihood=noise)
+    >>> position = {"network": ({"w": jnp.zeros((1, 1)), "b": jnp.zeros(1)},)}
+    >>> position["log_precision"] = ({"w": jnp.zeros(()), "b": jnp.zeros(())},)
+    >>> position["log_noise_scale"] = jnp.zeros(())
+    >>> posterior = Posterior(network, prior, LearnedGaussian(), x, y)
+    >>> [float(number) for number in noise_precision_given(posterior, position)]
+    [2.0, 5.5]
+    """
+    prior: Any = posterior.prior
+    y = posterior.y
+    outputs = lay_out(posterior.outputs(position, posterior.x), y.ndim)
+    squares = jnp.sum(jnp.square(y.astype(outputs.dtype) - outputs))
+    c, d = _numbers(prior.likelihood[_NOISE], outputs.dtype)
+    of_prior = _power(posterior.prior_power, outputs.dtype)
+    of_likelihood = _power(posterior.likelihood_power, outputs.dtype)
+    return (
+        of_prior * c + of_likelihood * outputs.size / 2,
+        of_prior * d + of_likelihood * squares / 2,
+    )
+
+
+def _draw(
+    key: PRNGKeyArray, concentration: Array, rate: Array, old: Array, exponent: float = 1.0
+) -> tuple[Float[Array, "..."], Bool[Array, ""]]:
+    """Return exponent log(tau) of a draw, and whether it overflowed and is the old value."""
+    old = jnp.asarray(old)
+    shape = jnp.shape(old)
+    # The logarithm itself is drawn: of a small concentration, the Gamma variable underflows.
+    log_gamma = jax.random.loggamma(key, jnp.broadcast_to(concentration, shape), dtype=old.dtype)
+    new = exponent * (log_gamma - jnp.log(rate)).astype(old.dtype)
+    is_sound = jnp.isfinite(new)
+    return jnp.where(is_sound, new, old), ~jnp.all(is_sound)
+
+
+def _is_conjugate(law: Any) -> bool:
+    return isinstance(law, LogGamma) and law.batch_shape == () and law.exponent == -0.5
+
+
+def _numbers(law: Any, dtype: Any) -> tuple[Array, Array]:
+    while isinstance(law, dist.Independent | dist.ExpandedDistribution):
+        law = law.base_dist
+    return jnp.asarray(law.concentration, dtype), jnp.asarray(law.rate, dtype)
+
+
+def _power(power: ArrayLike | None, dtype: Any) -> Array:
+    return jnp.ones((), dtype) if power is None else jnp.asarray(power, dtype)

@@ -1,0 +1,89 @@
+"""Likelihoods with numbers that are given, or learnt where they are None."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike
+
+from jaxbnn.numerics import check_positive, is_concrete
+from jaxbnn.targets.likelihoods import Likelihood, make_unchecked
+
+
+class PositiveNumbers(Likelihood):
+    """A likelihood whose fields are positive numbers; None is learnt, as its logarithm.
+
+    Attributes
+    ----------
+    logarithms
+        For each field the name in the position of its logarithm.
+
+    Examples
+    --------
+    >>> from jaxbnn.targets import StudentT
+    >>> StudentT(scale=0.1).learned, StudentT().given({"log_noise_scale": jnp.zeros(())}).scale
+    (('log_degrees',), Array(1., dtype=float32))
+    """
+
+    logarithms: ClassVar[Mapping[str, str]] = {}
+
+    def __post_init__(self) -> None:
+        """Check the numbers that are given."""
+        for name in self.logarithms:
+            value: Any = getattr(self, name)
+            if value is None:
+                continue
+            check_positive(name, value)
+            if jnp.ndim(value):
+                raise ValueError(
+                    f"{name} must be one number or None, but has shape {jnp.shape(value)}."
+                )
+
+    @property
+    def learned(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Names in the position of what is learnt."""
+        return tuple(n for field, n in self.logarithms.items() if getattr(self, field) is None)
+
+    def given(self, parameters: Mapping[str, Array]) -> Any:
+        """Return the likelihood at values of what it learns."""
+        fields = {
+            field: jnp.exp(parameters[name])
+            if getattr(self, field) is None and name in parameters
+            else getattr(self, field)
+            for field, name in self.logarithms.items()
+        }
+        return make_unchecked(type(self), **fields)
+
+    def known(self, dtype: Any) -> tuple[Array, ...]:
+        """Return the numbers, in the dtype of the outputs; raise where one is to be learnt."""
+        if self.learned:
+            raise ValueError(
+                f"{type(self).__name__} has {', '.join(self.learned)} to learn; take "
+                "likelihood.given(...)."
+            )
+        return tuple(jnp.asarray(getattr(self, field), dtype) for field in self.logarithms)
+
+
+def check_whole(name: str, what: str, y: ArrayLike, most: int | None = None) -> None:
+    """Raise ValueError unless y holds whole numbers from 0 on, or up to `most`.
+
+    Examples
+    --------
+    >>> check_whole("Poisson", "counts", np.array([0.0, 1.5]))
+    Traceback (most recent call last):
+    ValueError: counts of Poisson must be whole numbers from 0 on, but y holds 1.5 at index (1,).
+    """
+    if not is_concrete(y):
+        return
+    values = np.asarray(y)
+    bad = (values < 0) | (values != np.round(values))
+    if most is not None:
+        bad |= values > most
+    if bad.any():
+        place = tuple(int(i) for i in np.argwhere(bad)[0])
+        span = "from 0 on" if most is None else f"0..{most}"
+        raise ValueError(
+            f"{what} of {name} must be whole numbers {span}, but y holds {values[place]:g} at "
+            f"index {place}."
+        )

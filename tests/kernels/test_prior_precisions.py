@@ -1,0 +1,253 @@
+"""Precisions and the noise scale are drawn from their conditionals: joint laws, and mutants."""
+
+import importlib
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+import scipy.stats
+
+from jaxbnn.kernels import cycle, on_block, pcn, prior_precisions, underdamped_langevin
+from jaxbnn.networks import mlp
+from jaxbnn.targets import Gaussian, LearnedGaussian, LogGamma, Posterior, hierarchical_prior
+from jaxbnn.targets.hierarchical import HierarchicalPrior
+from tests.kit import both_sizes, check_exact_start, check_geweke, posterior_target, update_with
+
+module = importlib.import_module("jaxbnn.kernels.prior_precisions")
+
+PARAMS = {"b": jnp.zeros(1), "w": jnp.zeros((2, 1))}
+X = jnp.array([[-1.0, 0.4], [0.5, 1.0], [2.0, -0.7]])
+Y = jnp.zeros((3, 1))
+NOISE = {"log_noise_scale": LogGamma(2.0, 0.5, exponent=-0.5)}
+# Places in the flat position: log_noise_scale, log_precision of b and of w, network b and w.
+OF_NOISE, OF_PRECISIONS = ["x0"], ["x1", "x2", "x3"]
+
+
+def apply(params, x):
+    return jnp.tanh(x @ params["w"] + params["b"][None])
+
+
+def make_posterior(is_centred):
+    """Precisions of an input each and of the bias; unequal shapes, rates and scales."""
+    prior = hierarchical_prior(
+        PARAMS,
+        concentration=1.5,
+        rate=0.7,
+        weight_precision=2.0,
+        relevance=True,
+        is_centred=is_centred,
+        likelihood=NOISE,
+    )
+    return lambda y: Posterior(apply, prior, LearnedGaussian(), X, y)
+
+
+# (concentration, rate) given those of the prior, as a mistake makes them.
+MUTANTS = {
+    "lost Jacobian": lambda a, b, a0, b0: (a - 1, b),
+    "shape off by half": lambda a, b, a0, b0: (a + 0.5, b),
+    "half lost in the rate": lambda a, b, a0, b0: (a, b0 + 2 * (b - b0)),
+}
+
+
+def mutate(monkeypatch, change):
+    precisions, noise = module.precisions_given, module.noise_precision_given
+    monkeypatch.setattr(
+        module,
+        "precisions_given",
+        lambda *args: [change(*pair, 1.5, 0.7) for pair in precisions(*args)],
+    )
+    monkeypatch.setattr(
+        module, "noise_precision_given", lambda *args: change(*noise(*args), 2.0, 0.5)
+    )
+
+
+def exceeds(result, names):
+    return any(result.distances[name] > result.thresholds[name] for name in names)
+
+
+@both_sizes(30_000)
+@pytest.mark.parametrize("is_centred", [True, False], ids=["centred", "non-centred"])
+def test_the_posterior_is_invariant_and_mutants_are_caught(num_chains, is_centred, monkeypatch):
+    """Neither draw moves what the other looks at, so that each mutant shows in its own place."""
+    make = make_posterior(is_centred)
+    target = posterior_target(make, X, Y)
+
+    def check():
+        return check_exact_start(
+            lambda y: prior_precisions(make(y)), target, steps=2, num_chains=num_chains
+        )
+
+    result = check()
+    assert result.passes, str(result)
+    if not is_centred:
+        with monkeypatch.context() as patch:  # z left behind, so that theta moves unasked
+            patch.setattr(
+                HierarchicalPrior, "standardised", lambda self, new, params: new["network"]
+            )
+            assert not check().passes
+        return
+    for name, change in MUTANTS.items():
+        with monkeypatch.context() as patch:
+            mutate(patch, change)
+            found = check()
+            assert exceeds(found, OF_PRECISIONS), f"{name}, of the precisions: {found}"
+            assert exceeds(found, OF_NOISE), f"{name}, of the noise: {found}"
+
+
+@both_sizes(30_000)
+def test_geweke_with_data_drawn_anew(num_chains, monkeypatch):
+    """Network by pCN given the precisions, precisions by their conditionals, data by the model."""
+    make = make_posterior(True)
+    model = make(Y)
+
+    def draw_data(key, position):
+        return model.predictive(position, X).sample(key)
+
+    def sample_joint(key):
+        key_prior, key_data = jax.random.split(key)
+        position = model.sample_prior(key_prior)
+        return position, draw_data(key_data, position)
+
+    def kernel_of(y):
+        posterior = make(y)
+
+        def network_kernel(whole):
+            variance = jax.tree.map(
+                lambda law: jnp.broadcast_to(law.variance, law.event_shape),
+                posterior.prior.given(whole(None)),
+                is_leaf=lambda node: isinstance(node, dist.Distribution),
+            )
+            return pcn(lambda params: posterior.log_likelihood(whole(params)), 0.7, variance)
+
+        return cycle(on_block(network_kernel, "network"), prior_precisions(posterior))
+
+    def check():
+        return check_geweke(
+            sample_joint, draw_data, update_with(kernel_of), rounds=2, num_chains=num_chains
+        )
+
+    result = check()
+    assert result.passes, str(result)
+    # At the full size each of them; the exact start sees each at the short size.
+    for name in ("shape off by half",) if num_chains else MUTANTS:
+        with monkeypatch.context() as patch:
+            mutate(patch, MUTANTS[name])
+            found = check()
+            assert exceeds(found, OF_PRECISIONS), f"{name}, of the precisions: {found}"
+            assert exceeds(found, OF_NOISE), f"{name}, of the noise: {found}"
+
+
+@pytest.mark.parametrize("what", ["likelihood", "posterior"])
+def test_draws_follow_the_density_of_the_position_by_quadrature(x64, what):
+    """One precision and the noise, tempered, against the posterior's own density."""
+    posterior = make_posterior(True)(X[:, :1].astype(float)).tempered(0.4, what=what)
+    start = posterior.sample_prior(jax.random.key(5))
+    kernel = prior_precisions(posterior)
+
+    @jax.jit
+    @jax.vmap
+    def draw(key):
+        return kernel.step(key, kernel.init(start))[0].position
+
+    draws = draw(jax.random.split(jax.random.key(0), 5_000))
+    for path in (("log_precision", "b"), ("log_noise_scale",)):
+        values = np.asarray(at(draws, path))
+        grid = np.linspace(values.min() - 4, values.max() + 4, 2001)
+        density = jax.vmap(lambda v, path=path: posterior.log_density(put(start, path, v)))
+        logs = np.asarray(density(jnp.asarray(grid)))
+        weights = np.exp(logs - logs.max())
+        cdf = np.cumsum(weights) / weights.sum()
+        found = scipy.stats.kstest(values, lambda v, g=grid, c=cdf: np.interp(v, g, c))
+        assert found.pvalue > 1e-6, path
+
+
+def at(tree, path):
+    for name in path:
+        tree = tree[name]
+    return tree
+
+
+def put(tree, path, value):
+    if not path:
+        return value
+    return tree | {path[0]: put(tree[path[0]], path[1:], value)}
+
+
+@pytest.mark.parametrize("is_centred", [True, False], ids=["centred", "non-centred"])
+def test_the_likelihood_and_the_parameters_do_not_move(x64, is_centred):
+    prior = hierarchical_prior(PARAMS, is_centred=is_centred)
+    posterior = Posterior(apply, prior, Gaussian(0.3), X, Y)
+    kernel = prior_precisions(posterior)
+    state = kernel.init(posterior.sample_prior(jax.random.key(0)))
+    after, info = jax.jit(kernel.step)(jax.random.key(1), state)
+    before = posterior.log_likelihood(state.position)
+    np.testing.assert_allclose(posterior.log_likelihood(after.position), before, rtol=1e-12)
+    moved = jax.tree.map(
+        lambda a, b: bool(jnp.any(a != b)),
+        after.position["log_precision"],
+        state.position["log_precision"],
+    )
+    assert all(jax.tree.leaves(moved))
+    assert not bool(info.is_divergent)
+
+
+def test_noise_of_another_prior_is_left_alone():
+    for law in (dist.Normal(-1.0, 1.0), LogGamma(2.0, 0.5, exponent=-1.0)):
+        prior = hierarchical_prior(PARAMS, likelihood={"log_noise_scale": law})
+        posterior = Posterior(apply, prior, LearnedGaussian(), X, Y)
+        kernel = prior_precisions(posterior)
+        position = posterior.sample_prior(jax.random.key(0))
+        after = kernel.step(jax.random.key(1), kernel.init(position))[0].position
+        assert after["log_noise_scale"] == position["log_noise_scale"]
+
+
+def test_the_noise_is_drawn_where_the_posterior_is_traced():
+    posterior = make_posterior(True)(Y)
+    position = posterior.sample_prior(jax.random.key(0))
+
+    @jax.jit
+    def step(posterior, key):
+        kernel = prior_precisions(posterior)
+        return kernel.step(key, kernel.init(position))[0].position["log_noise_scale"]
+
+    assert step(posterior, jax.random.key(1)) != position["log_noise_scale"]
+
+
+def test_overflow_keeps_the_old_value():
+    posterior = make_posterior(True)(Y)
+    position = posterior.sample_prior(jax.random.key(0))
+    position["network"] = jax.tree.map(lambda leaf: leaf + 1e30, position["network"])
+    kernel = prior_precisions(posterior)
+    after, info = kernel.step(jax.random.key(1), kernel.init(position))
+    assert bool(info.is_divergent)
+    assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(after.position))
+
+
+@pytest.mark.long
+def test_in_a_cycle_with_a_gradient_kernel_precisions_of_useless_inputs_rise():
+    """Of four inputs one matters: its precision is the smallest."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((60, 4)).astype(np.float32)
+    y = (2 * np.tanh(x[:, :1]) + 0.1 * rng.standard_normal((60, 1))).astype(np.float32)
+    network = mlp((4, 5, 1))
+    prior = hierarchical_prior(network, relevance=True, is_centred=False, likelihood=NOISE)
+    posterior = Posterior(network, prior, LearnedGaussian(), x, y)
+    kernel = cycle(
+        underdamped_langevin(posterior.log_density, 0.02, refreshment=0.1),
+        prior_precisions(posterior),
+    )
+
+    def chain(key):
+        state = kernel.init(posterior.sample_prior(key), jax.random.fold_in(key, 0))
+
+        def step(state, i):
+            state, _ = kernel.step(jax.random.fold_in(key, i), state)
+            return state, state.position["log_precision"][0]["w"]
+
+        return jax.lax.scan(step, state, jnp.arange(1, 4001))[1]
+
+    draws = np.asarray(jax.jit(chain)(jax.random.key(1)))[2000:].mean(axis=0)
+    assert all(draws[0] < other for other in itertools.islice(draws, 1, None))

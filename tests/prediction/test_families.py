@@ -1,0 +1,158 @@
+"""Predictions and scores of Student-t, Laplace, counts and ordered classes, against SciPy."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from scipy import integrate, stats
+
+from jaxbnn.networks import mlp
+from jaxbnn.prediction import coverage, predict, reliability, scores
+from jaxbnn.prediction.families import FAMILIES, components, crps_of_sorted, pit_of
+from jaxbnn.targets import (
+    Laplace,
+    NegativeBinomial,
+    Ordinal,
+    Poisson,
+    Posterior,
+    StudentT,
+    normal_prior,
+)
+
+NETWORK = mlp((1, 1))
+X = np.array([[-1.0], [0.0], [2.0]], np.float32)
+RNG = np.random.default_rng(3)
+W, B = 0.4 * RNG.standard_normal((2, 20, 1, 1)), 1 + 0.5 * RNG.standard_normal((2, 20, 1))
+OUTPUTS = (np.einsum("ni,csij->csnj", X, W) + B[:, :, None]).reshape(40, 3)
+PARAMS = ({"w": W.astype(np.float32), "b": B.astype(np.float32)},)
+OWN = np.exp(0.3 * RNG.standard_normal((2, 20)))
+FLAT = OWN.reshape(40, 1)
+
+CASES = {
+    "student": (
+        StudentT(scale=0.5),
+        {"log_degrees": np.log(4 + OWN)},
+        stats.t(4 + FLAT, OUTPUTS, 0.5),
+        np.array([0.3, 4.0, -1.0]),
+    ),
+    "laplace": (
+        Laplace(),
+        {"log_noise_scale": np.log(OWN)},
+        stats.laplace(OUTPUTS, FLAT),
+        np.array([0.3, 4.0, -1.0]),
+    ),
+    "poisson": (Poisson(), {}, stats.poisson(np.exp(OUTPUTS)), np.array([0, 3, 11])),
+    "negative binomial": (
+        NegativeBinomial(),
+        {"log_concentration": np.log(OWN)},
+        stats.nbinom(FLAT, FLAT / (FLAT + np.exp(OUTPUTS))),
+        np.array([0, 3, 11]),
+    ),
+}
+
+
+def posterior_and_draws(likelihood, own, y):
+    prior = normal_prior(NETWORK)
+    if not own:
+        return Posterior(NETWORK, prior, likelihood, X, y), PARAMS
+    prior = {"network": prior, **{name: dist.Normal(0.0, 1.0) for name in own}}
+    draws = {"network": PARAMS, **{name: v.astype(np.float32) for name, v in own.items()}}
+    return Posterior(NETWORK, prior, likelihood, X, y), draws
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request):
+    likelihood, own, law, y = CASES[request.param]
+    y = y.astype(np.float32 if law.dist.__class__.__name__[-4:] != "_gen" else y.dtype)
+    posterior, draws = posterior_and_draws(likelihood, own, y)
+    return law, y, predict(draws, X, posterior, level=0.8), scores(draws, X, y, posterior)
+
+
+def test_moments_are_those_of_the_mixture(case):
+    law, _, found, _ = case
+    np.testing.assert_allclose(found.mean, law.mean().mean(0), rtol=1e-4)
+    np.testing.assert_allclose(found.aleatoric, law.var().mean(0), rtol=1e-3)
+    np.testing.assert_allclose(found.epistemic, law.mean().var(0), rtol=1e-3)
+
+
+def test_intervals_hold_their_probability(case):
+    """By the mixture's own distribution function: within what 4,096 draws allow."""
+    law, _, found, _ = case
+    is_count = not hasattr(law.dist, "pdf")
+    for bound, probability in ((found.lower, 0.1), (found.upper, 0.9)):
+        at = law.cdf(bound).mean(0)
+        before = law.cdf(bound - 1).mean(0) if is_count else at
+        assert (before < probability + 0.03).all(), (before, probability)
+        assert (at > probability - 0.03).all(), (at, probability)
+
+
+def test_log_score_and_pit_are_exact(case):
+    law, y, _, found = case
+    density = law.pmf(y) if not hasattr(law.dist, "pdf") else law.pdf(y)
+    np.testing.assert_allclose(found.log_score, np.log(density.mean(0)), rtol=1e-4)
+    top = law.cdf(y).mean(0)
+    if hasattr(law.dist, "pdf"):
+        np.testing.assert_allclose(found.pit, top, rtol=1e-4)
+    else:
+        assert (found.pit <= top + 1e-5).all()
+        assert (found.pit >= law.cdf(y - 1).mean(0) - 1e-5).all()
+
+
+def test_crps_is_that_of_quadrature(case):
+    law, y, _, found = case
+    for row in range(3):
+        if hasattr(law.dist, "pdf"):
+
+            def gap(z, row=row):
+                return (law.cdf(z).mean(0)[row] - (y[row] <= z)) ** 2
+
+            exact = integrate.quad(gap, -60, y[row], limit=200)[0]
+            exact += integrate.quad(gap, y[row], 60, limit=200)[0]
+        else:
+            z = np.arange(0, 300)
+            cdf = np.array([law.cdf(k).mean(0)[row] for k in z])
+            exact = np.sum((cdf - (y[row] <= z)) ** 2)
+        assert found.crps[row] == pytest.approx(exact, rel=0.06, abs=0.02)
+
+
+def test_crps_of_draws_is_its_definition():
+    values = np.sort(np.random.default_rng(0).normal(size=50)).astype(np.float32)
+    pairs = np.abs(values[:, None] - values[None]).sum() / (50 * 49)
+    expected = np.abs(values - 0.3).mean() - pairs / 2
+    found = crps_of_sorted(jnp.asarray(values), jnp.asarray(0.3))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_the_pit_of_counts_is_uniform_where_the_model_is_right():
+    rng = np.random.default_rng(0)
+    rate = np.exp(rng.uniform(-1, 1.5, 4000)).astype(np.float32)
+    found = components(dist.Poisson, (jnp.asarray(rate)[None],))
+    pit = np.asarray(pit_of(found, jnp.asarray(rng.poisson(rate), jnp.float32)))
+    assert stats.kstest(pit, "uniform").pvalue > 1e-6
+    np.testing.assert_allclose(coverage(pit, [0.5, 0.9]), [0.5, 0.9], atol=0.04)
+
+
+def test_heavy_tails_without_a_variance_say_so():
+    posterior, draws = posterior_and_draws(StudentT(1.5, 0.5), {}, np.zeros(3))
+    found = predict(draws, X, posterior)
+    assert np.isinf(found.sd).all()
+    assert np.isfinite(found.upper - found.lower).all()
+    np.testing.assert_allclose(found.mean, OUTPUTS.mean(0), rtol=1e-4)
+
+
+def test_ordered_classes_are_classes():
+    labels = np.array([0, 1, 2])
+    posterior, draws = posterior_and_draws(Ordinal(3, np.array([0.0, 1.5])), {}, labels)
+    found = predict(draws, X, posterior)
+    below = 1 / (1 + np.exp(-(np.array([0.0, 1.5])[None, None] - OUTPUTS[..., None])))
+    expected = np.diff(np.concatenate([0 * below[..., :1], below, 1 + 0 * below[..., :1]], -1))
+    np.testing.assert_allclose(found.probabilities, expected.mean(0), rtol=1e-4)
+    score = scores(draws, X, labels, posterior)
+    np.testing.assert_allclose(
+        score.log_score, np.log(expected.mean(0)[np.arange(3), labels]), rtol=1e-4
+    )
+    assert reliability(score.probabilities, labels).num_data.sum() == 3
+
+
+def test_each_family_has_a_case():
+    assert len(FAMILIES) == len(CASES)

@@ -1,0 +1,155 @@
+"""Tests of targets.own_parameters, targets.heavy_tails, targets.counts and targets.ordinal: terms
+against scipy.stats, and what is learnt.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+
+from jaxbnn.targets import (
+    Laplace,
+    LogGamma,
+    NegativeBinomial,
+    Ordinal,
+    Poisson,
+    Posterior,
+    StudentT,
+    hierarchical_prior,
+    normal_prior,
+)
+from jaxbnn.targets.heavy_tails import log_gamma_step
+
+N = 9
+OUTPUTS = np.random.default_rng(0).normal(size=(N, 1)) * 2
+NUMBERS = np.random.default_rng(1).standard_t(2, size=(N, 1))
+COUNTS = np.array([0, 1, 2, 3, 5, 8, 40, 0, 1])[:, None]
+LABELS = np.array([0, 1, 2, 3, 3, 2, 1, 0, 2])
+CUTS = np.array([-1.2, 0.1, 3.0])
+
+
+def _ordinal_terms():
+    below = scipy.special.expit(np.array([-np.inf, *CUTS, np.inf])[None] - OUTPUTS)
+    return np.log(np.diff(below, axis=1)[np.arange(N), LABELS])
+
+
+def _negative_binomial_terms(r):
+    return scipy.stats.nbinom.logpmf(COUNTS, r, r / (r + np.exp(OUTPUTS)))[:, 0]
+
+
+T_TERMS = scipy.stats.t.logpdf(NUMBERS, 3.5, OUTPUTS, 0.4)[:, 0]
+LAPLACE_TERMS = scipy.stats.laplace.logpdf(NUMBERS, OUTPUTS, 0.4)[:, 0]
+GAPS = [-1.2, np.log(1.3), np.log(2.9)]
+CASES = [
+    (StudentT(3.5, 0.4), {}, NUMBERS, T_TERMS),
+    (StudentT(), {"log_degrees": np.log(3.5), "log_noise_scale": np.log(0.4)}, NUMBERS, T_TERMS),
+    (StudentT(scale=0.4), {"log_degrees": np.log(3.5)}, NUMBERS, T_TERMS),
+    (Laplace(0.4), {}, NUMBERS, LAPLACE_TERMS),
+    (Laplace(), {"log_noise_scale": np.log(0.4)}, NUMBERS, LAPLACE_TERMS),
+    (Poisson(), {}, COUNTS, scipy.stats.poisson.logpmf(COUNTS, np.exp(OUTPUTS))[:, 0]),
+    (NegativeBinomial(0.7), {}, COUNTS, _negative_binomial_terms(0.7)),
+    (NegativeBinomial(), {"log_concentration": np.log(30.0)}, COUNTS, _negative_binomial_terms(30)),
+    (Ordinal(4, CUTS), {}, LABELS, _ordinal_terms()),
+    (Ordinal(4), {"cutpoint_gaps": np.array(GAPS)}, LABELS, _ordinal_terms()),
+]
+
+
+def _apply(params, x):
+    return params["outputs"] + 0.0 * x.sum()
+
+
+def _posterior(likelihood, own, y):
+    params = {"outputs": jnp.asarray(OUTPUTS)}
+    priors = {name: LogGamma().expand(np.shape(value)) for name, value in own.items()}
+    prior = normal_prior(params)
+    position = {"network": params, **jax.tree.map(jnp.asarray, own)} if own else params
+    prior = {"network": prior, **priors} if own else prior
+    return Posterior(_apply, prior, likelihood, np.ones((N, 1)), y), position
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: repr(case[0])[:24])
+def test_terms_and_predictive_agree_with_scipy(x64, case):
+    likelihood, own, y, expected = case
+    posterior, position = _posterior(likelihood, own, y)
+    assert set(likelihood.learned) == set(own)
+
+    @jax.jit
+    def everything(position):
+        predictive = posterior.predictive(position, posterior.x)
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            return posterior.log_likelihood(position), predictive.log_prob(posterior.y)
+
+    terms, of_predictive = everything(position)
+    # JAX's beta function has eight digits.
+    rtol = 1e-6 if isinstance(likelihood, NegativeBinomial) else 1e-9
+    np.testing.assert_allclose(terms, expected, rtol=rtol)
+    np.testing.assert_allclose(of_predictive, expected, rtol=max(rtol, 1e-7))
+    gradient = jax.grad(lambda p: posterior.log_likelihood(p).sum())(position)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: repr(case[0])[:24])
+def test_float32_agrees_with_float64(case):
+    likelihood, own, y, expected = case
+    outputs = jnp.asarray(OUTPUTS, jnp.float32)
+    own = {name: jnp.asarray(value, jnp.float32) for name, value in own.items()}
+    terms = likelihood.given(own).log_prob(outputs, jnp.asarray(y))
+    assert terms.dtype == jnp.float32
+    np.testing.assert_allclose(terms, expected, rtol=2e-5, atol=2e-5)
+
+
+def test_gamma_functions_far_out_hold_in_float32():
+    """Nearly Gaussian tails, and nearly Poisson counts: differences of large logarithms."""
+    x = np.array([0.1, 1.0, 9.9, 10.1, 50.0, 1e4, 1e7])
+    exact = [float(scipy.special.loggamma(v + 0.5) - scipy.special.loggamma(v)) for v in x[:5]]
+    exact += [0.5 * np.log(v) - 1 / (8 * v) for v in x[5:]]
+    np.testing.assert_allclose(log_gamma_step(jnp.asarray(x, jnp.float32)), exact, rtol=4e-6)
+    y = jnp.array([[0.3]])
+    normal = scipy.stats.norm.logpdf(0.3, 0, 1)
+    np.testing.assert_allclose(StudentT(1e7, 1.0).log_prob(0 * y, y), [normal], rtol=1e-5)
+    counts, log_mean = jnp.array([[0], [4], [90]]), jnp.full((3, 1), 2.0)
+    expected = scipy.stats.poisson.logpmf(np.asarray(counts)[:, 0], np.exp(2.0))
+    found = NegativeBinomial(1e6).log_prob(log_mean, counts)
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+
+def test_confident_ordinal_outputs_stay_finite():
+    outputs = jnp.array([[500.0], [-500.0], [500.0]])
+    terms = Ordinal(3, jnp.array([-1.0, 1.0])).log_prob(outputs, jnp.array([2, 0, 1]))
+    np.testing.assert_allclose(terms, [0.0, 0.0, -499.0 + np.log(1 - np.exp(-2.0))], rtol=1e-6)
+
+
+def test_what_is_learnt_goes_beside_hierarchical_precisions():
+    priors = {
+        "log_degrees": LogGamma(2.0, 0.1),
+        "log_noise_scale": LogGamma(1.0, 1.0, exponent=-0.5),
+    }
+    prior = hierarchical_prior({"outputs": jnp.zeros((N, 1))}, likelihood=priors)
+    posterior = Posterior(_apply, prior, StudentT(), np.ones((N, 1), np.float32), NUMBERS)
+    position = posterior.sample_prior(jax.random.key(0))
+    assert set(position) == {"network", "log_precision", "log_degrees", "log_noise_scale"}
+    assert bool(jnp.isfinite(posterior.log_density(position)))
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: StudentT(0.0), "degrees must be positive"),
+        (lambda: Laplace(np.ones(2)), "scale must be one number or None"),
+        (lambda: StudentT().log_prob(jnp.zeros((1, 1)), jnp.zeros((1, 1))), "log_degrees"),
+        (lambda: _posterior(Poisson(), {}, COUNTS - 1), "counts of Poisson must be whole numbers"),
+        (lambda: _posterior(NegativeBinomial(1.0), {}, COUNTS + 0.5), "holds 0.5 at index"),
+        (lambda: _posterior(Ordinal(3, CUTS[:2]), {}, LABELS), r"0..2, but y holds 3"),
+        (lambda: _posterior(Ordinal(3, CUTS[:2]), {}, LABELS[:, None]), r"shape \(n,\)"),
+        (lambda: Ordinal(3, CUTS), "2 increasing numbers"),
+        (lambda: Ordinal(3, CUTS[:2][::-1]), "2 increasing numbers"),
+        (lambda: Ordinal(3).log_prob(jnp.zeros((1, 1)), jnp.zeros(1, int)), "cutpoints to learn"),
+    ],
+)
+def test_bad_input_gets_one_sentence(make, sentence):
+    with pytest.raises(ValueError, match=sentence) as caught:
+        make()
+    assert str(caught.value).endswith(".")
+    assert "\n" not in str(caught.value)
