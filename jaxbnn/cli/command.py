@@ -12,16 +12,19 @@ from typing import NoReturn
 import numpy as np
 
 from jaxbnn.cli import folder as folders
-from jaxbnn.cli.encoding import learn_encoding, usable_rows
+from jaxbnn.cli.encoding import Encoding, learn_encoding, usable_rows
 from jaxbnn.cli.hosts import run_hosts
+from jaxbnn.cli.kinds import LIKELIHOODS, Kind, choose_likelihood
 from jaxbnn.cli.pictures import draw_chains, draw_classes, draw_numbers
 from jaxbnn.cli.samplers import (
     FEWEST_DRAWS,
     SAMPLERS,
     Settings,
+    check_sampler,
     choose_sampler,
     describe,
     make_posterior,
+    prior_note,
     run,
 )
 from jaxbnn.cli.table import Table, read_table, take
@@ -74,6 +77,20 @@ def _parser() -> argparse.ArgumentParser:
         default="auto",
         help="auto: classification of text and of two values",
     )
+    fit.add_argument(
+        "--likelihood",
+        choices=LIKELIHOODS,
+        default="auto",
+        help="auto: by the target's kind, and the summary says which",
+    )
+    fit.add_argument(
+        "--order", nargs="+", metavar="CLASS", help="ordinal: the target's classes, low to high"
+    )
+    fit.add_argument(
+        "--prior-scale",
+        type=float,
+        help="fix the weights' standard deviations at so many times the usual [nuts: learnt]",
+    )
     fit.add_argument("--hidden", type=int, nargs="+", default=[50], help="hidden units by layer")
     fit.add_argument("--drop", nargs="+", default=[], help="columns to leave out")
     fit.add_argument("--test", type=float, default=0.2, help="fraction of the rows held out")
@@ -115,12 +132,10 @@ def _fit(options: argparse.Namespace) -> None:
     out = options.out or options.data.with_name(f"{options.data.stem}-fit")
     table, notes = usable_rows(_read(options), options.target, options.drop)
     training, held_out = _split(table.num_rows, options.test, settings.seed)
-    encoding, more = learn_encoding(table, take(table, training), options.target, options.task)
+    sampler, kind, encoding, more = _prepare(options, settings, table, training)
+    settings = settings._replace(likelihood=kind.likelihood)
     x, y = encoding.inputs(table), encoding.targets(table)
     x_new, y_new = x[held_out], y[held_out]
-    sampler = choose_sampler(settings, len(training), x.shape[1])
-    if settings.sampler == "auto" and sampler == "dvi":
-        more.append("auto took dvi: so many rows and weights are too many for nuts.")
     classes = None if encoding.classes is None else len(encoding.classes)
     posterior = make_posterior(sampler, settings, x[training], y[training], classes)
     with folders.held(out):
@@ -137,7 +152,9 @@ def _fit(options: argparse.Namespace) -> None:
                 draw_classes(part, y_new, prediction)
             else:
                 assert isinstance(found, NumberScores)
-                held = judge_numbers(encoding, y_new, prediction, found)
+                held = judge_numbers(
+                    encoding, y_new, prediction, found, mean=float(y[training].mean())
+                )
                 draw_numbers(part, encoding, y_new, prediction, found)
             draw_chains(part, encoding, fitted, posterior, x_new, y_new)
 
@@ -160,6 +177,27 @@ def _fit(options: argparse.Namespace) -> None:
             numbers = json.dumps(chains.numbers | held.numbers, indent=2)
             (part / "scores.json").write_text(numbers + "\n", encoding="utf-8")
     print(f"{text}\nWritten to {out}: {', '.join(sorted(p.name for p in out.iterdir()))}")
+
+
+def _prepare(
+    options: argparse.Namespace, settings: Settings, table: Table, training: np.ndarray
+) -> tuple[str, Kind, Encoding, list[str]]:
+    """Return the sampler, the kind of target, the encoding, and what is to be said of them."""
+    values = table.columns[options.target]
+    rows = take(table, training)
+
+    def encoded(newer: bool) -> tuple[Kind, Encoding, list[str]]:
+        asked = options.likelihood, options.task, options.order
+        kind = choose_likelihood(options.target, values, *asked, newer=newer)
+        return kind, *learn_encoding(table, rows, options.target, options.task, kind)
+
+    kind, encoding, notes = encoded(settings.sampler not in ("dvi", "gibbs"))
+    sampler = choose_sampler(settings, len(training), len(encoding.features))
+    if settings.sampler == "auto" and sampler == "dvi":
+        kind, encoding, notes = encoded(False)
+        notes.append("auto took dvi: so many rows and weights are too many for nuts.")
+    check_sampler(sampler, kind.likelihood)
+    return sampler, kind, encoding, [kind.note, *notes, prior_note(settings, sampler)]
 
 
 def _predict(options: argparse.Namespace) -> None:
@@ -245,6 +283,9 @@ def _settings(options: argparse.Namespace) -> Settings:
         raise ValueError(f"--test must be a fraction between 0 and 1, but is {options.test}.")
     if not options.noise > 0:
         raise ValueError(f"--noise must be positive, but is {options.noise}.")
+    scale = options.prior_scale
+    if scale is not None and not 0 < scale < float("inf"):
+        raise ValueError(f"--prior-scale must be positive and finite, but is {scale}.")
     return Settings(
         options.sampler,
         tuple(options.hidden),
@@ -253,6 +294,8 @@ def _settings(options: argparse.Namespace) -> Settings:
         options.samples,
         options.noise,
         options.seed,
+        options.likelihood,
+        scale,
     )
 
 

@@ -16,6 +16,7 @@ from jaxbnn.cli.fields import (
     looks_like_number,
     no_numbers,
 )
+from jaxbnn.cli.kinds import CLASSES, COUNTS, Kind
 from jaxbnn.cli.table import Table, take
 
 _MOST_CATEGORIES = 20
@@ -143,7 +144,7 @@ def usable_rows(table: Table, target: str, drop: list[str]) -> tuple[Table, list
 
 
 def learn_encoding(
-    table: Table, training: Table, target: str, task: str
+    table: Table, training: Table, target: str, task: str, kind: Kind
 ) -> tuple[Encoding, list[str]]:
     """Return the encoding: classes from the whole table, all else from the training part."""
     notes: list[str] = []
@@ -151,8 +152,7 @@ def learn_encoding(
     distinct = sorted(set(table.columns[target]))
     if len(distinct) < 2:
         raise ValueError(f"the target {target!r} is {distinct[0]} in every row; nothing to learn.")
-    looks_like_classes = numbers is None or len(distinct) == 2
-    is_class = looks_like_classes if task == "auto" else task == "classification"
+    is_class = kind.likelihood in CLASSES
     if not is_class and numbers is None:
         strange = no_numbers(table.columns[target])
         raise ValueError(
@@ -172,7 +172,7 @@ def learn_encoding(
         )
     if is_class:
         notes.append(f"{target}: {len(distinct)} classes.")
-    elif len(distinct) <= _FEW_NUMBERS:
+    elif len(distinct) <= _FEW_NUMBERS and kind.likelihood not in COUNTS:
         notes.append(
             f"{target}: {len(distinct)} different numbers, taken as numbers; if they stand for "
             "classes, give --task classification."
@@ -193,8 +193,11 @@ def learn_encoding(
     y = None if is_class else as_numbers(training.columns[target])
     if y is not None and y.std() == 0:
         raise ValueError(f"the target {target!r} is constant in the training part; give more rows.")
-    mean, sd = (0.0, 1.0) if y is None else (float(y.mean()), float(y.std()))
-    return Encoding(target, columns, distinct if is_class else None, mean, sd), notes
+    mean, sd = 0.0, 1.0
+    if y is not None and kind.likelihood not in COUNTS:
+        mean, sd = float(y.mean()), float(y.std())
+    classes = (kind.order or distinct) if is_class else None
+    return Encoding(target, columns, classes, mean, sd), notes
 
 
 def _learn_column(

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from jaxbnn.cli.encoding import Encoding
+from jaxbnn.cli.kinds import LIKELIHOODS
 from jaxbnn.cli.samplers import SAMPLERS, Fitted, Settings, make_posterior
 from jaxbnn.interop.arviz import from_arviz, to_arviz
 from jaxbnn.targets import Posterior
@@ -124,7 +125,9 @@ def load(folder: Path) -> tuple[PyTree, Encoding, Posterior]:
     try:
         model = json.loads((folder / _MODEL).read_text(encoding="utf-8"))
         encoding = Encoding.from_dict(model["encoding"])
-        settings = Settings(**{**model["settings"], "hidden": tuple(model["settings"]["hidden"])})
+        # Fits of before had these fixed.
+        values = {"prior_scale": 1.0, "likelihood": "auto"} | model["settings"]
+        settings = Settings(**{**values, "hidden": tuple(values["hidden"])})
         _check_model(model["sampler"], settings, encoding)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise ValueError(_not_ours(folder / _MODEL)) from None
@@ -151,8 +154,11 @@ def _check_model(sampler: Any, settings: Settings, encoding: Encoding) -> None:
     numbers = [encoding.y_mean, encoding.y_sd, settings.noise]
     numbers += [value for column in columns for value in (column.mean, column.sd)]
     lists = [encoding.classes, *(column.categories for column in columns)]
+    scale = settings.prior_scale
     is_right = (
         sampler in SAMPLERS
+        and settings.likelihood in LIKELIHOODS
+        and (scale is None or (isinstance(scale, int | float) and 0 < scale < math.inf))
         and len(columns) > 0
         and all(isinstance(size, int) and size > 0 for size in settings.hidden)
         and all(isinstance(value, int | float) and math.isfinite(value) for value in numbers)

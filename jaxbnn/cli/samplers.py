@@ -13,11 +13,26 @@ from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from jaxbnn import dvi
+from jaxbnn.cli.kinds import COUNTS, NEWER
 from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler
-from jaxbnn.kernels import pcn
+from jaxbnn.kernels import cycle, pcn, prior_precisions
 from jaxbnn.networks import mlp, num_parameters
 from jaxbnn.sampling import Draws, dual_averaging, sample, window_adaptation
-from jaxbnn.targets import Categorical, Gaussian, LearnedGaussian, Posterior, normal_prior
+from jaxbnn.targets import (
+    Categorical,
+    Gaussian,
+    Laplace,
+    LearnedGaussian,
+    Likelihood,
+    LogGamma,
+    NegativeBinomial,
+    Ordinal,
+    Poisson,
+    Posterior,
+    StudentT,
+    hierarchical_prior,
+    normal_prior,
+)
 from jaxbnn.targets.prior_trees import is_distribution
 
 SAMPLERS = ("auto", "nuts", "gibbs", "pcn", "dvi")
@@ -26,6 +41,8 @@ FEWEST_DRAWS = 4
 _MOST_FOR_NUTS = 2_000_000
 # An ELBO that rises by more nats a row than this at the end was stopped early.
 _STILL_RISING = 1e-3
+# A log mean of counts may lie far from zero.
+_SD_OF_LOG_MEAN = 5.0
 # Stages before the last have little noise: the network is nearly the deterministic one.
 _INNER_NOISE_VARIANCE = 0.01
 
@@ -40,6 +57,12 @@ class Settings(NamedTuple):
     samples: int
     noise: float
     seed: int
+    likelihood: str = "auto"
+    prior_scale: float | None = None
+
+    def learns_precisions(self, sampler: str) -> bool:
+        """Whether the precisions of the weights are learnt, or fixed."""
+        return sampler == "nuts" and self.prior_scale is None
 
 
 class Fitted(NamedTuple):
@@ -68,36 +91,95 @@ def describe(sampler: str, settings: Settings, num_data: int) -> str:
     )
 
 
+def check_sampler(sampler: str, likelihood: str) -> None:
+    """Raise ValueError where a sampler does not take a likelihood."""
+    if sampler == "gibbs" and likelihood != "gaussian":
+        raise ValueError(
+            "gibbs predicts numbers only, with Gaussian noise, but the likelihood is "
+            f"{likelihood}; take --sampler nuts or dvi."
+        )
+    if sampler == "dvi" and likelihood in NEWER:
+        raise ValueError(
+            f"dvi does not know the likelihood {likelihood}; take --sampler nuts, or --likelihood "
+            f"{'categorical' if likelihood == 'ordinal' else 'gaussian'}."
+        )
+
+
 def make_posterior(
     sampler: str, settings: Settings, x: np.ndarray, y: np.ndarray, num_classes: int | None
 ) -> Posterior:
-    """Return the posterior: numbers with noise to be learnt, or classes.
+    """Return the posterior: numbers with noise to be learnt, counts, or classes.
 
-    Weights are N(0, s^2 / fan_in), with s = 2 in the first layer, for functions that bend within
-    the range of the data, and s = 1 after it.
+    Weights are N(0, s^2 / (fan_in tau)), with s = 2 in the first layer, for functions that bend
+    within the range of the data, and s = 1 after it. By nuts, tau is learnt for each layer's
+    weights and for its biases, tau ~ Gamma(1, 1): the standard deviations are those at tau = 1
+    times a factor of median 1.2, between .58 and 4.4 with probability .9. Otherwise the factor is
+    `settings.prior_scale`, or 1.
     """
-    if sampler == "gibbs" and num_classes is not None:
-        raise ValueError(
-            "gibbs predicts numbers only, but the target has classes; take --sampler nuts or dvi."
-        )
-    widths = (x.shape[1], *settings.hidden, num_classes or 1)
+    name = settings.likelihood
+    if name == "auto":
+        name = "gaussian" if num_classes is None else "categorical"
+    check_sampler(sampler, name)
+    has_logits = name == "categorical"
+    widths = (x.shape[1], *settings.hidden, (num_classes or 1) if has_logits else 1)
     network = mlp(widths, "relu" if sampler in ("gibbs", "dvi") else "tanh")
-    prior = normal_prior(network, weight_precision=_weight_precision(widths))
-    if num_classes is not None:
-        return Posterior(network, prior, Categorical(), x, y)
-    if sampler == "gibbs":
-        return Posterior(network, prior, Gaussian(settings.noise), x, y)
-    both = {"network": prior, "log_noise_scale": dist.Normal(-1.0, 1.0)}
-    return Posterior(network, both, LearnedGaussian(), x, y)
+    likelihood, own = _likelihood(name, sampler, settings, num_classes)
+    biases = [1.0] * (len(widths) - 2) + [_SD_OF_LOG_MEAN**-2 if name in COUNTS else 1.0]
+    precisions: dict[str, Any] = {
+        "weight_precision": _weight_precision(widths),
+        "bias_precision": biases,
+    }
+    if settings.learns_precisions(sampler):
+        prior: Any = hierarchical_prior(network, is_centred=False, likelihood=own, **precisions)
+        return Posterior(network, prior, likelihood, x, y)
+    scale = settings.prior_scale or 1.0
+    precisions = {key: [p / scale**2 for p in values] for key, values in precisions.items()}
+    prior = normal_prior(network, **precisions)
+    return Posterior(network, {"network": prior, **own} if own else prior, likelihood, x, y)
+
+
+def _likelihood(
+    name: str, sampler: str, settings: Settings, num_classes: int | None
+) -> tuple[Likelihood, dict[str, Any]]:
+    """Return a likelihood and priors of what it learns, in standard deviations of the target."""
+    log_scale = {"log_noise_scale": dist.Normal(-1.0, 1.0)}
+    # Normals where pCN needs them: about as wide as Gamma(2, 0.1) degrees of freedom.
+    degrees: Any = LogGamma(2.0, 0.1) if sampler == "nuts" else dist.Normal(2.7, 0.8)
+    if name == "ordinal":
+        gaps = dist.Normal(jnp.array([-1.0] + [0.0] * ((num_classes or 2) - 2)), 1.5)
+        return Ordinal(num_classes or 2), {"cutpoint_gaps": gaps}
+    known: dict[str, tuple[Likelihood, dict[str, Any]]] = {
+        "categorical": (Categorical(), {}),
+        "gaussian": (LearnedGaussian(), log_scale),
+        "student-t": (StudentT(), log_scale | {"log_degrees": degrees}),
+        "laplace": (Laplace(), log_scale),
+        "poisson": (Poisson(), {}),
+        "negative-binomial": (NegativeBinomial(), {"log_concentration": dist.Normal(1.0, 1.5)}),
+    }
+    return (Gaussian(settings.noise), {}) if sampler == "gibbs" else known[name]
+
+
+def prior_note(settings: Settings, sampler: str) -> str:
+    """Return a sentence about the prior of the weights."""
+    if settings.learns_precisions(sampler):
+        return (
+            "The weights' prior scales were learnt, one for each layer's weights and one for its "
+            "biases (--prior-scale fixes them)."
+        )
+    scale = 1.0 if settings.prior_scale is None else settings.prior_scale
+    more = "" if settings.prior_scale is not None else f", which {sampler} does not learn"
+    return f"The weights' prior scales were fixed at {scale:g} times the usual ones{more}."
 
 
 def predicted(posterior: Posterior, x: np.ndarray) -> Callable[[PyTree], Array]:
-    """Return what a position predicts at x: numbers, or probabilities of classes.
+    """Return what a position predicts at x: numbers, mean counts, or probabilities of classes.
 
     Probabilities, and not logits, which may all rise and fall together for nothing.
     """
     if jnp.issubdtype(posterior.y.dtype, jnp.integer):
-        return lambda position: jax.nn.softmax(posterior.outputs(position, x), axis=-1)
+        return lambda position: posterior.predictive(position, x).probs
+    if isinstance(posterior.likelihood, Poisson | NegativeBinomial):
+        return lambda position: jnp.exp(posterior.outputs(position, x))
     return lambda position: posterior.outputs(position, x)
 
 
@@ -122,16 +204,21 @@ def _weight_precision(widths: tuple[int, ...]) -> list[float]:
 def _nuts(key: PRNGKeyArray, posterior: Posterior, settings: Settings) -> Fitted:
     key_start, key_run = jax.random.split(key)
     starts = posterior.sample_prior(key_start, (settings.chains,))
+    learns = settings.learns_precisions("nuts")
+    if learns:  # far out in their prior, gradients are too steep to begin with
+        near = jax.tree.map(lambda leaf: jnp.clip(leaf, -2.0, 2.0), starts["log_precision"])
+        starts = starts | {"log_precision": near}
     dim = sum(leaf[0].size for leaf in jax.tree.leaves(starts))
 
     def make_kernel(parameters, data):
         origin = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), starts)
-        return blackjax.nuts(
+        nuts = blackjax.nuts(
             data.log_density_from(origin),
             parameters["step_size"],
             parameters["inverse_mass_matrix"],
             max_num_doublings=6,
         )
+        return cycle(nuts, prior_precisions(data)) if learns else nuts
 
     draws = sample(
         key_run,
@@ -144,7 +231,7 @@ def _nuts(key: PRNGKeyArray, posterior: Posterior, settings: Settings) -> Fitted
             "step_size": 0.05,
             "inverse_mass_matrix": jnp.ones((settings.chains, dim)),
         },
-        adapt=window_adaptation(settings.warmup, is_pooled=True),
+        adapt=window_adaptation(settings.warmup, is_pooled=True, component=0 if learns else None),
     )
     divergent = 0 if draws.infos is None else int(np.sum(draws.infos.is_divergent))
     notes = [f"{divergent} of the trajectories diverged."] if divergent else []

@@ -68,12 +68,16 @@ def judge_chains(sampler: str, fitted: Fitted, posterior: Posterior, x: np.ndarr
 
 
 def judge_numbers(
-    encoding: Encoding, y: np.ndarray, prediction: NumberPrediction, found: NumberScores
+    encoding: Encoding,
+    y: np.ndarray,
+    prediction: NumberPrediction,
+    found: NumberScores,
+    mean: float = 0.0,
 ) -> Verdict:
-    """Judge predictions of numbers, in the target's own units."""
+    """Judge predictions of numbers, in the target's own units; `mean` is that of the training."""
     n, sd = len(y), encoding.y_sd
     rmse = float(np.sqrt(np.mean(found.error**2))) * sd
-    guess = float(np.sqrt(np.mean(y**2))) * sd  # standardised: the training mean is zero
+    guess = float(np.sqrt(np.mean((y - mean) ** 2))) * sd
     inside = float(coverage(found.pit, [prediction.level])[0])
     numbers = {
         "rmse": rmse,

@@ -16,6 +16,7 @@ z = theta tau^(1/2) / s follows tau: the same draw in other coordinates. Moves b
 which theta follows tau, alternate with draws of tau in which it does not (Yu and Meng 2011).
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from blackjax.base import SamplingAlgorithm
-from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, ArrayLike, Bool, PRNGKeyArray, PyTree
 
 from jaxbnn.kernels.arguments import check_step
 from jaxbnn.kernels.refresh import auxiliary_fields
@@ -131,23 +132,18 @@ def prior_precisions(posterior: Posterior) -> SamplingAlgorithm:
     def step(rng_key, state):
         check_step(rng_key, state)
         position, params = state.position, prior.network_parameters(state.position)
-        key_precisions, key_noise = jax.random.split(rng_key)
         leaves = jax.tree.leaves(position["log_precision"])
         structure: Any = jax.tree.structure(position["log_precision"])
-        conditionals = precisions_given(posterior, position["log_precision"], params)
-        keys = jax.random.split(key_precisions, len(leaves))
-        drawn = [
-            _draw(key, *conditional, old)
-            for key, conditional, old in zip(keys, conditionals, leaves, strict=True)
-        ]
-        new = position | {"log_precision": structure.unflatten([value for value, _ in drawn])}
-        new["network"] = prior.standardised(new, params)
-        failed = [flag for _, flag in drawn]
+        conditionals = list(precisions_given(posterior, position["log_precision"], params))
         if draws_noise:
-            conditional = noise_precision_given(posterior, position)
-            new[_NOISE], flag = _draw(key_noise, *conditional, position[_NOISE], exponent=-0.5)
-            failed.append(flag)
-        return PriorPrecisionsState(new), PriorPrecisionsInfo(jnp.any(jnp.stack(failed)))
+            conditionals.append(noise_precision_given(posterior, position))
+        old = leaves + ([-2 * position[_NOISE]] if draws_noise else [])
+        drawn, is_sound = _draw(rng_key, conditionals, old)
+        new = position | {"log_precision": structure.unflatten(drawn[: len(leaves)])}
+        new["network"] = prior.standardised(new, params)
+        if draws_noise:
+            new[_NOISE] = -drawn[-1] / 2
+        return PriorPrecisionsState(new), PriorPrecisionsInfo(~is_sound)
 
     return SamplingAlgorithm(init, step)
 
@@ -217,16 +213,31 @@ def noise_precision_given(posterior: Posterior, position: PyTree) -> tuple[Array
 
 
 def _draw(
-    key: PRNGKeyArray, concentration: Array, rate: Array, old: Array, exponent: float = 1.0
-) -> tuple[Float[Array, "..."], Bool[Array, ""]]:
-    """Return exponent log(tau) of a draw, and whether it overflowed and is the old value."""
-    old = jnp.asarray(old)
-    shape = jnp.shape(old)
+    key: PRNGKeyArray, conditionals: Sequence[tuple[Array, Array]], old: Sequence[Array]
+) -> tuple[list[Array], Bool[Array, ""]]:
+    """Return log(tau) of all draws, and whether none of them overflowed and is the old value.
+
+    All at once: the program of a Gamma variable is long, and takes a while to compile.
+    """
+    old = [jnp.asarray(value) for value in old]
+
+    def in_one(numbers: Sequence[Array]) -> Array:
+        pairs = zip(numbers, old, strict=True)
+        return jnp.concatenate([jnp.broadcast_to(n, o.shape).reshape(-1) for n, o in pairs])
+
+    concentration, rate = (in_one([pair[i] for pair in conditionals]) for i in (0, 1))
+    before = in_one(old)
     # The logarithm itself is drawn: of a small concentration, the Gamma variable underflows.
-    log_gamma = jax.random.loggamma(key, jnp.broadcast_to(concentration, shape), dtype=old.dtype)
-    new = exponent * (log_gamma - jnp.log(rate)).astype(old.dtype)
+    log_gamma = jax.random.loggamma(key, concentration, dtype=before.dtype)
+    new = log_gamma - jnp.log(rate)
     is_sound = jnp.isfinite(new)
-    return jnp.where(is_sound, new, old), ~jnp.all(is_sound)
+    new = jnp.where(is_sound, new, before)
+    ends = list(itertools.accumulate(value.size for value in old))
+    parts = [
+        new[end - value.size : end].reshape(value.shape)
+        for end, value in zip(ends, old, strict=True)
+    ]
+    return parts, jnp.all(is_sound)
 
 
 def _is_conjugate(law: Any) -> bool:

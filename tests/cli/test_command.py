@@ -151,6 +151,37 @@ def test_classes_by_nuts(flowers, tmp_path):
     assert scores["accuracy"] > 0.9
 
 
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [("ordinal", []), pytest.param("counts", ["--prior-scale", "2"], marks=pytest.mark.long)],
+)
+def test_targets_of_other_kinds(kind, more, tmp_path):
+    rng = np.random.default_rng(2)
+    x = rng.uniform(-2, 2, 60)
+    if kind == "ordinal":
+        values = [["small", "medium", "large"][int(v > -0.7) + int(v > 0.7)] for v in x]
+    else:
+        values = [str(v) for v in rng.negative_binomial(2, 2 / (2 + np.exp(1 + x)))]
+    data = write(tmp_path / "data.csv", {"x": [f"{v:.3f}" for v in x], "y": values})
+    assert main(["fit", data, "--target", "y", *TINY, *more]) == 0
+    folder = tmp_path / "data-fit"
+    text = (folder / "summary.md").read_text()
+    scores = json.loads((folder / "scores.json").read_text())
+    assert main(["predict", str(folder), write(tmp_path / "new.csv", {"x": ["-2", "2"]})]) == 0
+    rows = read(tmp_path / "new-predictions.csv")
+    if kind == "ordinal":
+        assert "ordinal, for its words have an order, small < medium < large" in text
+        assert "prior scales were learnt" in text
+        assert scores["accuracy"] > scores["accuracy_of_the_commonest"]
+        assert [row["y"] for row in rows] == ["small", "large"]
+    else:
+        assert "negative-binomial, for it counts things" in text
+        assert "fixed at 2 times the usual" in text
+        assert scores["rmse"] < scores["rmse_of_the_mean"] * 1.2
+        assert all(float(row["lower"]) == int(float(row["lower"])) >= 0 for row in rows)
+        assert float(rows[1]["y"]) > float(rows[0]["y"]) > 0
+
+
 N = 20
 GOOD = {"x": [str(i) for i in range(N)], "y": [str(i * 0.5) for i in range(N)]}
 TEXT = {"id": [f"row {i}" for i in range(60)], "y": [str(i * 0.5) for i in range(60)]}
@@ -191,6 +222,13 @@ TEXT = {"id": [f"row {i}" for i in range(60)], "y": [str(i * 0.5) for i in range
             ["--target", "y", "--sampler", "gibbs"],
             "gibbs predicts numbers only",
         ),
+        (GOOD, ["--target", "y", "--likelihood", "poisson"], "takes counts"),
+        (
+            GOOD,
+            ["--target", "y", "--likelihood", "laplace", "--sampler", "dvi"],
+            "dvi does not know the likelihood laplace",
+        ),
+        (GOOD, ["--target", "y", "--prior-scale", "0"], "--prior-scale must be positive"),
         (GOOD, ["--target", "y", "--chains", "0"], "--chains must be at least 1"),
         (GOOD, ["--target", "y", "--test", "1.5"], "--test must be a fraction"),
         (GOOD, ["--target", "y", "--level", "90"], "--level must be a probability"),

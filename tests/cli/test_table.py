@@ -5,6 +5,7 @@ import pytest
 
 from jaxbnn.cli.encoding import learn_encoding
 from jaxbnn.cli.fields import as_numbers, how_to_mend, is_missing
+from jaxbnn.cli.kinds import Kind
 from jaxbnn.cli.table import Table, read_table
 
 
@@ -90,8 +91,12 @@ def test_fields():
 
 def test_a_column_that_counts_rows_is_pointed_out():
     columns = {"id": [str(i) for i in range(1, 13)], "y": [str(i % 5) for i in range(12)]}
-    _, notes = learn_encoding(Table(columns, "t"), Table(columns, "t"), "y", "auto")
+    _, notes = learn_encoding(
+        Table(columns, "t"), Table(columns, "t"), "y", "auto", Kind("gaussian", None, "")
+    )
     assert any("id: counts the rows from 1 on" in note for note in notes)
     columns["id"][3] = "40"
-    _, notes = learn_encoding(Table(columns, "t"), Table(columns, "t"), "y", "auto")
+    _, notes = learn_encoding(
+        Table(columns, "t"), Table(columns, "t"), "y", "auto", Kind("gaussian", None, "")
+    )
     assert not any("counts the rows" in note for note in notes)

@@ -1,0 +1,171 @@
+"""What kind of thing a target is, and which likelihood that asks for."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxbnn.cli.fields import as_numbers
+
+LIKELIHOODS = (
+    "auto",
+    "gaussian",
+    "student-t",
+    "laplace",
+    "poisson",
+    "negative-binomial",
+    "categorical",
+    "ordinal",
+)
+COUNTS = ("poisson", "negative-binomial")
+CLASSES = ("categorical", "ordinal")
+# What only a sampler of log densities knows: not dvi, gibbs.
+NEWER = ("student-t", "laplace", "poisson", "negative-binomial", "ordinal")
+# Words in order, of which a target may have some.
+_SCALES = (
+    ("very low", "low", "medium", "high", "very high"),
+    ("low", "moderate", "high"),
+    ("low", "mid", "high"),
+    ("tiny", "small", "medium", "large", "huge"),
+    ("xs", "s", "m", "l", "xl", "xxl"),
+    ("never", "rarely", "sometimes", "often", "always"),
+    ("very poor", "poor", "fair", "good", "very good", "excellent"),
+    ("bad", "average", "good"),
+    ("none", "mild", "moderate", "severe"),
+    ("strongly disagree", "disagree", "neutral", "agree", "strongly agree"),
+    ("very dissatisfied", "dissatisfied", "neutral", "satisfied", "very satisfied"),
+)
+_FAR, _MOST_FAR = 6.0, 0.005
+
+
+class Kind(NamedTuple):
+    """The likelihood, the order of the classes if they have one, and why."""
+
+    likelihood: str
+    order: list[str] | None
+    note: str
+
+
+def choose_likelihood(
+    name: str,
+    values: list[str],
+    asked: str,
+    task: str,
+    order: list[str] | None,
+    *,
+    newer: bool = True,
+) -> Kind:
+    """Return the likelihood of a target's values: the one asked for, or that of their kind.
+
+    Without `newer` only Gaussian and categorical ones are chosen, which every sampler knows.
+
+    Raises
+    ------
+    ValueError
+        If values, the likelihood and the task asked for do not fit each other.
+
+    Examples
+    --------
+    >>> choose_likelihood("size", ["small", "large", "medium"], "auto", "auto", None).order
+    ['small', 'medium', 'large']
+    >>> choose_likelihood("visits", ["0", "3", "1", "0", "9", "0"], "auto", "auto", None).likelihood
+    'negative-binomial'
+    """
+    is_class = asked in CLASSES
+    if asked != "auto" and task != "auto" and is_class != (task == "classification"):
+        raise ValueError(f"--likelihood {asked} is none for --task {task}; leave one of them out.")
+    if order is not None and asked not in ("auto", "ordinal"):
+        raise ValueError(f"--order gives ordered classes, but --likelihood is {asked}.")
+    numbers = as_numbers(values)
+    distinct = sorted(set(values))
+    if asked == "ordinal" or order is not None:
+        return Kind("ordinal", _ordered(name, distinct, order), f"{name}: classes in order.")
+    if asked in COUNTS:
+        _check_counts(name, numbers, asked)
+    if asked != "auto":
+        return Kind(asked, None, f"Likelihood of {name}: {asked}, as asked for.")
+    if task == "classification" or (task == "auto" and (numbers is None or len(distinct) == 2)):
+        known = _known_scale(distinct) if newer else None
+        if known is not None:
+            words = " < ".join(known)
+            return Kind(
+                "ordinal",
+                known,
+                f"Likelihood of {name}: ordinal, for its words have an order, {words} "
+                "(--likelihood categorical does without).",
+            )
+        return Kind("categorical", None, f"Likelihood of {name}: categorical, for it has classes.")
+    if numbers is None or not newer:  # the first is refused where the target is encoded
+        return Kind("gaussian", None, f"Likelihood of {name}: gaussian.")
+    return Kind(*_of_numbers(name, numbers))
+
+
+def _of_numbers(name: str, numbers: np.ndarray) -> tuple[str, None, str]:
+    if _look_like_counts(numbers):
+        return (
+            "negative-binomial",
+            None,
+            f"Likelihood of {name}: negative-binomial, for it counts things, whole numbers from "
+            f"{numbers.min():.0f} on (--likelihood gaussian takes them for measurements).",
+        )
+    far = _fraction_far(numbers)
+    if far > _MOST_FAR:
+        return (
+            "student-t",
+            None,
+            f"Likelihood of {name}: student-t, for {far:.1%} of its values are far from the rest; "
+            "its degrees of freedom are learnt.",
+        )
+    return "gaussian", None, f"Likelihood of {name}: gaussian, for it holds numbers."
+
+
+def _look_like_counts(numbers: np.ndarray) -> bool:
+    """Whole numbers from 0 or 1 on that repeat, and vary at least about as Poisson's do."""
+    if not ((numbers >= 0) & (numbers == np.round(numbers))).all() or numbers.min() > 1:
+        return False
+    repeats = len(np.unique(numbers)) <= max(len(numbers) / 2, 3)
+    return bool(repeats and len(np.unique(numbers)) > 2 and numbers.var() >= 0.7 * numbers.mean())
+
+
+def _fraction_far(numbers: np.ndarray) -> float:
+    centre = np.median(numbers)
+    spread = 1.4826 * np.median(np.abs(numbers - centre))
+    return float(np.mean(np.abs(numbers - centre) > _FAR * spread)) if spread > 0 else 0.0
+
+
+def _check_counts(name: str, numbers: np.ndarray | None, asked: str) -> None:
+    if numbers is None or not ((numbers >= 0) & (numbers == np.round(numbers))).all():
+        raise ValueError(
+            f"--likelihood {asked} takes counts, whole numbers from 0 on, but {name!r} holds "
+            "others; leave it out."
+        )
+
+
+def _known_scale(distinct: list[str]) -> list[str] | None:
+    """Return the values in order, if three or more are all words of one scale."""
+    lower = {value.lower().replace("_", " ").replace("-", " "): value for value in distinct}
+    if len(lower) < max(3, len(distinct)):
+        return None
+    for scale in _SCALES:
+        if set(lower) <= set(scale):
+            return [lower[word] for word in scale if word in lower]
+    return None
+
+
+def _ordered(name: str, distinct: list[str], order: list[str] | None) -> list[str]:
+    if order is not None:
+        if set(order) != set(distinct) or len(order) != len(distinct):
+            raise ValueError(
+                f"--order must name each value of {name!r} once, {', '.join(distinct[:20])}, from "
+                f"low to high, but names {', '.join(order)}."
+            )
+        return list(order)
+    numbers = as_numbers(distinct)
+    if numbers is not None:
+        return [distinct[i] for i in np.argsort(numbers, kind="stable")]
+    known = _known_scale(distinct)
+    if known is None:
+        raise ValueError(
+            f"the order of {', '.join(distinct[:20])} is not known; give the values of {name!r} "
+            "from low to high by --order."
+        )
+    return known

@@ -1,0 +1,66 @@
+"""The likelihood of a target: by its kind, or as asked for, and refused where it does not fit."""
+
+import numpy as np
+import pytest
+
+from jaxbnn.cli.kinds import choose_likelihood
+
+RNG = np.random.default_rng(0)
+COUNTS = [str(k) for k in RNG.negative_binomial(2, 0.3, 200)]
+NORMAL = [f"{v:.4f}" for v in RNG.standard_normal(200)]
+HEAVY = [f"{v:.4f}" for v in RNG.standard_t(1.5, 200)]
+
+
+def choose(values, asked="auto", task="auto", order=None, **more):
+    return choose_likelihood("y", values, asked, task, order, **more)
+
+
+@pytest.mark.parametrize(
+    ("values", "likelihood"),
+    [
+        (NORMAL, "gaussian"),
+        (HEAVY, "student-t"),
+        (COUNTS, "negative-binomial"),
+        ([str(i) for i in range(200)], "gaussian"),  # they number the rows
+        ([str(10_000 + 500 * int(k)) for k in COUNTS], "gaussian"),  # whole prices
+        (["5", "6", "7", "6", "5"] * 20, "gaussian"),  # marks: they vary less than counts
+        (["0", "1"] * 20, "categorical"),
+        (["red", "blue", "green"] * 20, "categorical"),
+        (["low", "high"] * 20, "categorical"),  # of two, an order says nothing
+        (["Low", "High", "Medium"] * 20, "ordinal"),
+        (["strongly agree", "neutral", "disagree"] * 20, "ordinal"),
+        (["low", "high", "blue"] * 20, "categorical"),
+    ],
+)
+def test_the_kind_decides_and_is_said(values, likelihood):
+    found = choose(values)
+    assert found.likelihood == likelihood
+    assert f"Likelihood of y: {likelihood}" in found.note
+
+
+def test_orders():
+    assert choose(["Low", "High", "Medium"] * 9).order == ["Low", "Medium", "High"]
+    assert choose(["b", "a", "c"], "ordinal", order=["c", "a", "b"]).order == ["c", "a", "b"]
+    assert choose(["b", "a", "c"], order=["c", "a", "b"]).likelihood == "ordinal"
+    assert choose(["10", "9", "2"], "ordinal").order == ["2", "9", "10"]
+
+
+def test_what_a_sampler_does_not_know_is_not_chosen():
+    for values, likelihood in ((COUNTS, "gaussian"), (["low", "high", "medium"], "categorical")):
+        assert choose(values, newer=False).likelihood == likelihood
+
+
+@pytest.mark.parametrize(
+    ("values", "arguments", "sentence"),
+    [
+        (NORMAL, {"asked": "poisson"}, "takes counts, whole numbers from 0 on"),
+        (NORMAL, {"asked": "poisson", "task": "classification"}, "is none for --task"),
+        (["a", "b", "c"], {"asked": "ordinal"}, "give the values of 'y' from low to high"),
+        (["a", "b", "c"], {"order": ["a", "b"]}, "--order must name each value of 'y' once"),
+        (NORMAL, {"asked": "laplace", "order": ["a"]}, "--order gives ordered classes"),
+    ],
+)
+def test_refusals_are_one_sentence(values, arguments, sentence):
+    with pytest.raises(ValueError, match=sentence) as caught:
+        choose(values, **arguments)
+    assert str(caught.value).endswith(".")
