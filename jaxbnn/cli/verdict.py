@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxbnn.cli.effect import weigh
 from jaxbnn.cli.encoding import Encoding
 from jaxbnn.cli.samplers import Fitted, predicted
 from jaxbnn.diagnostics import summary
@@ -95,7 +96,7 @@ def judge_numbers(
     ]
     if rmse > 0.95 * guess:
         sentences.append("It has learnt next to nothing: the inputs hardly tell of the target.")
-    sentences.append(_coverage_sentence(inside, prediction.level, n))
+    sentences.append(coverage_sentence(inside, prediction.level, n))
     return Verdict(sentences, numbers)
 
 
@@ -123,20 +124,35 @@ def judge_classes(
     ]
     if accuracy <= majority:
         sentences.append("It names classes no better than that.")
-    slack = 3 * np.sqrt(max(claimed * (1 - claimed), 0.25 / n) / n)
-    word = "too sure" if claimed > accuracy + slack else "too unsure"
-    if abs(claimed - accuracy) > slack:
-        sentences.append(f"It is {word} of itself: its mean confidence is {claimed:.1%}.")
-    else:
-        sentences.append(f"Its mean confidence, {claimed:.1%}, fits that.")
+    sentences.append(confidence_sentence(claimed, accuracy, n))
     return Verdict(sentences, numbers)
 
 
-def _coverage_sentence(inside: float, level: float, n: int) -> str:
-    slack = 3 * np.sqrt(level * (1 - level) / n)
+def confidence_sentence(claimed: float, accuracy: float, num_rows: int) -> str:
+    """Say whether a mean confidence fits the fraction of rows that were right."""
+    effect = weigh(accuracy, num_rows, claimed)
+    said = f"Its mean confidence is {claimed:.1%}"
+    points = f"{100 * abs(accuracy - claimed):.0f} points"
+    more = {
+        "fits": f"{said}, which fits that.",
+        "little": f"{said}: {points} from that, too little to matter.",
+        "below": f"{said}: it is too sure of itself, by {points} ({effect}).",
+        "above": f"{said}: it is too unsure of itself, by {points} ({effect}).",
+        "open": f"{said}; {num_rows} rows are too few to judge whether that fits ({effect} right).",
+    }
+    return more[effect.judgement]
+
+
+def coverage_sentence(inside: float, level: float, num_rows: int) -> str:
+    """Say whether as many rows lie in their intervals as should."""
+    effect = weigh(inside, num_rows, level)
     said = f"The {level:.0%} intervals hold {inside:.1%} of the held-out rows"
-    if inside < level - slack:
-        return f"{said}: they are too narrow, do not believe them."
-    if inside > level + slack:
-        return f"{said}: they are wider than they need be."
-    return f"{said}, as they should within the noise of {n} rows."
+    points = f"{100 * abs(inside - level):.0f} points"
+    more = {
+        "fits": f"{said}, as they should ({effect}).",
+        "little": f"{said}: {100 * abs(inside - level):.1f} points off, too little to matter.",
+        "below": f"{said}: they are too narrow by {points}, do not believe them ({effect}).",
+        "above": f"{said}: they are wider than they need be, by {points} ({effect}).",
+        "open": f"{said}; {num_rows} rows are too few to judge ({effect}).",
+    }
+    return more[effect.judgement]

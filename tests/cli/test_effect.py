@@ -1,0 +1,52 @@
+"""Effects are judged by their size and interval: cases, and the interval's coverage by summing."""
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from jaxbnn.cli.effect import weigh
+from jaxbnn.cli.verdict import confidence_sentence, coverage_sentence
+
+
+@pytest.mark.parametrize(
+    ("fraction", "num_rows", "claimed", "judgement"),
+    [
+        (0.70, 20, 0.90, "below"),  # twenty points on twenty rows are no fit
+        (0.895, 60_000, 0.90, "little"),  # half a point on sixty thousand matters to nobody
+        (0.90, 1000, 0.90, "fits"),
+        (0.90, 10, 0.90, "open"),
+        (1.00, 10, 0.90, "open"),
+        (0.99, 500, 0.90, "above"),
+        (0.80, 500, 0.90, "below"),
+        (0.50, 1, 0.90, "open"),
+    ],
+)
+def test_cases(fraction, num_rows, claimed, judgement):
+    assert weigh(fraction, num_rows, claimed).judgement == judgement
+
+
+@pytest.mark.parametrize("probability", [0.5, 0.9, 0.97])
+def test_the_interval_holds_the_truth_in_about_95_of_100(probability):
+    for num_rows in (20, 100, 1000):
+        counts = np.arange(num_rows + 1)
+        holds = [
+            (found := weigh(k / num_rows, num_rows, 0.5)).lower <= probability <= found.upper
+            for k in counts
+        ]
+        chance = scipy.stats.binom.pmf(counts, num_rows, probability)[holds].sum()
+        assert 0.9 < chance < 0.99
+
+
+def test_sentences_say_effect_interval_and_what_it_means():
+    few = coverage_sentence(0.70, 0.9, 20)
+    assert "too narrow by 20 points" in few
+    assert "95 % interval 48% to 85%" in few
+    assert "too little to matter" in coverage_sentence(0.895, 0.9, 60_000)
+    assert "20 rows are too few to judge" in coverage_sentence(0.85, 0.9, 20)
+    assert "as they should" in coverage_sentence(0.9, 0.9, 1000)
+    assert "wider than they need be, by 9 points" in coverage_sentence(0.99, 0.9, 500)
+    assert "too sure of itself" in confidence_sentence(0.95, 0.7, 200)
+    assert "too unsure of itself" in confidence_sentence(0.5, 0.9, 200)
+    assert "30 rows are too few to judge" in confidence_sentence(0.9, 0.83, 30)
+    assert "fits that" in confidence_sentence(0.83, 0.83, 2000)
+    assert "too little to matter" in confidence_sentence(0.86, 0.83, 5000)
