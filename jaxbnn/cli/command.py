@@ -11,7 +11,15 @@ from typing import NoReturn
 
 import numpy as np
 
+from jaxbnn import __version__
 from jaxbnn.cli import folder as folders
+from jaxbnn.cli.answers import (
+    OUTSIDE,
+    check_quantiles,
+    id_columns,
+    outside,
+    predictions_of,
+)
 from jaxbnn.cli.encoding import Encoding, learn_encoding, usable_rows
 from jaxbnn.cli.hosts import run_hosts
 from jaxbnn.cli.kinds import LIKELIHOODS, Kind, choose_likelihood
@@ -42,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     >>> main(["fit", "nowhere.csv", "--target", "y"])
     2
     """
-    options = _parser().parse_args(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options = _parser().parse_args(_file_before_hidden(given))
     try:
         if options.command == "hosts":
             return run_hosts(options.processes, options.script, options.arguments)
@@ -56,6 +65,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _file_before_hidden(arguments: list[str]) -> list[str]:
+    """Return the arguments with what follows the numbers of --hidden, a file, put before it."""
+    if "--hidden" not in arguments:
+        return arguments
+    start = end = arguments.index("--hidden")
+    while end + 1 < len(arguments) and arguments[end + 1].isdigit():
+        end += 1
+    after = end + 1
+    while after < len(arguments) and not arguments[after].startswith("-"):
+        after += 1
+    if end == start:  # no number at all: argparse says so
+        return arguments
+    files, hidden = arguments[end + 1 : after], arguments[start : end + 1]
+    return [*arguments[:start], *files, *hidden, *arguments[after:]]
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Say what was wrong in one line; argparse would print the usage before it."""
@@ -64,6 +89,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="jaxbnn", description="Bayesian neural networks on CSV files.")
+    parser.add_argument("--version", action="version", version=f"jaxbnn {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
     fit = commands.add_parser("fit", help="sample the posterior of a network on a CSV file")
     fit.add_argument("data", type=Path, help="CSV file with a header")
@@ -105,11 +131,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     fit.add_argument("--seed", type=int, default=0, help="of the split and of the draws")
     fit.add_argument("--out", type=Path, help="folder for the results [DATA-fit]")
+    fit.add_argument("--force", action="store_true", help="write over the fit that is there")
     _add_format(fit)
     new = commands.add_parser("predict", help="predict the rows of another CSV file")
     new.add_argument("folder", type=Path, help="what fit wrote")
     new.add_argument("data", type=Path, help="CSV file with the columns of the fit")
     new.add_argument("--level", type=float, default=0.9, help="probability of the intervals")
+    new.add_argument(
+        "--quantiles", type=float, nargs="+", default=[], help="of numbers: to write, too"
+    )
+    new.add_argument(
+        "--id", nargs="+", default=[], help="columns to copy [unused ones with distinct values]"
+    )
     new.add_argument("--out", type=Path, help="file for the predictions [DATA-predictions.csv]")
     _add_format(new)
     hosts = commands.add_parser("hosts", help="run a script in several processes as one")
@@ -130,6 +163,7 @@ def _fit(options: argparse.Namespace) -> None:
     _check_installed("fit")
     settings = _settings(options)
     out = options.out or options.data.with_name(f"{options.data.stem}-fit")
+    folders.check_free(out, options.force)
     table, notes = usable_rows(_read(options), options.target, options.drop)
     training, held_out = _split(table.num_rows, options.test, settings.seed)
     sampler, kind, encoding, more = _prepare(options, settings, table, training)
@@ -204,27 +238,15 @@ def _predict(options: argparse.Namespace) -> None:
     _check_installed("predict")
     _check_level(options.level)
     positions, encoding, posterior = folders.load(options.folder)
+    check_quantiles(options.quantiles, encoding)
     table = _read(options)
     out = options.out or options.data.with_name(f"{options.data.stem}-predictions.csv")
     _check_out(out, options.data)
     x = encoding.inputs(table)
-    found = predict(positions, x, posterior, level=options.level)
-    if isinstance(found, ClassPrediction):
-        assert encoding.classes is not None
-        columns = {encoding.target: np.array(encoding.classes)[found.label]}
-        for i, name in enumerate(encoding.classes):
-            columns[f"probability of {name}"] = found.probabilities[:, i]
-        columns |= {"entropy of the noise": found.aleatoric, "entropy unknown": found.epistemic}
-    else:
-        sd, mean = encoding.y_sd, encoding.y_mean
-        columns = {
-            encoding.target: found.mean * sd + mean,
-            "sd": found.sd * sd,
-            "lower": found.lower * sd + mean,
-            "upper": found.upper * sd + mean,
-            "sd of the noise": np.sqrt(found.aleatoric) * sd,
-            "sd unknown": np.sqrt(found.epistemic) * sd,
-        }
+    strange, remarks = outside(encoding, table)
+    columns = id_columns(table, encoding, options.id)
+    columns |= predictions_of(positions, x, posterior, encoding, options.level, options.quantiles)
+    columns[OUTSIDE] = strange
     with (
         folders.written(out.parent) as part,
         (part / out.name).open("w", newline="", encoding="utf-8") as file,
@@ -236,7 +258,7 @@ def _predict(options: argparse.Namespace) -> None:
             writer.writerow(
                 [v if isinstance(v, str) else f"{v:.6g}".replace(".", table.decimal) for v in row]
             )
-    for note in encoding.remarks(table):
+    for note in [*encoding.remarks(table), *remarks]:
         print(f"- {note}")
     print(f"{len(x)} predictions written to {out}")
 

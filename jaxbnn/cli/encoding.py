@@ -34,6 +34,22 @@ class Column:
     sd: float = 1.0
     has_missing: bool = False
     categories: list[str] | None = None
+    low: float | None = None
+    high: float | None = None
+
+    def is_outside(self, values: list[str]) -> np.ndarray:
+        """Return which values lie outside the training rows' by more than a tenth of their range.
+
+        Of text, those that did not occur; of fits that wrote no range, none.
+        """
+        if self.categories is not None:
+            known = set(self.categories)
+            return np.array([value not in known for value in _with_missing(values)], bool)
+        numbers = as_numbers(values)
+        if numbers is None or self.low is None or self.high is None:
+            return np.zeros(len(values), bool)
+        margin = (self.high - self.low) / 10
+        return (numbers < self.low - margin) | (numbers > self.high + margin)
 
     @property
     def features(self) -> list[str]:
@@ -238,7 +254,8 @@ def _learn_column(
             f"{name}: counts the rows from {every[0]:.0f} on; if it tells no more than that, leave "
             f"it out by --drop {name}."
         )
-    return Column(name, mean, sd, bool(missing.any())), note
+    low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
+    return Column(name, mean, sd, bool(missing.any()), low=low, high=high), note
 
 
 def _with_missing(values: list[str]) -> list[str]:

@@ -41,6 +41,14 @@ def prepare(folder: Path) -> None:
         ) from None
 
 
+def check_free(folder: Path, force: bool) -> None:
+    """Refuse a folder that holds a fit, unless it may be written over."""
+    if (folder / _MODEL).exists() and not force:
+        raise ValueError(
+            f"{folder} holds a fit already; give --force to write over it, or another --out."
+        )
+
+
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
     """Hold the folder of a fit, which is made if need be; refuse one that cannot be written to."""
@@ -153,6 +161,7 @@ def _check_model(sampler: Any, settings: Settings, encoding: Encoding) -> None:
     columns = encoding.columns
     numbers = [encoding.y_mean, encoding.y_sd, settings.noise]
     numbers += [value for column in columns for value in (column.mean, column.sd)]
+    numbers += [v for column in columns for v in (column.low, column.high) if v is not None]
     lists = [encoding.classes, *(column.categories for column in columns)]
     scale = settings.prior_scale
     is_right = (

@@ -179,7 +179,7 @@ def put(tree, path, value):
 @pytest.mark.parametrize("is_centred", [True, False], ids=["centred", "non-centred"])
 def test_the_likelihood_and_the_parameters_do_not_move(x64, is_centred):
     prior = hierarchical_prior(PARAMS, is_centred=is_centred)
-    posterior = Posterior(apply, prior, Gaussian(0.3), X, Y)
+    posterior = Posterior(apply, prior, Gaussian(0.3), X.astype(float), Y)
     kernel = prior_precisions(posterior)
     state = kernel.init(posterior.sample_prior(jax.random.key(0)))
     after, info = jax.jit(kernel.step)(jax.random.key(1), state)

@@ -1,0 +1,101 @@
+"""What `predict` writes of each row: ids, predictions, quantiles, and what lies outside the fit."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import PyTree
+
+from jaxbnn.cli.encoding import Encoding
+from jaxbnn.cli.table import Table
+from jaxbnn.prediction import ClassPrediction, predict
+from jaxbnn.targets import Posterior
+
+OUTSIDE = "outside the training range"
+# Of a level that stands for the median: two quantiles that are one.
+_NO_WIDTH = 1e-6
+
+
+def check_quantiles(quantiles: Sequence[float], encoding: Encoding) -> None:
+    """Raise ValueError unless quantiles are probabilities, and of numbers."""
+    for q in quantiles:
+        if not 0 < q < 1:
+            raise ValueError(f"--quantiles must be probabilities between 0 and 1, but holds {q}.")
+    if quantiles and encoding.classes is not None:
+        raise ValueError(
+            f"--quantiles are of numbers, but {encoding.target!r} has classes, whose probabilities "
+            "are written anyway; leave it out."
+        )
+
+
+def id_columns(table: Table, encoding: Encoding, asked: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return the columns that tell rows apart: those asked for, else unused ones of distinct text.
+
+    Raises
+    ------
+    ValueError
+        If there is no column of a name asked for.
+    """
+    for name in asked:
+        if name not in table.columns:
+            raise ValueError(table.missing_column(name))
+    used = {encoding.target, *(column.name for column in encoding.columns)}
+    found = asked or [
+        name
+        for name, values in table.columns.items()
+        if name not in used and "" not in values and len(set(values)) == len(values)
+    ]
+    return {name: np.array(table.columns[name], dtype=object) for name in found}
+
+
+def predictions_of(
+    positions: PyTree,
+    x: np.ndarray,
+    posterior: Posterior,
+    encoding: Encoding,
+    level: float,
+    quantiles: Sequence[float] = (),
+) -> dict[str, np.ndarray]:
+    """Return the columns of the predictions, in the target's own units."""
+    found = predict(positions, x, posterior, level=level)
+    if isinstance(found, ClassPrediction):
+        assert encoding.classes is not None
+        columns: dict[str, Any] = {encoding.target: np.array(encoding.classes)[found.label]}
+        for i, name in enumerate(encoding.classes):
+            columns[f"probability of {name}"] = found.probabilities[:, i]
+        return columns | {
+            "entropy of the noise": found.aleatoric,
+            "entropy unknown": found.epistemic,
+        }
+    sd, mean = encoding.y_sd, encoding.y_mean
+    columns = {
+        encoding.target: found.mean * sd + mean,
+        "sd": found.sd * sd,
+        "lower": found.lower * sd + mean,
+        "upper": found.upper * sd + mean,
+    }
+    for q in quantiles:
+        at: Any = predict(positions, x, posterior, level=max(abs(1 - 2 * q), _NO_WIDTH))
+        columns[f"quantile {q:g}"] = (at.lower if q < 0.5 else at.upper) * sd + mean
+    return columns | {
+        "sd of the noise": np.sqrt(found.aleatoric) * sd,
+        "sd unknown": np.sqrt(found.epistemic) * sd,
+    }
+
+
+def outside(encoding: Encoding, table: Table) -> tuple[np.ndarray, list[str]]:
+    """Return for each row the columns in which it lies outside the training rows, and a remark."""
+    strange: list[list[str]] = [[] for _ in range(table.num_rows)]
+    for column in encoding.columns:
+        for row in np.flatnonzero(column.is_outside(table.columns[column.name])):
+            strange[row].append(column.name)
+    number = sum(bool(names) for names in strange)
+    if not number:
+        return np.array([""] * table.num_rows, dtype=object), []
+    names = sorted({name for row in strange for name in row})
+    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    note = (
+        f"{number} of {table.num_rows} rows lie outside the training rows ({shown}), as their "
+        f"column {OUTSIDE!r} says: the fit has seen nothing like them, do not trust it there."
+    )
+    return np.array(["; ".join(row) for row in strange], dtype=object), [note]

@@ -1,0 +1,91 @@
+"""What is written of a new row: ids, quantiles of a known law, and what the fit has not seen."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from jaxbnn.cli import main
+from jaxbnn.cli.answers import check_quantiles, id_columns, outside, predictions_of
+from jaxbnn.cli.command import _file_before_hidden
+from jaxbnn.cli.encoding import Column, Encoding
+from jaxbnn.cli.folder import check_free
+from jaxbnn.cli.table import Table
+from jaxbnn.networks import mlp
+from jaxbnn.targets import Gaussian, Posterior, normal_prior
+
+ENCODING = Encoding(
+    "strength",
+    [Column("cement", 300.0, 100.0, low=100.0, high=500.0), Column("kind", categories=["a", "b"])],
+    None,
+    10.0,
+    2.0,
+)
+TABLE = Table(
+    {
+        "sample": ["s1", "s2", "s3", "s4"],
+        "cement": ["999999", "300", "", "535"],
+        "kind": ["a", "b", "a", "c"],
+        "batch": ["x", "x", "y", "y"],
+    },
+    "new.csv",
+)
+
+
+def test_rows_outside_the_training_range_are_told_apart():
+    found, (note,) = outside(ENCODING, TABLE)
+    assert found.tolist() == ["cement", "", "", "kind"]
+    assert "2 of 4 rows" in note
+    inside = TABLE._replace(columns=TABLE.columns | {"cement": ["100"] * 4, "kind": ["a"] * 4})
+    assert outside(ENCODING, inside)[1] == []
+
+
+def test_a_fit_without_ranges_tells_nothing_apart():
+    assert not Column("cement", 300.0, 100.0).is_outside(["999999"]).any()
+
+
+def test_ids_are_copied():
+    assert list(id_columns(TABLE, ENCODING, [])) == ["sample"]
+    assert id_columns(TABLE, ENCODING, ["batch"])["batch"].tolist() == ["x", "x", "y", "y"]
+    with pytest.raises(ValueError, match="has no column 'name'"):
+        id_columns(TABLE, ENCODING, ["name"])
+
+
+def test_quantiles_are_those_of_the_mixture():
+    network = mlp((1, 1))
+    x, y = np.zeros((2, 1), np.float32), np.zeros(2, np.float32)
+    posterior = Posterior(network, normal_prior(network), Gaussian(0.5), x, y)
+    draws = ({"w": np.zeros((1, 3, 1, 1)), "b": np.full((1, 3, 1), 1.0)},)
+    draws = ({name: leaf.astype(np.float32) for name, leaf in draws[0].items()},)
+    found = predictions_of(draws, x, posterior, ENCODING, 0.9, [0.05, 0.5, 0.9])
+    for q in (0.05, 0.5, 0.9):
+        expected = 10 + 2 * stats.norm.ppf(q, 1.0, 0.5)
+        np.testing.assert_allclose(found[f"quantile {q:g}"], expected, rtol=1e-4)
+    np.testing.assert_allclose(found["lower"], found["quantile 0.05"], rtol=1e-4)
+    with pytest.raises(ValueError, match="must be probabilities"):
+        check_quantiles([1.5], ENCODING)
+    classes = Encoding("kind", ENCODING.columns, ["a", "b"], 0.0, 1.0)
+    with pytest.raises(ValueError, match="are of numbers"):
+        check_quantiles([0.5], classes)
+
+
+def test_a_fit_is_not_written_over_unasked(tmp_path):
+    check_free(tmp_path, False)
+    (tmp_path / "model.json").write_text("{}")
+    check_free(tmp_path, True)
+    with pytest.raises(ValueError, match="holds a fit already; give --force"):
+        check_free(tmp_path, False)
+
+
+def test_hidden_does_not_swallow_the_file():
+    arguments = ["fit", "--hidden", "50", "20", "data.csv", "--target", "y"]
+    wanted = ["fit", "data.csv", "--hidden", "50", "20", "--target", "y"]
+    assert _file_before_hidden(arguments) == wanted
+    for same in (wanted, ["fit", "data.csv"], ["fit", "--hidden", "x", "data.csv"]):
+        assert _file_before_hidden(same) == same
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("jaxbnn ")
