@@ -127,6 +127,13 @@ def prior_precisions(posterior: Posterior) -> SamplingAlgorithm:
                 f"the position must be a dict of {', '.join(prior.names)}, but is "
                 f"{jax.tree.structure(position)}; posterior.sample_prior(key) makes one."
             )
+        wanted = jax.tree.map(lambda leaf: leaf.shape, prior.shapes())
+        found = jax.tree.map(jnp.shape, position)
+        if found != wanted:
+            raise ValueError(
+                f"the position must have the shapes {wanted}, but has {found}; chains go through "
+                "jax.vmap, and posterior.sample_prior(key) makes a position."
+            )
         return PriorPrecisionsState(position)
 
     def step(rng_key, state):

@@ -58,6 +58,14 @@ def _cycle(weights, position):
     return _step(jaxbnn.cycle(walk, jaxbnn.mix([walk, walk], weights)), position)
 
 
+def _prior_precisions(concentration, params):
+    prior = targets.hierarchical_prior(NETWORK, concentration=concentration)
+    posterior = jaxbnn.Posterior(NETWORK, prior, jaxbnn.Gaussian(1.0), X, Y)
+    log_precision = posterior.sample_prior(KEY)["log_precision"]
+    position = {"network": params, "log_precision": log_precision}
+    return _step(jaxbnn.prior_precisions(posterior), position)
+
+
 def _on_block(step_size, a, b):
     def kernel_of(whole):
         return jaxbnn.pcn(lambda block: _log_density(whole(block)["a"]), step_size)
@@ -114,6 +122,9 @@ TRIED = {
         lambda step, p: _step(jaxbnn.symmetry_moves(NETWORK, PRIOR, scaling_step=step), p),
         (number(0.5, bad=BAD_STEPS), PARAMS),
         is_checked=False,
+    ),
+    "prior_precisions": Tried(
+        _prior_precisions, (number(1.5, bad=BAD_STEPS), PARAMS), is_checked=False
     ),
     "redraw_units": Tried(
         lambda p: _step(jaxbnn.redraw_units(NETWORK, PRIOR, POSTERIOR.log_likelihood), p),
