@@ -113,9 +113,8 @@ def make_posterior(
     Weights are N(0, s^2 / (fan_in tau)), with s = 2 in the first layer, for functions that bend
     within the range of the data, and s = 1 after it. By nuts, tau is learnt for each layer's
     weights and for its biases, tau ~ Gamma(2, 4): the standard deviations are those at tau = 1
-    times a factor of median 1.5, between .92 and 3.4 with probability .9, and of no heavier tail
-    than that of 1 / factor^4, in which chains would take long to settle. Otherwise the factor is
-    `settings.prior_scale`, or 1.
+    times a factor of median 1.5, between .92 and 3.4 with probability .9; with a heavier tail
+    chains take long to settle. Otherwise the factor is `settings.prior_scale`, or 1.
     """
     name = settings.likelihood
     if name == "auto":
