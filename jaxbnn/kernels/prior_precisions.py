@@ -160,7 +160,8 @@ def precisions_given(
 ) -> Sequence[tuple[Array, Array]]:
     """Return (concentration, rate) of each precision given the network's parameters.
 
-    With a power t of the prior, the density of log(tau) has all its exponents times t.
+    With a power t of the prior all exponents are times t, but for that of the Jacobian of the
+    non-centred form, tau^(count / 2).
 
     Examples
     --------
@@ -185,7 +186,10 @@ def precisions_given(
         squares, count = squares_of(base, theta, old)
         a, b = _numbers(law, theta.dtype)
         power = _power(posterior.prior_power, theta.dtype)
-        found.append((power * (a + count / 2), power * (b + squares / 2)))
+        # A Jacobian is no density, and has no power: tau^(count / 2) of z is it in the
+        # non-centred form, and of the density of theta in the centred one.
+        of_theta = (power if prior.is_centred else 1) * count / 2
+        found.append((power * a + of_theta, power * (b + squares / 2)))
     return found
 
 

@@ -41,7 +41,7 @@ def make_posterior(is_centred):
         is_centred=is_centred,
         likelihood=NOISE,
     )
-    return lambda y: Posterior(apply, prior, LearnedGaussian(), X, y)
+    return lambda y: Posterior(apply, prior, LearnedGaussian(), X.astype(y.dtype), y)
 
 
 # (concentration, rate) given those of the prior, as a mistake makes them.
@@ -251,3 +251,49 @@ def test_in_a_cycle_with_a_gradient_kernel_precisions_of_useless_inputs_rise():
 
     draws = np.asarray(jax.jit(chain)(jax.random.key(1)))[2000:].mean(axis=0)
     assert all(draws[0] < other for other in itertools.islice(draws, 1, None))
+
+
+@pytest.mark.parametrize("is_centred", [True, False], ids=["centred", "non-centred"])
+def test_powers_of_prior_and_likelihood_are_in_the_conditionals(is_centred, x64):
+    """Along log(tau) at fixed theta the density is the conditional's, Jacobian of z included."""
+    posterior = (
+        make_posterior(is_centred)(Y.astype(float)).tempered(0.4, what="posterior").tempered(0.5)
+    )
+    prior = posterior.prior
+    position = jax.tree.map(
+        lambda leaf: jnp.asarray(leaf, float), posterior.sample_prior(jax.random.key(0))
+    )
+    theta = prior.network_parameters(position)
+
+    def density(shift, name):
+        """Log density of log(tau) of one array shifted, or of the noise's precision."""
+        moved = dict(position)
+        if name == "noise":
+            moved["log_noise_scale"] = position["log_noise_scale"] - shift / 2
+            return posterior.log_density(moved)
+        moved["log_precision"] = position["log_precision"] | {
+            name: position["log_precision"][name] + shift
+        }
+        moved["network"] = prior.standardised(moved, theta)
+        jacobian = 0.0 if is_centred else theta[name].size * shift / 2
+        return posterior.log_density(moved) + jacobian
+
+    def of_law(a, b, start, shift):
+        each = a * (start + shift) - b * jnp.exp(start + shift)
+        return jnp.sum(each)
+
+    pairs = dict(
+        zip(
+            ["b", "w"],
+            module.precisions_given(posterior, position["log_precision"], theta),
+            strict=True,
+        )
+    )
+    starts = dict(position["log_precision"])
+    pairs["noise"] = module.noise_precision_given(posterior, position)
+    starts["noise"] = -2 * position["log_noise_scale"]
+    for name, (a, b) in pairs.items():
+        for shift in (-1.0, 0.5, 2.0):
+            found = of_law(a, b, starts[name], shift) - of_law(a, b, starts[name], 0.0)
+            wanted = density(shift, name) - density(0.0, name)
+            np.testing.assert_allclose(found, wanted, rtol=1e-8)
