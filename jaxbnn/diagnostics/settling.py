@@ -158,7 +158,7 @@ def lower_bound(
     is_passed: Flag,
     steps: Float[np.ndarray, " records"],
 ) -> Number:
-    """Return the step of the last unsettled record: 0 if there is none, the last if not passed."""
+    """Return the step of the last unsettled record: 0 if all settled, the last if not passed."""
     with_zero = np.concatenate([[0.0], steps])
     return np.where(is_passed, with_zero[count], steps[-1])
 

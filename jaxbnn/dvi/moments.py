@@ -60,8 +60,8 @@ def activation_moments(
 ) -> tuple[Moments, Float[Array, "n d"]]:
     """Return the moments of h = f(a) for Gaussian a, and E f'(a).
 
-    Exact means, variances and slopes in every rule but "gauss_hermite"; the rule is about
-    covariances. Without a covariance in `inputs` there is none in the result: this is the diagonal
+    Means, variances and slopes are exact in every rule but "gauss_hermite"; the rule says how
+    covariances are computed. Inputs without a covariance give a result without one: the diagonal
     approximation (dDVI), exact where a is uncorrelated.
 
     Parameters

@@ -81,13 +81,3 @@ def check_labels(mean: Array, labels: Array, noise_variance: ArrayLike, **others
                 f"row), but run from {low} to {high}."
             )
     check_positive("noise_variance", noise_variance)
-
-
-def check_floating(**arrays: Array) -> None:
-    """Refuse what is not floating point."""
-    for name, values in arrays.items():
-        check_real(name, values)
-        if not jnp.issubdtype(jnp.result_type(values), jnp.floating):
-            raise TypeError(
-                f"{name} must be floating point, but has dtype {jnp.result_type(values)}."
-            )
