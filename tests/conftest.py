@@ -79,7 +79,7 @@ def pytest_configure(config):
     cache_dir = os.environ.get("JAX_COMPILATION_CACHE_DIR")
     if cache_dir:
         jax.config.update("jax_compilation_cache_dir", cache_dir)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 def pytest_runtest_teardown(item):
