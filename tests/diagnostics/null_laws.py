@@ -1,0 +1,84 @@
+"""What the stated errors, intervals and p-values of the library are worth, by simulation.
+
+`python -m tests.diagnostics.null_laws --report tests/CALIBRATION.md` writes the table: some five
+minutes of one core. The p-values of `covariance_agreement` have a page of their own, by
+`tests.diagnostics.calibration`.
+"""
+
+import argparse
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from experiments.record.ledger import current_commit
+from tests.diagnostics import null_errors, null_predictions, null_tests
+
+TEXT = """# Stated errors, intervals and p-values, and what they are worth
+
+Made on {date}, commit {commit}, by
+
+    python -m tests.diagnostics.null_laws --report tests/CALIBRATION.md
+
+Each line is of many data sets of which the truth is known. "found" is a share of them, with its
+binomial standard error; or, where 1 is nominal, the root mean square of the stated errors over that
+of the true ones. "wanted" is the range that is asked of it: P(p < .05) from .03 to .07, the share
+that a 90 % interval holds from .86 to .94, stated over true errors from .8 to 1.25, and a rate of
+false alarms that is an upper bound at most 1.4 times that bound. Where no range stands, the library
+claims nothing, for the reason told.
+
+Of {count} lines with a range {outside} are outside it, {clear} by more than two of their errors.
+
+{table}
+
+The shares of `covariance_agreement` in all its cells: [docs](../docs/covariance_agreement.md).
+Functions that state no error are not in the table: the R-hats, `swap_acceptance`,
+`equalise_rejections`, `autocorrelation`, `covariance_distance`, `expected_calibration_error` (which
+says how far from 0 it is by chance), the distributions of `deterministic_vi` (which are
+approximations by themselves).
+"""
+HEADER = ["function", "stated", "draws", "data sets", "nominal", "wanted", "found"]
+
+
+def line(row):
+    """Cells of one row, and whether it is outside its range, and clearly so."""
+    wanted = row.note or f"{row.low:g} to {row.high:g}"
+    outside = not row.note and not row.low <= row.found <= row.high
+    away = max(row.low - row.found, row.found - row.high)
+    found = f"{row.found:.3f} ± {row.error:.3f}" + (" (outside)" if outside else "")
+    cells = [row.function, row.stated, row.law, str(row.runs), f"{row.nominal:g}", wanted, found]
+    return cells, outside, outside and away > 2 * row.error
+
+
+def main():
+    """Measure, print and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--report", type=Path)
+    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--only", default="", help="part of a function's name")
+    options = parser.parse_args()
+    commit, cpu = current_commit(10), time.process_time()
+    lines = []
+    for part in (null_tests, null_errors, null_predictions):
+        for name, measure in part.MEASURES.items():
+            if options.only not in name:
+                continue
+            for row in measure(options.runs):
+                lines.append(line(row))
+                print(" | ".join(lines[-1][0]), flush=True)
+            print(f"-- {time.process_time() - cpu:.0f} s of CPU so far", flush=True)
+    if options.report is None:
+        return
+    rows = [HEADER, ["---"] * len(HEADER), *(cells for cells, _, _ in lines)]
+    text = TEXT.format(
+        date=datetime.now(UTC).date().isoformat(),
+        commit=commit,
+        outside=sum(outside for _, outside, _ in lines),
+        clear=sum(clear for _, _, clear in lines),
+        count=sum(" to " in cells[5] for cells, _, _ in lines),
+        table="\n".join("| " + " | ".join(cells) + " |" for cells in rows),
+    )
+    options.report.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
