@@ -41,7 +41,8 @@ class Discrepancy(NamedTuple):
     squared
         Unbiased, hence negative now and then where the truth is zero.
     standard_error
-        Monte Carlo error of `squared`, by the jackknife over blocks.
+        Monte Carlo error of `squared`, by the jackknife over blocks, at the length scale used:
+        one taken from the draws differs between data sets.
     p_value
         Probability of so large a value if the discrepancy is zero.
     neighbour_correlation

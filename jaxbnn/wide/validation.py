@@ -1,5 +1,6 @@
 """What the reparametrisation needs of a network and its data, in one sentence each."""
 
+import math
 from typing import Any
 
 import jax
@@ -119,7 +120,8 @@ def check_rounding(
     if not (is_concrete(x) and is_concrete(noise_scale)):
         return
     eps, tiny = float(jnp.finfo(x.dtype).eps), float(jnp.finfo(x.dtype).tiny)
-    variance = float(noise_scale) ** 2
+    scale = float(np.asarray(noise_scale))
+    variance = scale**2
     largest = max(1.0, float(np.max(np.mean(np.square(np.asarray(x, float)), axis=0))))
     if 10 * len(x) * eps * largest < variance:
         return
@@ -131,12 +133,12 @@ def check_rounding(
     gram[np.diag_indices_from(gram)] += variance
     try:
         pivots = np.square(np.diagonal(np.linalg.cholesky(gram)))
-        error = eps * np.sum(np.diagonal(gram) / pivots)
+        error = eps * float(np.sum(np.diagonal(gram) / pivots))
     except np.linalg.LinAlgError:
-        error = np.inf
+        error = math.inf
     if error > 1 or variance < tiny:
         raise ValueError(
-            f"noise_scale {float(noise_scale):g} is too small for {x.dtype}: with rows or features "
+            f"noise_scale {scale:g} is too small for {x.dtype}: with rows or features "
             "as alike as these, the matrix that is factored keeps nothing of the noise's variance; "
             "use float64 (jax_enable_x64), more noise, the other form, or leave out repeated rows."
         )

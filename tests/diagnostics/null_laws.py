@@ -39,43 +39,65 @@ approximations by themselves).
 HEADER = ["function", "stated", "draws", "data sets", "nominal", "wanted", "found"]
 
 
-def line(row):
-    """Cells of one row, and whether it is outside its range, and clearly so."""
+def cells_of(row):
+    """Cells of one row."""
     wanted = row.note or f"{row.low:g} to {row.high:g}"
-    outside = not row.note and not row.low <= row.found <= row.high
-    away = max(row.low - row.found, row.found - row.high)
-    found = f"{row.found:.3f} ± {row.error:.3f}" + (" (outside)" if outside else "")
-    cells = [row.function, row.stated, row.law, str(row.runs), f"{row.nominal:g}", wanted, found]
-    return cells, outside, outside and away > 2 * row.error
+    is_outside = not row.note and not row.low <= row.found <= row.high
+    found = f"{row.found:.3f} ± {row.error:.3f}" + (" (outside)" if is_outside else "")
+    start = [row.function, row.stated, row.law, str(row.runs), f"{row.nominal:g}"]
+    return [*start, wanted, found]
+
+
+def _is_clear(cells):
+    """Whether a line is outside its range by more than two of its errors."""
+    if "(outside)" not in cells[-1]:
+        return False
+    low, high = map(float, cells[-2].split(" to "))
+    found, error = map(float, cells[-1].removesuffix(" (outside)").split(" ± "))
+    return max(low - found, found - high) > 2 * error
+
+
+def _logged(path):
+    """Lines of an earlier run, by the measurement that ends with its name."""
+    found, lines = {}, []
+    for text in path.read_text().splitlines() if path else []:
+        if text.startswith("-- "):
+            found[text.removeprefix("-- ").partition(":")[0]] = lines
+            lines = []
+        else:
+            lines.append(text.split(" | "))
+    return found
 
 
 def main():
     """Measure, print and write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--report", type=Path)
-    parser.add_argument("--runs", type=int, default=1000)
-    parser.add_argument("--only", default="", help="part of a function's name")
+    parser.add_argument("--runs", type=int, default=600)
+    parser.add_argument("--only", default="", help="part of a measurement's name")
+    parser.add_argument("--log", type=Path, help="what an earlier run printed: not measured again")
     options = parser.parse_args()
-    commit, cpu = current_commit(10), time.process_time()
+    commit, done = current_commit(10), _logged(options.log)
     lines = []
     for part in (null_tests, null_errors, null_predictions):
         for name, measure in part.MEASURES.items():
             if options.only not in name:
                 continue
-            for row in measure(options.runs):
-                lines.append(line(row))
-                print(" | ".join(lines[-1][0]), flush=True)
-            print(f"-- {time.process_time() - cpu:.0f} s of CPU so far", flush=True)
+            cpu, first = time.process_time(), len(lines)
+            lines += done.get(name) or [cells_of(row) for row in measure(options.runs)]
+            print("\n".join(" | ".join(cells) for cells in lines[first:]))
+            print(f"-- {name}: {time.process_time() - cpu:.0f} s of CPU", flush=True)
     if options.report is None:
         return
-    rows = [HEADER, ["---"] * len(HEADER), *(cells for cells, _, _ in lines)]
     text = TEXT.format(
         date=datetime.now(UTC).date().isoformat(),
         commit=commit,
-        outside=sum(outside for _, outside, _ in lines),
-        clear=sum(clear for _, _, clear in lines),
-        count=sum(" to " in cells[5] for cells, _, _ in lines),
-        table="\n".join("| " + " | ".join(cells) + " |" for cells in rows),
+        outside=sum("(outside)" in cells[-1] for cells in lines),
+        clear=sum(map(_is_clear, lines)),
+        count=sum(" to " in cells[-2] for cells in lines),
+        table="\n".join(
+            "| " + " | ".join(cells) + " |" for cells in [HEADER, ["---"] * len(HEADER), *lines]
+        ),
     )
     options.report.write_text(text)
 
