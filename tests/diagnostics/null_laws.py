@@ -30,6 +30,8 @@ Of {count} lines with a range {outside} are outside it, {clear} by more than two
 
 {table}
 
+Measurements that the command makes and this table does not hold: {missing}.
+
 The shares of `covariance_agreement` in all its cells: [docs](../docs/covariance_agreement.md).
 Functions that state no error are not in the table: the R-hats, `swap_acceptance`,
 `equalise_rejections`, `autocorrelation`, `covariance_distance`, `expected_calibration_error` (which
@@ -76,12 +78,14 @@ def main():
     parser.add_argument("--runs", type=int, default=600)
     parser.add_argument("--only", default="", help="part of a measurement's name")
     parser.add_argument("--log", type=Path, help="what an earlier run printed: not measured again")
+    parser.add_argument("--only-log", action="store_true", help="measure nothing else")
     options = parser.parse_args()
     commit, done = current_commit(10), _logged(options.log)
-    lines = []
+    lines, missing = [], []
     for part in (null_tests, null_errors, null_predictions):
         for name, measure in part.MEASURES.items():
-            if options.only not in name:
+            if options.only not in name or (options.only_log and name not in done):
+                missing += [name]
                 continue
             cpu, first = time.process_time(), len(lines)
             lines += done.get(name) or [cells_of(row) for row in measure(options.runs)]
@@ -94,6 +98,7 @@ def main():
         commit=commit,
         outside=sum("(outside)" in cells[-1] for cells in lines),
         clear=sum(map(_is_clear, lines)),
+        missing=", ".join(missing) or "none",
         count=sum(" to " in cells[-2] for cells in lines),
         table="\n".join(
             "| " + " | ".join(cells) + " |" for cells in [HEADER, ["---"] * len(HEADER), *lines]
