@@ -60,14 +60,14 @@ def _is_clear(cells):
 
 
 def _logged(path):
-    """Lines of an earlier run, by the measurement that ends with its name."""
+    """Lines of earlier runs, by the measurement whose name stands after them."""
     found, lines = {}, []
     for text in path.read_text().splitlines() if path else []:
         if text.startswith("-- "):
             found[text.removeprefix("-- ").partition(":")[0]] = lines
             lines = []
-        else:
-            lines.append(text.split(" | "))
+        elif len(cells := text.split(" | ")) == len(HEADER):
+            lines.append(cells)
     return found
 
 
