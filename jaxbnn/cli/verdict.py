@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import bdtr
 
 from jaxbnn.cli.encoding import Encoding
 from jaxbnn.cli.samplers import Fitted, predicted
@@ -19,6 +20,8 @@ from jaxbnn.targets import Posterior
 
 _PROBES = 10
 _RHAT, _ESS = 1.05, 100
+# Each tail of three standard errors.
+_RARE = 0.00135
 
 
 class Verdict(NamedTuple):
@@ -119,9 +122,9 @@ def judge_classes(
     ]
     if accuracy <= majority:
         sentences.append("It names classes no better than that.")
-    slack = 3 * np.sqrt(max(claimed * (1 - claimed), 0.25 / n) / n)
-    word = "too sure" if claimed > accuracy + slack else "too unsure"
-    if abs(claimed - accuracy) > slack:
+    word = "too sure" if claimed > accuracy else "too unsure"
+    # Confidences that differ from row to row make the number of hits vary less than this.
+    if _is_rare(int(found.is_correct.sum()), n, claimed):
         sentences.append(f"It is {word} of itself: its mean confidence is {claimed:.1%}.")
     else:
         sentences.append(f"Its mean confidence, {claimed:.1%}, fits that.")
@@ -129,10 +132,17 @@ def judge_classes(
 
 
 def _coverage_sentence(inside: float, level: float, n: int) -> str:
-    slack = 3 * np.sqrt(level * (1 - level) / n)
     said = f"The {level:.0%} intervals hold {inside:.1%} of the held-out rows"
-    if inside < level - slack:
-        return f"{said}: they are too narrow, do not believe them."
-    if inside > level + slack:
-        return f"{said}: they are wider than they need be."
+    if _is_rare(round(inside * n), n, level):
+        wrong = "too narrow, do not believe them" if inside < level else "wider than they need be"
+        return f"{said}: they are {wrong}."
     return f"{said}, as they should within the noise of {n} rows."
+
+
+def _is_rare(count: int, n: int, chance: float) -> bool:
+    """Whether so few, or so many, of n have a probability of .00135: three standard errors.
+
+    By the binomial law itself: the normal one is wrong by a factor of ten where few are missing.
+    """
+    at_most, fewer = bdtr([float(count), count - 1.0], n, min(chance, 1.0))
+    return bool(min(at_most, 1 - (fewer if count > 0 else 0.0)) < _RARE)

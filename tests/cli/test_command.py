@@ -8,9 +8,10 @@ import re
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from jaxbnn.cli import folder as folders
-from jaxbnn.cli import main
+from jaxbnn.cli import main, verdict
 from jaxbnn.sampling import Draws
 
 # NUTS and its adaptation, and Optax's optimisers, are run by the command.
@@ -276,3 +277,15 @@ def test_files_that_are_no_tables(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["fit", "data.csv"])
     assert capsys.readouterr().err.startswith("error: the following arguments are required")
+
+
+@pytest.mark.parametrize("rows", [10, 30, 1000])
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.98])
+def test_calibrated_intervals_are_rarely_said_to_be_wrong(rows, level):
+    """With three standard errors' probability, .0027, whatever the number of rows."""
+    counts = np.arange(rows + 1)
+    said = [verdict._coverage_sentence(count / rows, level, rows) for count in counts]
+    wrong = np.array(["as they should" not in sentence for sentence in said])
+    assert stats.binom.pmf(counts, rows, level)[wrong].sum() < 0.0027
+    assert "too narrow" in said[0]
+    assert rows < 100 or "wider than they need be" in said[-1]
