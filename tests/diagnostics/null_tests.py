@@ -85,7 +85,7 @@ def settling(runs):
             ("merge_time", "level_error"): (merged.level, merged.level_error, 9),
             ("merge_time", "difference_error"): (merged.difference, merged.difference_error, 18),
             ("stationarity_time", "level_error"): (still.level, still.level_error, 9),
-            ("score_time", "mean_error"): (score.mean, score.mean_error, 9),
+            ("score_time", "level_error"): (score.level, score.level_error, 9),
         }
         for (name, what), (value, error, freedom) in errors.items():
             yield stated_over_true(name, what, law, error, value)
