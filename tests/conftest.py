@@ -10,8 +10,8 @@ from typing import ClassVar
 
 # Before NumPy: several processes run at once, and LAPACK's further threads would wait busily.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# Before JAX: most of a short test's time goes into compiling what runs once. These halve that and
-# change no more than the last digit; `python -m tests.long` compiles as users do.
+# Before JAX: most of a short test's time goes into compiling what runs once, and these flags take
+# two fifths of it away. Last digits differ; `python -m tests.long` compiles as users do.
 os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0"
@@ -79,7 +79,7 @@ def pytest_configure(config):
     cache_dir = os.environ.get("JAX_COMPILATION_CACHE_DIR")
     if cache_dir:
         jax.config.update("jax_compilation_cache_dir", cache_dir)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 def pytest_runtest_teardown(item):
@@ -131,7 +131,12 @@ def pytest_terminal_summary(terminalreporter):
 
 
 class _Kept:
-    """What a process holds when no program is compiled; pytest itself and JAX take 500 MB."""
+    """Memory, in megabytes.
+
+    `megabytes` is what a process held when its programs were dropped last; pytest itself and JAX
+    take 500. `peaks` are a process's highest values, each with the test that reached it, and
+    `of_workers` those of all workers, in the process that prints.
+    """
 
     megabytes = 500.0
     peaks: ClassVar[list[tuple[float, str]]] = [(500.0, "the start")]

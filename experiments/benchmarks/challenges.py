@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 from experiments.datasets import iris
 from experiments.results import Row
-from experiments.studies.challenges.iris_kernels import kernel_of, posterior
+from experiments.studies.challenges.iris_kernels import kernel_factory, posterior
 from jaxbnn import sample
 
 NUM_CHAINS, NUM_REPLICAS, PRIOR_VARIANCE = 4, 10, 3.0
@@ -94,7 +94,7 @@ def _measure(case: Case, data, num_steps: int, num_repetitions: int) -> tuple[fl
         lambda leaf: 0.3 * leaf,
         posterior(PRIOR_VARIANCE, data).sample_prior(jax.random.key(0), (NUM_CHAINS,)),
     )
-    kernel = kernel_of(case.sampler, PRIOR_VARIANCE, NUM_REPLICAS, 1)
+    kernel = kernel_factory(case.sampler, PRIOR_VARIANCE, NUM_REPLICAS, 1)
     count = max(10, int(case.share * num_steps))
 
     def repetition(seed: int) -> float:

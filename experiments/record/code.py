@@ -104,7 +104,7 @@ def _is_ours(module: str) -> bool:
 
 @cache
 def _file(module: str) -> Path | None:
-    """Return a module's file in this repository, or None where there is none."""
+    """Return the file of a module of this repository, or None for other modules."""
     if not _is_ours(module):
         return None
     base = ROOT.joinpath(*module.split("."))

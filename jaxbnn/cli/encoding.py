@@ -84,7 +84,7 @@ class Encoding:
         return Encoding(**{**values, "columns": [Column(**c) for c in values["columns"]]})
 
     def inputs(self, table: Table) -> np.ndarray:
-        """Return x of shape (n, features); unseen categories are none of the known ones."""
+        """Return x, (n, features); a category that the fit did not see is 0 in every column."""
         parts: list[Any] = []
         for column in self.columns:
             if column.name not in table.columns:

@@ -16,7 +16,7 @@ from jaxbnn.diagnostics.evidence import (
     thermodynamic_integration,
 )
 from jaxbnn.diagnostics.functions import evaluate
-from jaxbnn.diagnostics.merge import MergeTime, merge_time
+from jaxbnn.diagnostics.merge import merge_time
 from jaxbnn.diagnostics.monte_carlo_error import mcse
 from jaxbnn.diagnostics.multivariate import multivariate_ess
 from jaxbnn.diagnostics.rhat import (
@@ -27,8 +27,9 @@ from jaxbnn.diagnostics.rhat import (
     rhat_variance_ratio,
     split_rhat,
 )
-from jaxbnn.diagnostics.score import ScoreTime, score_time
-from jaxbnn.diagnostics.stationarity import StationarityTime, stationarity_time
+from jaxbnn.diagnostics.score import score_time
+from jaxbnn.diagnostics.settling import SettlingTime
+from jaxbnn.diagnostics.stationarity import stationarity_time
 from jaxbnn.diagnostics.table import Summary, summary
 from jaxbnn.diagnostics.tempering import by_replica, equalise_rejections, swap_acceptance
 

@@ -75,7 +75,8 @@ def blockwise_rhat(
     threshold
         Highest level that passes.
     false_alarm_rate, judged_fraction
-        As in `stationarity_time`.
+        As in `stationarity_time`. R-hats of few outputs are skewed: with ten outputs of two chains
+        a rate of .01 becomes about .03 (tests/CALIBRATION.md).
 
     Raises
     ------

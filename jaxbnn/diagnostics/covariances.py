@@ -203,15 +203,14 @@ def _refuse(
 
 @jax.jit(static_argnums=1)
 def _between(draws, num_blocks):
-    chains, _, dim = draws.shape
+    chains = len(draws)
     moments = block_moments(draws, num_blocks)
     metric = jnp.mean(moments.second, axis=(0, 1))
     white, scaled = _whitened(moments, metric), _scaled(moments, metric)
-    pairs = _free(dim)
     by_chain = white.second.reshape(chains, num_blocks, -1)
-    ratio, p_all, noise = judge_groups(by_chain, pairs)
+    ratio, p_all, noise = judge_groups(by_chain)
     variances = jnp.diagonal(scaled, axis1=2, axis2=3)
-    variance_ratio, p_variances, _ = judge_groups(variances, dim)
+    variance_ratio, p_variances, _ = judge_groups(variances)
     per_chain = jnp.mean(moments.second, axis=1)
     distances = covariance_distance(per_chain[:, None], per_chain[None])
     return CovarianceAgreement(

@@ -28,7 +28,7 @@ def warnings_in_words(
     log_density: Float[np.ndarray, "chain draw"] | None,
     divergences: Int[np.ndarray, " chain"] | None = None,
 ) -> tuple[str, ...]:
-    """One sentence for each kind of trouble; none if there is none."""
+    """Return one sentence for each kind of trouble that was found."""
     found = _not_finite(found_movement.first_bad, length)
     if len(frozen) > 0:
         found.append(

@@ -1,39 +1,10 @@
 """The teacher-student criterion on series: when an uninformed chain joins an informed one."""
 
-from typing import NamedTuple
-
 import numpy as np
-from jaxtyping import ArrayLike, Bool, Float
+from jaxtyping import ArrayLike
 
 from jaxbnn.diagnostics import settling
-
-
-class MergeTime(NamedTuple):
-    """What `merge_time` found, for each pair of series.
-
-    Attributes
-    ----------
-    lower_bound
-        Lower bound of the thermalization time in steps: the last record at which the
-        uninformed series was away from the informed one's level (0: never); the length of the
-        run if they did not merge.
-    is_passed
-        Whether they merged.
-    level, level_error
-        Mean of the informed series over the judged records, with its standard error.
-    difference, difference_error
-        Mean of the uninformed series less that of the informed one, with its standard error.
-    band
-        (low, high): where all records of the uninformed series lie after `lower_bound`.
-    """
-
-    lower_bound: float | Float[np.ndarray, "..."]
-    is_passed: bool | Bool[np.ndarray, "..."]
-    level: float | Float[np.ndarray, "..."]
-    level_error: float | Float[np.ndarray, "..."]
-    difference: float | Float[np.ndarray, "..."]
-    difference_error: float | Float[np.ndarray, "..."]
-    band: tuple
+from jaxbnn.diagnostics.settling import SettlingTime
 
 
 def merge_time(
@@ -44,7 +15,7 @@ def merge_time(
     informed_steps: ArrayLike | None = None,
     false_alarm_rate: float = 0.01,
     judged_fraction: float = 0.5,
-) -> MergeTime:
+) -> SettlingTime:
     """Lower bound of the thermalization time from a chain that starts in equilibrium.
 
     Piccioli et al., section II, with the eye replaced by a rule. The records in the last
@@ -80,7 +51,7 @@ def merge_time(
 
     Returns
     -------
-    MergeTime
+    SettlingTime
         Numbers for one pair of series, arrays for several.
 
     Raises
@@ -119,5 +90,5 @@ def merge_time(
     )
     bound = settling.lower_bound(count, is_passed, times)
     error = np.hypot(level.error, other.error)
-    numbers = (bound, is_passed, level.mean, level.error, difference, error, (low, high))
-    return MergeTime(*settling.as_results(*numbers))
+    levels = (level.mean, level.error, difference, error)
+    return settling.as_result(bound, is_passed, *levels, (low, high))

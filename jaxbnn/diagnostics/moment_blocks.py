@@ -121,7 +121,7 @@ def judge_offset(
 
 
 def judge_groups(
-    rows: Float[Array, "chain block entry"], num_free: int
+    rows: Float[Array, "chain block entry"],
 ) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
     """Compare the spread between chains with that within: ratio, p-value, trace within.
 
@@ -143,9 +143,13 @@ def judge_groups(
     )
     share = between / per_chain
     mean, freedom = (chains - 1) / (count - 1), count - chains
-    v = 2 / (count - 1) * (mean * (1 - mean) / _share_variance(gram, chains) - 1)
-    # With fewer than one, or more than there are, it is rounding that speaks.
-    v = jnp.clip(v, 1.0, num_free)
+    of_one = 2 / (count - 1) * mean * (1 - mean)
+    # Below this share of it a variance is rounding. The number of entries is no bound for v:
+    # whitened by the covariance of the same blocks, the entries of large matrices repel each
+    # other, and the share varies less than that of as many independent numbers.
+    least = jnp.finfo(gram.dtype).eps * of_one
+    v = of_one / jnp.maximum(_share_variance(gram, chains), least) - 2 / (count - 1)
+    v = jnp.maximum(v, 1.0)
     ratio = share / (1 - share) * freedom / (chains - 1)
     p_value = f_tail(ratio, (chains - 1) * v, freedom * v)
     return ratio, p_value, trace * (1 - share) / freedom

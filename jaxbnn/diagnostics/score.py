@@ -1,34 +1,10 @@
 """When a component of the score begins to oscillate around zero."""
 
-from typing import NamedTuple
-
 import numpy as np
-from jaxtyping import ArrayLike, Bool, Float
+from jaxtyping import ArrayLike
 
 from jaxbnn.diagnostics import settling
-
-
-class ScoreTime(NamedTuple):
-    """What `score_time` found, for each series.
-
-    Attributes
-    ----------
-    lower_bound
-        Lower bound of the thermalization time in steps: the last record outside a band around
-        zero; the length of the run if the mean is not zero.
-    is_passed
-        Whether the series oscillates around zero at the end of the run.
-    mean, mean_error
-        Mean over the judged records, with its standard error.
-    band
-        (low, high), symmetric: where all records lie after `lower_bound`.
-    """
-
-    lower_bound: float | Float[np.ndarray, "..."]
-    is_passed: bool | Bool[np.ndarray, "..."]
-    mean: float | Float[np.ndarray, "..."]
-    mean_error: float | Float[np.ndarray, "..."]
-    band: tuple
+from jaxbnn.diagnostics.settling import SettlingTime
 
 
 def score_time(
@@ -37,7 +13,7 @@ def score_time(
     *,
     false_alarm_rate: float = 0.01,
     judged_fraction: float = 0.5,
-) -> ScoreTime:
+) -> SettlingTime:
     """Lower bound of the thermalization time from the score, whose posterior mean is zero.
 
     E[d log p / d theta] = 0 under a density p that vanishes at infinity (Piccioli et al.,
@@ -80,5 +56,5 @@ def score_time(
     is_zero = settling.differs_by_chance(level.mean, level.error, rate=rate)
     is_passed = is_zero & (count <= first)
     bound = settling.lower_bound(count, is_passed, times)
-    numbers = (bound, is_passed, level.mean, level.error, (low, high))
-    return ScoreTime(*settling.as_results(*numbers))
+    levels = (level.mean, level.error) * 2
+    return settling.as_result(bound, is_passed, *levels, (low, high))

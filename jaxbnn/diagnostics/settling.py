@@ -23,6 +23,36 @@ Flag = Bool[np.ndarray, "..."] | np.bool_
 Count = Int[np.ndarray, "..."] | np.integer
 
 
+class SettlingTime(NamedTuple):
+    """What `merge_time`, `stationarity_time` and `score_time` found, for each series.
+
+    Attributes
+    ----------
+    lower_bound
+        Lower bound of the thermalization time in steps: the last record outside the band (0: there
+        is none); the length of the run if the criterion is not passed.
+    is_passed
+        Whether the series has settled at the end of the run.
+    level, level_error
+        Mean over the judged records, with its standard error: those of the informed series in
+        `merge_time`, of the series itself in the others.
+    difference, difference_error
+        How far the judged records are, in the mean, from what they are compared with, with its
+        standard error: from the informed series in `merge_time`, from zero in `score_time`. None in
+        `stationarity_time`, which compares a series with itself.
+    band
+        (low, high): where all records of the series lie after `lower_bound`.
+    """
+
+    lower_bound: float | Float[np.ndarray, "..."]
+    is_passed: bool | Bool[np.ndarray, "..."]
+    level: float | Float[np.ndarray, "..."]
+    level_error: float | Float[np.ndarray, "..."]
+    difference: float | Float[np.ndarray, "..."] | None
+    difference_error: float | Float[np.ndarray, "..."] | None
+    band: tuple
+
+
 class Level(NamedTuple):
     """What the judged records say: mean, its standard error, spread, and how many they are worth.
 
@@ -158,16 +188,17 @@ def lower_bound(
     is_passed: Flag,
     steps: Float[np.ndarray, " records"],
 ) -> Number:
-    """Return the step of the last unsettled record: 0 if there is none, the last if not passed."""
+    """Return the step of the last unsettled record: 0 if all settled, the last if not passed."""
     with_zero = np.concatenate([[0.0], steps])
     return np.where(is_passed, with_zero[count], steps[-1])
 
 
-def as_results(*values: Any) -> list:
-    """Return arrays without axes as Python scalars, others as they are; in tuples too."""
-    return [
-        tuple(as_results(*value))
-        if isinstance(value, tuple)
-        else (np.asarray(value).item() if np.ndim(value) == 0 else value)
-        for value in values
-    ]
+def as_result(*fields: Any) -> SettlingTime:
+    """Return the result of these fields, arrays without axes as Python scalars; in tuples too."""
+    return SettlingTime(*(_as_python(field) for field in fields))
+
+
+def _as_python(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_as_python(entry) for entry in value)
+    return np.asarray(value).item() if np.ndim(value) == 0 else value

@@ -1,34 +1,9 @@
 """When a series begins to oscillate around a constant."""
 
-from typing import NamedTuple
-
-import numpy as np
-from jaxtyping import ArrayLike, Bool, Float
+from jaxtyping import ArrayLike
 
 from jaxbnn.diagnostics import settling
-
-
-class StationarityTime(NamedTuple):
-    """What `stationarity_time` found, for each series.
-
-    Attributes
-    ----------
-    lower_bound
-        Lower bound of the thermalization time in steps: the last record outside the band; the
-        length of the run if the series is not stationary.
-    is_passed
-        Whether the series is stationary at the end of the run.
-    level, level_error
-        Mean over the judged records, with its standard error.
-    band
-        (low, high): where all records lie after `lower_bound`.
-    """
-
-    lower_bound: float | Float[np.ndarray, "..."]
-    is_passed: bool | Bool[np.ndarray, "..."]
-    level: float | Float[np.ndarray, "..."]
-    level_error: float | Float[np.ndarray, "..."]
-    band: tuple
+from jaxbnn.diagnostics.settling import SettlingTime
 
 
 def stationarity_time(
@@ -37,7 +12,7 @@ def stationarity_time(
     *,
     false_alarm_rate: float = 0.01,
     judged_fraction: float = 0.5,
-) -> StationarityTime:
+) -> SettlingTime:
     """Lower bound of the thermalization time: the step from which a series is stationary.
 
     Piccioli et al., section V.1. As `merge_time`, with the series' own level in place of an
@@ -79,5 +54,5 @@ def stationarity_time(
     count = settling.settled_after(values, low, high)
     is_passed = settling.has_no_slope(level, rate) & (count <= first)
     bound = settling.lower_bound(count, is_passed, times)
-    numbers = (bound, is_passed, level.mean, level.error, (low, high))
-    return StationarityTime(*settling.as_results(*numbers))
+    levels = (level.mean, level.error, None, None)
+    return settling.as_result(bound, is_passed, *levels, (low, high))

@@ -11,7 +11,7 @@ from jaxbnn.dvi.families import (
     per_fan_in,
 )
 from jaxbnn.dvi.model import VIInfo
-from jaxbnn.dvi.moments import Moments, activation_moments
+from jaxbnn.dvi.moments import GaussianMoments, activation_moments
 from jaxbnn.dvi.monte_carlo import activation_draws, weight_draws
 from jaxbnn.dvi.pairs import nodes_for
 from jaxbnn.dvi.predictive import predictive, predictive_of
@@ -24,7 +24,7 @@ __all__ = [
     "DeterministicVI",
     "Fit",
     "FitProgress",
-    "Moments",
+    "GaussianMoments",
     "SoftplusGaussian",
     "activation_moments",
     "as_distributions",

@@ -17,7 +17,7 @@ from jaxbnn.dvi.gaussian_average import (
     normal_pieces,
     two_derivatives,
 )
-from jaxbnn.dvi.moments import SMALLEST_VARIANCE, Moments, check_moments
+from jaxbnn.dvi.moments import SMALLEST_VARIANCE, GaussianMoments, check_moments
 from jaxbnn.dvi.softplus_noise import SoftplusGaussian
 from jaxbnn.numerics import check_finite
 from jaxbnn.numerics.tails import as_floats
@@ -49,7 +49,7 @@ _LOG_2_PI = math.log(2 * math.pi)
 
 def expected_log_likelihood(
     likelihood: Likelihood,
-    outputs: Moments,
+    outputs: GaussianMoments,
     y: Shaped[Array, "n *columns"],
     *,
     noise: Noise | None = None,
@@ -96,7 +96,7 @@ def expected_log_likelihood(
     Examples
     --------
     >>> from jaxbnn.targets import Gaussian
-    >>> outputs = Moments(jnp.zeros((1, 1)), jnp.ones((1, 1)))
+    >>> outputs = GaussianMoments(jnp.zeros((1, 1)), jnp.ones((1, 1)))
     >>> terms = expected_log_likelihood(Gaussian(1.0), outputs, jnp.zeros(1))
     >>> round(float(terms[0]), 4)  # log N(0 | 0, 1) - 1 / 2
     -1.4189
@@ -122,7 +122,9 @@ def expected_log_likelihood(
 
 
 @functools.singledispatch
-def expected_terms(likelihood: Likelihood, outputs: Moments, y: Array, learned: Learned) -> Terms:
+def expected_terms(
+    likelihood: Likelihood, outputs: GaussianMoments, y: Array, learned: Learned
+) -> Terms:
     """Return E[log p(y_i | a_i)] in closed form; a class of likelihoods registers its own.
 
     Parameters
@@ -143,7 +145,8 @@ def expected_terms(likelihood: Likelihood, outputs: Moments, y: Array, learned: 
 
     Examples
     --------
-    >>> terms = expected_terms(Gaussian(1.0), Moments(*2 * [jnp.ones((1, 1))]), jnp.ones(1), {})
+    >>> outputs = GaussianMoments(jnp.ones((1, 1)), jnp.ones((1, 1)))
+    >>> terms = expected_terms(Gaussian(1.0), outputs, jnp.ones(1), {})
     >>> round(float(terms[0]), 4)
     -1.4189
     """
@@ -153,12 +156,12 @@ def expected_terms(likelihood: Likelihood, outputs: Moments, y: Array, learned: 
     )
 
 
-def checked_outputs(outputs: Moments) -> Moments:
+def checked_outputs(outputs: GaussianMoments) -> GaussianMoments:
     """Return the moments as floats, with variances; raise unless they are those of a Gaussian.
 
     Examples
     --------
-    >>> checked_outputs(Moments(jnp.ones((1, 2)))).variance.tolist()
+    >>> checked_outputs(GaussianMoments(jnp.ones((1, 2)))).variance.tolist()
     [[0.0, 0.0]]
     """
     check_moments(outputs, may_be_zero=True)
@@ -209,12 +212,12 @@ def deviation_of(variance: Array) -> Array:
     return jnp.sqrt(jnp.maximum(variance, SMALLEST_VARIANCE))
 
 
-def pair_moments(outputs: Moments, rank: int) -> tuple[Array, Array, Array, Array, Array]:
+def pair_moments(outputs: GaussianMoments, rank: int) -> tuple[Array, Array, Array, Array, Array]:
     """Return E m, E l, Var m, Var l, Cov(m, l), laid out as y is, of outputs (m, l).
 
     Examples
     --------
-    >>> outputs = Moments(jnp.array([[1.0, -2.0]]), jnp.ones((1, 2)))
+    >>> outputs = GaussianMoments(jnp.array([[1.0, -2.0]]), jnp.ones((1, 2)))
     >>> [float(v[0]) for v in pair_moments(outputs, 1)]
     [1.0, -2.0, 1.0, 1.0, 0.0]
     """
@@ -231,13 +234,13 @@ def pair_moments(outputs: Moments, rank: int) -> tuple[Array, Array, Array, Arra
 
 
 def draw_outputs(
-    rng_key: PRNGKeyArray, outputs: Moments, num_samples: int
+    rng_key: PRNGKeyArray, outputs: GaussianMoments, num_samples: int
 ) -> Float[Array, "s n k"]:
     """Return draws of the outputs, s = num_samples.
 
     Examples
     --------
-    >>> outputs = Moments(jnp.ones((3, 2)), jnp.full((3, 2), 1e-20))
+    >>> outputs = GaussianMoments(jnp.ones((3, 2)), jnp.full((3, 2), 1e-20))
     >>> draw_outputs(jax.random.key(0), outputs, 5).shape
     (5, 3, 2)
     """
@@ -256,7 +259,7 @@ def draw_outputs(
 
 
 @expected_terms.register(Gaussian)
-def _gaussian(likelihood: Gaussian, outputs: Moments, y: Array, learned: Learned) -> Terms:
+def _gaussian(likelihood: Gaussian, outputs: GaussianMoments, y: Array, learned: Learned) -> Terms:
     mean, variance = _laid_out(outputs, y)
     scale = jnp.asarray(likelihood.noise_scale, mean.dtype)
     scale = scale if scale.ndim == 0 else lay_out(scale[None], y.ndim)
@@ -266,7 +269,7 @@ def _gaussian(likelihood: Gaussian, outputs: Moments, y: Array, learned: Learned
 
 @expected_terms.register(LearnedGaussian)
 def _learned_gaussian(
-    likelihood: LearnedGaussian, outputs: Moments, y: Array, learned: Learned
+    likelihood: LearnedGaussian, outputs: GaussianMoments, y: Array, learned: Learned
 ) -> Terms:
     mean, variance = _laid_out(outputs, y)
     log_scale, log_scale_variance = moments_given(likelihood, learned)["log_noise_scale"]
@@ -278,7 +281,7 @@ def _learned_gaussian(
 
 @expected_terms.register(HeteroscedasticGaussian)
 def _heteroscedastic(
-    likelihood: HeteroscedasticGaussian, outputs: Moments, y: Array, learned: Learned
+    likelihood: HeteroscedasticGaussian, outputs: GaussianMoments, y: Array, learned: Learned
 ) -> Terms:
     m, log_variance, var_m, var_l, cross = pair_moments(outputs, y.ndim)
     squares = var_m + jnp.square(m - cross - y.astype(m.dtype))
@@ -297,7 +300,9 @@ def _precision(exponent: Array) -> Array:
 
 
 @expected_terms.register(SoftplusGaussian)
-def _softplus(likelihood: SoftplusGaussian, outputs: Moments, y: Array, learned: Learned) -> Terms:
+def _softplus(
+    likelihood: SoftplusGaussian, outputs: GaussianMoments, y: Array, learned: Learned
+) -> Terms:
     m, raw, var_m, var_l, cross = pair_moments(outputs, y.ndim)
     error = m - y.astype(m.dtype)
     # m given l is normal, so that only l = raw + deviation u is left to an average. Regressed on u,
@@ -327,14 +332,18 @@ def _log_softplus(value: Array) -> Array:
 
 
 @expected_terms.register(Bernoulli)
-def _bernoulli(likelihood: Bernoulli, outputs: Moments, y: Array, learned: Learned) -> Terms:
+def _bernoulli(
+    likelihood: Bernoulli, outputs: GaussianMoments, y: Array, learned: Learned
+) -> Terms:
     mean, variance = _laid_out(outputs, y)
     sign = 2 * y.astype(mean.dtype) - 1
     return per_datum(gaussian_average(jax.nn.log_sigmoid, sign * mean, variance))
 
 
 @expected_terms.register(Categorical)
-def _categorical(likelihood: Categorical, outputs: Moments, y: Array, learned: Learned) -> Terms:
+def _categorical(
+    likelihood: Categorical, outputs: GaussianMoments, y: Array, learned: Learned
+) -> Terms:
     logits = outputs.mean
     p = jax.nn.softmax(logits, axis=1)
     assert outputs.variance is not None
@@ -349,11 +358,13 @@ def _categorical(likelihood: Categorical, outputs: Moments, y: Array, learned: L
 
 
 @expected_terms.register(CrossEntropy)
-def _cross_entropy(likelihood: CrossEntropy, outputs: Moments, y: Array, learned: Learned) -> Terms:
+def _cross_entropy(
+    likelihood: CrossEntropy, outputs: GaussianMoments, y: Array, learned: Learned
+) -> Terms:
     delta = jnp.asarray(likelihood.temperature, outputs.mean.dtype)
     return _categorical(likelihood, outputs, y, learned) / (2 * delta)
 
 
-def _laid_out(outputs: Moments, y: Array) -> tuple[Array, Array]:
+def _laid_out(outputs: GaussianMoments, y: Array) -> tuple[Array, Array]:
     assert outputs.variance is not None
     return lay_out(outputs.mean, y.ndim), lay_out(outputs.variance, y.ndim)

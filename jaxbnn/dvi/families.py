@@ -17,7 +17,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.networks import Network, parameter_shapes
 from jaxbnn.networks.shapes import fan_in
-from jaxbnn.numerics import check_finite, check_positive, check_real, is_concrete
+from jaxbnn.numerics import check_finite, check_floating, check_positive, is_concrete
 
 Scalar = Float[Array, ""]
 
@@ -64,11 +64,7 @@ def check_q(q: Family) -> None:
         )
     for path, leaf in jax.tree_util.tree_leaves_with_path(q):
         name = f"q{jax.tree_util.keystr(path)}"
-        check_real(name, leaf)
-        if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
-            raise TypeError(
-                f"{name} must be floating point, but has dtype {jnp.result_type(leaf)}."
-            )
+        check_floating(name, leaf)
     if isinstance(q, LayerwiseNormal):
         return
     if jax.tree.map(jnp.shape, q.mean) != jax.tree.map(jnp.shape, q.log_scale):

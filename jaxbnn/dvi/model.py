@@ -18,7 +18,7 @@ from jaxbnn.dvi.expected import (
     mean_over_draws,
 )
 from jaxbnn.dvi.families import Family, moments_of
-from jaxbnn.dvi.moments import Moments, Rule
+from jaxbnn.dvi.moments import GaussianMoments, Rule
 from jaxbnn.dvi.monte_carlo import activation_draws, weight_draws
 from jaxbnn.dvi.predictive import Density, mixture, predictive
 from jaxbnn.dvi.propagate import propagate
@@ -185,7 +185,7 @@ class VariationalModel:
             )
         return position["network"], {name: moments_of(position[name]) for name in learned}
 
-    def _output_moments(self, q: Family, x: Array) -> Moments:
+    def _output_moments(self, q: Family, x: Array) -> GaussianMoments:
         """Return the moments of the outputs as the likelihood sees them."""
         raw = propagate(
             self.network,
@@ -200,7 +200,7 @@ class VariationalModel:
         matrix = raw.covariance
         if matrix is not None:
             matrix = matrix * scale[:, :, None] * scale[:, None, :]
-        return Moments(self._affine(raw.mean), raw.variance * jnp.square(scale), matrix)
+        return GaussianMoments(self._affine(raw.mean), raw.variance * jnp.square(scale), matrix)
 
     def _affine(self, values: Array) -> Array:
         return values * _row(self.output_scale, values) + _row(self.output_shift, values)

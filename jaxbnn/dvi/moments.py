@@ -25,7 +25,7 @@ SMALLEST_VARIANCE = 1e-30
 _ROUNDING = 1e-4
 
 
-class Moments(NamedTuple):
+class GaussianMoments(NamedTuple):
     """What is known of n independent Gaussian vectors of d entries.
 
     Attributes
@@ -53,15 +53,15 @@ class Moments(NamedTuple):
 
 def activation_moments(
     function: str | Callable,
-    inputs: Moments,
+    inputs: GaussianMoments,
     *,
     rule: Rule = "exact",
     num_nodes: int | None = None,
-) -> tuple[Moments, Float[Array, "n d"]]:
+) -> tuple[GaussianMoments, Float[Array, "n d"]]:
     """Return the moments of h = f(a) for Gaussian a, and E f'(a).
 
-    Exact means, variances and slopes in every rule but "gauss_hermite"; the rule is about
-    covariances. Without a covariance in `inputs` there is none in the result: this is the diagonal
+    Means, variances and slopes are exact in every rule but "gauss_hermite"; the rule says how
+    covariances are computed. Inputs without a covariance give a result without one: the diagonal
     approximation (dDVI), exact where a is uncorrelated.
 
     Parameters
@@ -103,7 +103,8 @@ def activation_moments(
 
     Examples
     --------
-    >>> a = Moments(jnp.zeros((1, 2)), jnp.ones((1, 2)), jnp.full((1, 2, 2), 0.5) + jnp.eye(2) / 2)
+    >>> correlated = jnp.full((1, 2, 2), 0.5) + jnp.eye(2) / 2
+    >>> a = GaussianMoments(jnp.zeros((1, 2)), jnp.ones((1, 2)), correlated)
     >>> h, slope = activation_moments("relu", a)
     >>> round(float(h.covariance[0, 0, 1]), 5), slope.tolist()
     (0.14534, [[0.5, 0.5]])
@@ -114,11 +115,13 @@ def activation_moments(
 
 
 def transform(
-    function: str | Callable, inputs: Moments, rule: Rule, num_nodes: int | None
-) -> tuple[Moments, Float[Array, "n d"]]:
+    function: str | Callable, inputs: GaussianMoments, rule: Rule, num_nodes: int | None
+) -> tuple[GaussianMoments, Float[Array, "n d"]]:
     """Do what `activation_moments` does, without its checks of the numbers."""
     if inputs.variance is None:
-        return Moments(activation_function(function)(inputs.mean)), jnp.zeros_like(inputs.mean)
+        return GaussianMoments(activation_function(function)(inputs.mean)), jnp.zeros_like(
+            inputs.mean
+        )
     num_nodes = num_nodes or _DEFAULT_NODES[rule]
     variance = jnp.maximum(inputs.variance, SMALLEST_VARIANCE)
     scale = jnp.sqrt(variance)
@@ -142,7 +145,7 @@ def transform(
         mean = mean + jump * cdf
         spread = spread + jump**2 * cdf * normal_cdf(-mu)
     if inputs.covariance is None:
-        return Moments(mean, spread), slope
+        return GaussianMoments(mean, spread), slope
 
     rho = _correlation(inputs.covariance, scale)
     mu1, mu2 = (jnp.broadcast_to(jnp.expand_dims(mu, axis), rho.shape) for axis in (2, 1))
@@ -160,7 +163,7 @@ def transform(
         else:
             of_steps = heaviside_covariance_asymptotic(mu1, mu2, rho)
         covariance = covariance + jump**2 * of_steps
-    return Moments(mean, spread, _with_diagonal(covariance, spread)), slope
+    return GaussianMoments(mean, spread, _with_diagonal(covariance, spread)), slope
 
 
 def linear_parts(function: str | Callable) -> tuple[float, float, float, float]:
@@ -210,7 +213,7 @@ def check_rule(rule: Rule, num_nodes: int | None, name: str = "rule") -> None:
         raise ValueError("num_nodes must be at least 2, but is 1; one node sees no slope.")
 
 
-def check_sizes(moments: Moments, *, may_be_zero: bool = True) -> None:
+def check_sizes(moments: GaussianMoments, *, may_be_zero: bool = True) -> None:
     """Raise unless mean, variance and covariance are real, finite and fit each other."""
     shape = np.shape(moments.mean)
     wanted = {"mean": shape, "variance": shape, "covariance": (*shape, *shape[1:])}
@@ -236,7 +239,7 @@ def check_sizes(moments: Moments, *, may_be_zero: bool = True) -> None:
                 )
 
 
-def check_moments(moments: Moments, *, may_be_zero: bool = False) -> None:
+def check_moments(moments: GaussianMoments, *, may_be_zero: bool = False) -> None:
     """Raise ValueError unless variances are positive and covariances are covariance matrices.
 
     A covariance is symmetric, positive semi-definite, and has the variances on its diagonal, all
@@ -244,7 +247,7 @@ def check_moments(moments: Moments, *, may_be_zero: bool = False) -> None:
 
     Examples
     --------
-    >>> check_moments(Moments(jnp.zeros((1, 1)), jnp.array([[-0.5]])))
+    >>> check_moments(GaussianMoments(jnp.zeros((1, 1)), jnp.array([[-0.5]])))
     Traceback (most recent call last):
     ValueError: variances must be positive, but the one at index (0, 0) is -0.5; give the ...
     """
@@ -275,15 +278,17 @@ def check_moments(moments: Moments, *, may_be_zero: bool = False) -> None:
         )
 
 
-def _by_hermite(function, inputs: Moments, scale, num_nodes) -> tuple[Moments, Array]:
+def _by_hermite(
+    function, inputs: GaussianMoments, scale, num_nodes
+) -> tuple[GaussianMoments, Array]:
     coefficients = hermite_coefficients(function, inputs.mean, scale, num_nodes)
     variance = jnp.sum(jnp.square(coefficients[..., 1:]), axis=-1)
     slope = coefficients[..., 1] / scale
     if inputs.covariance is None:
-        return Moments(coefficients[..., 0], variance), slope
+        return GaussianMoments(coefficients[..., 0], variance), slope
     covariance = mehler_covariance(coefficients, _correlation(inputs.covariance, scale))
     covariance = _with_diagonal(covariance, variance)
-    return Moments(coefficients[..., 0], variance, covariance), slope
+    return GaussianMoments(coefficients[..., 0], variance, covariance), slope
 
 
 def _correlation(covariance: Array, scale: Array) -> Array:

@@ -16,7 +16,7 @@ from jaxbnn.networks import (
     activation_function,
     apply,
 )
-from jaxbnn.networks.parameters import check_params
+from jaxbnn.networks.validation import check_params
 from jaxbnn.numerics import check_count
 from jaxbnn.numerics.products import product
 

@@ -22,7 +22,7 @@ from jaxbnn.dvi.expected import (
 )
 from jaxbnn.dvi.gaussian_average import gaussian_average
 from jaxbnn.dvi.hermite import gauss_hermite
-from jaxbnn.dvi.moments import Moments
+from jaxbnn.dvi.moments import GaussianMoments
 from jaxbnn.targets import (
     Bernoulli,
     Categorical,
@@ -41,7 +41,7 @@ _GUARD = 1e-3
 
 def predictive(
     likelihood: Likelihood,
-    outputs: Moments,
+    outputs: GaussianMoments,
     rank: int = 1,
     *,
     density: Density | None = None,
@@ -89,7 +89,7 @@ def predictive(
     Examples
     --------
     >>> from jaxbnn.targets import HeteroscedasticGaussian
-    >>> outputs = Moments(jnp.zeros((1, 2)), jnp.ones((1, 2)))
+    >>> outputs = GaussianMoments(jnp.zeros((1, 2)), jnp.ones((1, 2)))
     >>> for density in ("closed_form", "quadrature"):
     ...     p = predictive(HeteroscedasticGaussian(), outputs, density=density)
     ...     print(round(float(p.variance[0]), 4), round(float(p.log_prob(jnp.zeros(1))[0]), 3))
@@ -115,7 +115,7 @@ def predictive(
 @functools.singledispatch
 def predictive_of(
     likelihood: Likelihood,
-    outputs: Moments,
+    outputs: GaussianMoments,
     rank: int,
     density: Density | None,
     learned: Learned,
@@ -142,7 +142,7 @@ def predictive_of(
     Examples
     --------
     >>> one = jnp.ones((1, 1))
-    >>> found = predictive_of(Gaussian(1.0), Moments(one, one), 1, None, {}, 8)
+    >>> found = predictive_of(Gaussian(1.0), GaussianMoments(one, one), 1, None, {}, 8)
     >>> round(float(found.variance[0]), 4)
     2.0
     """
@@ -214,14 +214,14 @@ def mixture(
     return dist.MixtureSameFamily(dist.Categorical(probs=weights), parts)
 
 
-def categorical_probabilities(outputs: Moments) -> Float[Array, "n k"]:
+def categorical_probabilities(outputs: GaussianMoments) -> Float[Array, "n k"]:
     """Return E softmax(a) to second order (23), kept positive.
 
     The factor on each softmax entry is kept above 1e-3, then the vector is renormalised.
 
     Examples
     --------
-    >>> outputs = Moments(jnp.zeros((1, 2)), jnp.ones((1, 2)))
+    >>> outputs = GaussianMoments(jnp.zeros((1, 2)), jnp.ones((1, 2)))
     >>> categorical_probabilities(outputs)[0].tolist()
     [0.5, 0.5]
     """

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from jaxbnn.dvi.families import Family, LayerwiseNormal, check_q, lower_triangle, moments_of
-from jaxbnn.dvi.moments import Moments, Rule, check_rule, transform
+from jaxbnn.dvi.moments import GaussianMoments, Rule, check_rule, transform
 from jaxbnn.networks import Activation, Dense, Flatten, Layer, Network, Residual, apply
 from jaxbnn.numerics import check_finite
 from jaxbnn.numerics.products import product
@@ -39,7 +39,7 @@ def propagate(
     covariance: Covariance = "full",
     rule: Rule = "exact",
     num_nodes: int | None = None,
-) -> Moments:
+) -> GaussianMoments:
     """Return mean and covariance of the network's outputs under q, treated as Gaussian.
 
     Parameters
@@ -92,10 +92,10 @@ def propagate(
     if isinstance(q, LayerwiseNormal):
         spread = q.factor
     reading = _Reading(network, covariance == "full", rule, num_nodes)
-    signal, _ = reading.layers(network.layers, (mean, spread), Moments(jnp.asarray(x)), ())
+    signal, _ = reading.layers(network.layers, (mean, spread), GaussianMoments(jnp.asarray(x)), ())
     if covariance == "full":
-        return Moments(signal.mean, _or_zero(signal), signal.matrix())
-    return Moments(signal.mean, _or_zero(signal))
+        return GaussianMoments(signal.mean, _or_zero(signal), signal.matrix())
+    return GaussianMoments(signal.mean, _or_zero(signal))
 
 
 class _Reading:
@@ -106,15 +106,15 @@ class _Reading:
         self.full, self.rule, self.num_nodes = full, rule, num_nodes
 
     def layers(
-        self, layers: tuple[Layer, ...], q: tuple, signal: Moments, crosses: _Crosses
-    ) -> tuple[Moments, _Crosses]:
+        self, layers: tuple[Layer, ...], q: tuple, signal: GaussianMoments, crosses: _Crosses
+    ) -> tuple[GaussianMoments, _Crosses]:
         for layer, mean, spread in zip(layers, *q, strict=True):
             signal, crosses = self.layer(layer, (mean, spread), signal, crosses)
         return signal, crosses
 
     def layer(
-        self, layer: Layer, q: tuple[Any, Any], signal: Moments, crosses: _Crosses
-    ) -> tuple[Moments, _Crosses]:
+        self, layer: Layer, q: tuple[Any, Any], signal: GaussianMoments, crosses: _Crosses
+    ) -> tuple[GaussianMoments, _Crosses]:
         match layer:
             case Dense():
                 mean, spread = self.scaled(layer, *q)
@@ -135,8 +135,8 @@ class _Reading:
         )
 
     def residual(
-        self, layer: Residual, q: tuple[Any, Any], signal: Moments, crosses: _Crosses
-    ) -> tuple[Moments, _Crosses]:
+        self, layer: Residual, q: tuple[Any, Any], signal: GaussianMoments, crosses: _Crosses
+    ) -> tuple[GaussianMoments, _Crosses]:
         own = None if signal.variance is None else signal.matrix()
         inner, (own, *passed) = self.layers(layer.layers, q, signal, (own, *crosses))
         mean = signal.mean + inner.mean
@@ -145,13 +145,13 @@ class _Reading:
             for a, b in zip(crosses, passed, strict=True)
         )
         if own is None:  # what is skipped is not random
-            return Moments(mean, inner.variance, inner.covariance), both
+            return GaussianMoments(mean, inner.variance, inner.covariance), both
         twice = 2 * jnp.diagonal(own, axis1=1, axis2=2)
         variance = _or_zero(signal) + _or_zero(inner) + twice
         if not self.full:
-            return Moments(mean, variance), both
+            return GaussianMoments(mean, variance), both
         covariance = signal.matrix() + inner.matrix() + own + jnp.swapaxes(own, 1, 2)
-        return Moments(mean, variance, covariance), both
+        return GaussianMoments(mean, variance, covariance), both
 
     def scaled(self, layer: Dense, mean: dict, spread: Any) -> tuple[dict, Any]:
         """Return q of the weights as the forward pass uses them; L itself for a factor."""
@@ -167,7 +167,9 @@ class _Reading:
         return scaled_mean, rows[:, None] * lower_triangle(spread)
 
 
-def _factorised_dense(mean: dict, variance: dict, h: Moments, full: bool) -> Moments:
+def _factorised_dense(
+    mean: dict, variance: dict, h: GaussianMoments, full: bool
+) -> GaussianMoments:
     """Equation (3) with Cov(W_ji, W_lk) = delta_jl delta_ik Var W_ji."""
     out = _affine(mean, h)
     square = jnp.square(h.mean) if h.variance is None else h.variance + jnp.square(h.mean)
@@ -175,14 +177,16 @@ def _factorised_dense(mean: dict, variance: dict, h: Moments, full: bool) -> Mom
     if "b" in variance:
         noise = noise + variance["b"][None]
     if h.variance is None:
-        return Moments(out, noise)
+        return GaussianMoments(out, noise)
     if not full:
-        return Moments(out, noise + product(h.variance, jnp.square(mean["w"])))
-    covariance = _sandwich(mean["w"], h) + Moments(out, noise).matrix()
-    return Moments(out, jnp.diagonal(covariance, axis1=1, axis2=2), covariance)
+        return GaussianMoments(out, noise + product(h.variance, jnp.square(mean["w"])))
+    covariance = _sandwich(mean["w"], h) + GaussianMoments(out, noise).matrix()
+    return GaussianMoments(out, jnp.diagonal(covariance, axis1=1, axis2=2), covariance)
 
 
-def _correlated_dense(mean: dict, triangle: Float[Array, "k k"], h: Moments, full: bool) -> Moments:
+def _correlated_dense(
+    mean: dict, triangle: Float[Array, "k k"], h: GaussianMoments, full: bool
+) -> GaussianMoments:
     """Equation (3) in full, b being one more row of W whose h is 1."""
     out = _affine(mean, h)
     units = mean["w"].shape[1]
@@ -199,15 +203,15 @@ def _correlated_dense(mean: dict, triangle: Float[Array, "k k"], h: Moments, ful
     if h.variance is not None:
         covariance = covariance + _sandwich(mean["w"], h)
     variance = jnp.diagonal(covariance, axis1=1, axis2=2)
-    return Moments(out, variance, covariance) if full else Moments(out, variance)
+    return GaussianMoments(out, variance, covariance) if full else GaussianMoments(out, variance)
 
 
-def _affine(mean: dict, h: Moments) -> Float[Array, "n units"]:
+def _affine(mean: dict, h: GaussianMoments) -> Float[Array, "n units"]:
     out = product(h.mean, mean["w"])
     return out + mean["b"][None] if "b" in mean else out
 
 
-def _sandwich(w: Float[Array, "d units"], h: Moments) -> Float[Array, "n units units"]:
+def _sandwich(w: Float[Array, "d units"], h: GaussianMoments) -> Float[Array, "n units units"]:
     """Return W^T Cov(h) W."""
     if h.covariance is not None:
         return product(jnp.swapaxes(product(h.covariance, w), 1, 2), w)
@@ -220,5 +224,5 @@ def _sandwich(w: Float[Array, "d units"], h: Moments) -> Float[Array, "n units u
     return product(w.T[None] * h.variance[:, None, :], w)
 
 
-def _or_zero(moments: Moments) -> Float[Array, "n d"]:
+def _or_zero(moments: GaussianMoments) -> Float[Array, "n d"]:
     return jnp.zeros_like(moments.mean) if moments.variance is None else moments.variance

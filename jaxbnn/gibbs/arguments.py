@@ -6,7 +6,7 @@ from jaxtyping import Array, ArrayLike, PyTree
 
 from jaxbnn.networks import AvgPool, Conv, Dense
 from jaxbnn.networks.shapes import num_windows
-from jaxbnn.numerics import check_positive, check_real, is_concrete
+from jaxbnn.numerics import check_floating, check_positive, check_real, is_concrete
 
 
 def check_affine(
@@ -18,7 +18,7 @@ def check_affine(
     """
     if not isinstance(params, dict) or set(params) not in ({"w"}, {"w", "b"}):
         raise ValueError('params must be {"w": ..., "b": ...}, or {"w": ...} without a bias.')
-    check_floating(inputs=inputs, outputs=outputs, **params)
+    check_arrays(inputs=inputs, outputs=outputs, **params)
     w, b = np.shape(params["w"]), np.shape(params.get("b", np.zeros(layer.features)))
     shape, found = np.shape(inputs), np.shape(outputs)
     expected: tuple[int, ...]
@@ -43,7 +43,7 @@ def check_affine(
 
 def check_pooled(layer: AvgPool, mean: Array, outputs: Array, **numbers: ArrayLike) -> None:
     """Refuse images that the pooling does not take to those given."""
-    check_floating(mean=mean, outputs=outputs)
+    check_arrays(mean=mean, outputs=outputs)
     shape, found = np.shape(mean), np.shape(outputs)
     assert layer.stride is not None  # resolved at construction
     fits = len(shape) == 4
@@ -59,7 +59,7 @@ def check_pooled(layer: AvgPool, mean: Array, outputs: Array, **numbers: ArrayLi
 
 def check_labels(mean: Array, labels: Array, noise_variance: ArrayLike, **others: Array) -> None:
     """Refuse labels that are no whole numbers (n,), and logits not (classes, n)."""
-    check_floating(mean=mean, **others)
+    check_arrays(mean=mean, **others)
     check_real("labels", labels)
     if np.ndim(labels) != 1 or not jnp.issubdtype(jnp.result_type(labels), jnp.integer):
         raise ValueError(
@@ -83,11 +83,7 @@ def check_labels(mean: Array, labels: Array, noise_variance: ArrayLike, **others
     check_positive("noise_variance", noise_variance)
 
 
-def check_floating(**arrays: Array) -> None:
+def check_arrays(**arrays: Array) -> None:
     """Refuse what is not floating point."""
     for name, values in arrays.items():
-        check_real(name, values)
-        if not jnp.issubdtype(jnp.result_type(values), jnp.floating):
-            raise TypeError(
-                f"{name} must be floating point, but has dtype {jnp.result_type(values)}."
-            )
+        check_floating(name, values)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
-from jaxbnn.gibbs.arguments import check_floating
+from jaxbnn.gibbs.arguments import check_arrays
 from jaxbnn.gibbs.pieces import Piece, PiecewiseLinear
 from jaxbnn.numerics import (
     check_positive,
@@ -67,7 +67,7 @@ def sample_pre_activations(
     >>> bool(jnp.isfinite(z).all())
     True
     """
-    check_floating(mean=mean, post=post)
+    check_arrays(mean=mean, post=post)
     if np.shape(mean) != np.shape(post):
         raise ValueError(
             f"mean and post must have one shape, but have {np.shape(mean)} and {np.shape(post)}."

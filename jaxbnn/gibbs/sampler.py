@@ -105,7 +105,8 @@ def gibbs_sampler(
     >>> x = jnp.ones((5, 2))
     >>> _, y = model.simulate(jax.random.key(0), model.sample_prior(jax.random.key(1)), x)
     >>> kernel = gibbs_sampler(model, x, y)
-    >>> state, info = kernel.step(jax.random.key(2), kernel.init(model.zero_position(x, y)))
+    >>> step, start = jax.jit(kernel.step), kernel.init(model.zero_position(x, y))
+    >>> state, info = step(jax.random.key(2), start)
     >>> state.position.post[0].shape
     (3, 5)
     """

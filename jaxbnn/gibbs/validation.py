@@ -9,6 +9,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, ArrayLike, Float, Shaped
 
 from jaxbnn.networks import Flatten, Network, layer_shapes, output_shape
+from jaxbnn.networks.validation import check_inputs
 from jaxbnn.numerics import check_finite, check_positive, check_real, is_concrete
 
 _LIMITS = (
@@ -28,13 +29,7 @@ def inputs_last(network: Network, x: Shaped[Array | np.ndarray, "n ..."]) -> Flo
     TypeError
         If x is not floating point.
     """
-    x = jnp.asarray(x)
-    if x.ndim == 0 or x.shape[1:] != network.input_shape:
-        expected = ", ".join(("n", *map(str, network.input_shape)))
-        raise ValueError(f"x must have shape ({expected}), but has {x.shape}.")
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise TypeError(f"x must be floating point, but has dtype {x.dtype}; use x.astype(float).")
-    return jnp.moveaxis(x, 0, -1)
+    return jnp.moveaxis(check_inputs(network, x), 0, -1)
 
 
 def outputs_last(

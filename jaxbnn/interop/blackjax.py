@@ -18,14 +18,14 @@ from jaxbnn.kernels.refresh import auxiliary_fields
 
 
 def inner_kernel(
-    kernel_of: Callable[..., SamplingAlgorithm], **parameters: ArrayLike
+    make_kernel: Callable[..., SamplingAlgorithm], **parameters: ArrayLike
 ) -> dict[str, Any]:
     """Return a kernel in the parts that BlackJAX's SMC samplers ask for.
 
     Parameters
     ----------
-    kernel_of
-        `kernel_of(log_density_fn, **parameters)` is the kernel at one temperature. pCN wants the
+    make_kernel
+        `make_kernel(log_density_fn, **parameters)` is the kernel at one temperature. pCN wants the
         density relative to its Gaussian: `pcn(lambda u: log_density_fn(u) - log_prior(u), ...)`.
     parameters
         Numbers, shared by all particles, or arrays with the particle as their leading axis.
@@ -57,10 +57,10 @@ def inner_kernel(
     def mcmc_init_fn(position, log_density_fn):
         # What a kernel caches at a position does not depend on its parameters.
         first = {name: value[0] for name, value in arrays.items()}
-        return kernel_of(log_density_fn, **first).init(position)
+        return make_kernel(log_density_fn, **first).init(position)
 
     def mcmc_step_fn(rng_key, state, log_density_fn, **own):
-        return kernel_of(log_density_fn, **own).step(rng_key, state)
+        return make_kernel(log_density_fn, **own).step(rng_key, state)
 
     return {
         "mcmc_step_fn": mcmc_step_fn,
@@ -103,24 +103,24 @@ class Adaptable(NamedTuple):
     build_kernel: Callable
 
 
-def adaptable(kernel_of: Callable[..., SamplingAlgorithm]) -> Adaptable:
+def adaptable(make_kernel: Callable[..., SamplingAlgorithm]) -> Adaptable:
     """Return a kernel as `blackjax.window_adaptation` takes it.
 
     Parameters
     ----------
-    kernel_of
-        `kernel_of(log_density_fn, step_size, inverse_mass_matrix)` is the kernel; its Info has an
+    make_kernel
+        `make_kernel(log_density_fn, step_size, inverse_mass_matrix)` is the kernel; its Info has an
         `acceptance_rate`. One that has no mass matrix leaves the last argument aside.
 
     Returns
     -------
     The first argument of `blackjax.window_adaptation`. The state it returns holds the kernel's own
-    as `state`; the parameters go into `kernel_of`.
+    as `state`; the parameters go into `make_kernel`.
 
     Raises
     ------
     TypeError
-        `kernel_of` is no function.
+        `make_kernel` is no function.
 
     Examples
     --------
@@ -134,10 +134,10 @@ def adaptable(kernel_of: Callable[..., SamplingAlgorithm]) -> Adaptable:
     >>> sorted(found), state.position.shape
     (['inverse_mass_matrix', 'step_size'], (3,))
     """
-    if not callable(kernel_of):
+    if not callable(make_kernel):
         raise TypeError(
-            "kernel_of must be a function (log_density_fn, step_size, inverse_mass_matrix) -> "
-            f"kernel, but is a {type(kernel_of).__name__}; the adaptation makes a kernel a step."
+            "make_kernel must be a function (log_density_fn, step_size, inverse_mass_matrix) -> "
+            f"kernel, but is a {type(make_kernel).__name__}; the adaptation makes a kernel a step."
         )
 
     def wrap(state: PyTree) -> AdaptableState:
@@ -147,7 +147,7 @@ def adaptable(kernel_of: Callable[..., SamplingAlgorithm]) -> Adaptable:
     def init(position: PyTree, log_density_fn: Callable) -> AdaptableState:
         # What a kernel caches at a position does not depend on its parameters.
         size = sum(jnp.size(leaf) for leaf in jax.tree.leaves(position))
-        return wrap(kernel_of(log_density_fn, 1.0, jnp.ones(size)).init(position))
+        return wrap(make_kernel(log_density_fn, 1.0, jnp.ones(size)).init(position))
 
     def build_kernel() -> Callable:
         def step(
@@ -157,7 +157,7 @@ def adaptable(kernel_of: Callable[..., SamplingAlgorithm]) -> Adaptable:
             step_size: ArrayLike,
             inverse_mass_matrix: Float[Array, "..."],
         ) -> tuple[AdaptableState, Any]:
-            kernel = kernel_of(log_density_fn, step_size, inverse_mass_matrix)
+            kernel = make_kernel(log_density_fn, step_size, inverse_mass_matrix)
             new, info = kernel.step(rng_key, state.state)
             return wrap(new), info
 
@@ -169,7 +169,7 @@ def adaptable(kernel_of: Callable[..., SamplingAlgorithm]) -> Adaptable:
 def _refuse_to_build(*arguments: Any) -> None:
     raise TypeError(
         "blackjax.window_adaptation takes BlackJAX's hmc and nuts; for a jaxbnn kernel give it "
-        "jaxbnn.interop.blackjax.adaptable(kernel_of), or use jaxbnn.sample(..., "
+        "jaxbnn.interop.blackjax.adaptable(make_kernel), or use jaxbnn.sample(..., "
         "adapt=jaxbnn.dual_averaging(...))."
     )
 

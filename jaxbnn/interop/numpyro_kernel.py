@@ -44,7 +44,7 @@ class NumPyroState(NamedTuple):
 
 
 def kernel(
-    kernel_of: Callable[[Callable[[PyTree], Array]], SamplingAlgorithm],
+    make_kernel: Callable[[Callable[[PyTree], Array]], SamplingAlgorithm],
     model: Callable | None = None,
     *,
     potential_fn: Callable[[PyTree], Array] | None = None,
@@ -55,8 +55,8 @@ def kernel(
 
     Parameters
     ----------
-    kernel_of
-        `kernel_of(log_density_fn)` is the kernel, ours or BlackJAX's, of the model's posterior in
+    make_kernel
+        `make_kernel(log_density_fn)` is the kernel, ours or BlackJAX's, of the model's posterior in
         unconstrained coordinates; called while tracing. pCN wants the density relative to its
         Gaussian: `lambda log_density: pcn(lambda u: log_density(u) - log_gaussian(u), 0.2)`.
     model
@@ -87,16 +87,16 @@ def kernel(
     >>> def model(y):
     ...     mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
     ...     numpyro.sample("y", dist.Normal(mean, 1.0), obs=y)
-    >>> def kernel_of(log_density):  # pCN keeps the prior; the rest is the likelihood
+    >>> def make_kernel(log_density):  # pCN keeps the prior; the rest is the likelihood
     ...     return jaxbnn.pcn(lambda u: log_density(u) + 0.5 * u["mean"] ** 2, 0.5)
-    >>> mcmc = MCMC(kernel(kernel_of, model), num_warmup=10, num_samples=20, progress_bar=False)
+    >>> mcmc = MCMC(kernel(make_kernel, model), num_warmup=10, num_samples=20, progress_bar=False)
     >>> mcmc.run(jax.random.key(0), jnp.ones(4))
     >>> mcmc.get_samples()["mean"].shape
     (20,)
     """
     if (model is None) == (potential_fn is None):
         raise ValueError("give either a NumPyro model or a potential_fn.")
-    return NumPyroKernel(kernel_of, model, potential_fn, layout, init_strategy)
+    return NumPyroKernel(make_kernel, model, potential_fn, layout, init_strategy)
 
 
 class NumPyroKernel(MCMCKernel):
@@ -104,7 +104,7 @@ class NumPyroKernel(MCMCKernel):
 
     Parameters
     ----------
-    kernel_of, model, potential_fn, layout, init_strategy
+    make_kernel, model, potential_fn, layout, init_strategy
         As in `kernel`.
 
     Examples
@@ -119,13 +119,13 @@ class NumPyroKernel(MCMCKernel):
 
     def __init__(
         self,
-        kernel_of: Callable,
+        make_kernel: Callable,
         model: Callable | None,
         potential_fn: Callable | None,
         layout: PyTree,
         init_strategy: Callable,
     ):
-        self._kernel_of = kernel_of
+        self._make_kernel = make_kernel
         self._model = model
         self._potential_fn = potential_fn
         self._layout = layout
@@ -203,9 +203,9 @@ class NumPyroKernel(MCMCKernel):
         """Make the kernel of the posterior given these arguments."""
         if self._model is None:
             potential: Any = self._potential_fn
-            return self._kernel_of(lambda position: -potential(position))
+            return self._make_kernel(lambda position: -potential(position))
         posterior = ModelPosterior.at(self._model, args, kwargs, "unconstrained")
-        return self._kernel_of(lambda position: posterior.log_density(self._sites(position)))
+        return self._make_kernel(lambda position: posterior.log_density(self._sites(position)))
 
     def _start(self, rng_key, init_params, args, kwargs):
         key, key_params, key_kernel = jax.random.split(rng_key, 3)

@@ -35,15 +35,15 @@ class BlockState(NamedTuple):
 
 
 def on_block(
-    kernel_of: Callable[[Callable[[PyTree], PyTree]], SamplingAlgorithm],
+    make_kernel: Callable[[Callable[[PyTree], PyTree]], SamplingAlgorithm],
     block: Hashable | Sequence[Hashable],
 ) -> SamplingAlgorithm:
     """Move one block of the position by a kernel on its conditional, the rest held fixed.
 
     Parameters
     ----------
-    kernel_of
-        `kernel_of(whole) -> SamplingAlgorithm` on the block; `whole(block_position)` is the
+    make_kernel
+        `make_kernel(whole) -> SamplingAlgorithm` on the block; `whole(block_position)` is the
         position with the block put in and the rest as it is now. Called while tracing.
     block
         A key of a dict position, a field of a NamedTuple or dataclass, an index of a tuple or
@@ -58,7 +58,7 @@ def on_block(
     Raises
     ------
     TypeError
-        `kernel_of` is not a function or does not return a kernel; a block is not a name or path.
+        `make_kernel` is not a function or does not return a kernel; a block is not a name or path.
     ValueError
         The position has no such block, no block is named, or one block lies in another.
 
@@ -68,8 +68,8 @@ def on_block(
     >>> from jaxbnn import cycle
     >>> log_density = lambda p: -jnp.sum((p["a"] - p["b"]) ** 2 + p["b"] ** 2)
     >>> def mala_on(name):
-    ...     kernel_of = lambda whole: blackjax.mala(lambda block: log_density(whole(block)), 0.3)
-    ...     return on_block(kernel_of, name)
+    ...     make_kernel = lambda whole: blackjax.mala(lambda block: log_density(whole(block)), 0.3)
+    ...     return on_block(make_kernel, name)
     >>> kernel = cycle(mala_on("a"), mala_on("b"))
     >>> state = kernel.init({"a": jnp.zeros(2), "b": jnp.ones(2)})
     >>> state, info = kernel.step(jax.random.key(0), state)
@@ -77,8 +77,8 @@ def on_block(
     ['a', 'b']
     """
     check_function(
-        "kernel_of",
-        kernel_of,
+        "make_kernel",
+        make_kernel,
         "write on_block(lambda whole: pcn(lambda block: log_likelihood(whole(block)), 0.1), block)",
     )
     paths = _paths(block)
@@ -94,8 +94,8 @@ def on_block(
         return position
 
     def bind(position):
-        kernel = kernel_of(lambda value: put(position, value))
-        check_kernel("what kernel_of returns", kernel)
+        kernel = make_kernel(lambda value: put(position, value))
+        check_kernel("what make_kernel returns", kernel)
         return kernel
 
     def init(position, rng_key=None):

@@ -22,7 +22,7 @@ from jaxbnn.numerics.arguments import check_function
 
 
 def jittered(
-    kernel_at: Callable[[Array], SamplingAlgorithm],
+    make_kernel: Callable[[Array], SamplingAlgorithm],
     step_size: ArrayLike,
     *,
     jitter: ArrayLike = 0.5,
@@ -31,8 +31,8 @@ def jittered(
 
     Parameters
     ----------
-    kernel_at
-        `kernel_at(step_size) -> SamplingAlgorithm`, with the same target and the same kind of
+    make_kernel
+        `make_kernel(step_size) -> SamplingAlgorithm`, with the same target and the same kind of
         state for all step sizes: what a state caches must not depend on the step size.
     step_size
         The middle, positive; may be traced, and tuned by `dual_averaging` or `window_adaptation`.
@@ -41,7 +41,7 @@ def jittered(
 
     Returns
     -------
-    The kernel, with the state and Info of `kernel_at`'s.
+    The kernel, with the state and Info of `make_kernel`'s.
 
     Raises
     ------
@@ -50,8 +50,8 @@ def jittered(
 
     Notes
     -----
-    What does not depend on the step size is best made outside of `kernel_at`, once: for BlackJAX's
-    HMC, pass the `Metric` and not the matrix.
+    What does not depend on the step size is best made once, outside of `make_kernel`: for
+    BlackJAX's HMC, pass the `Metric` and not the matrix.
 
     Examples
     --------
@@ -63,15 +63,15 @@ def jittered(
     >>> float(info.acceptance_rate) > 0.5
     True
     """
-    check_function("kernel_at", kernel_at, "give a function from a step size to a kernel")
+    check_function("make_kernel", make_kernel, "give a function from a step size to a kernel")
     check_step_size(step_size)
     check_one_number("jitter", jitter)
     if is_concrete(jitter) and not 0 <= np.asarray(jitter) < 1:
         raise ValueError(f"jitter must be at least 0 and less than 1, but is {jitter}.")
 
     def at(size):
-        kernel = kernel_at(size)
-        check_kernel("what kernel_at returns", kernel)
+        kernel = make_kernel(size)
+        check_kernel("what make_kernel returns", kernel)
         return kernel
 
     def init(position, rng_key=None):

@@ -28,7 +28,7 @@ def check_ladder(temperatures: ArrayLike | Sequence[float], tempered: str) -> in
     if len(shape) != 1 or shape[0] < 2:
         raise ValueError(
             "temperatures must be one row of at least two, the last of them 1, but have shape "
-            f"{shape}; a single temperature is the kernel kernel_at(1.0, parameters) itself."
+            f"{shape}; a single temperature is the kernel make_kernel(1.0, parameters) itself."
         )
     if not is_concrete(temperatures):
         return shape[0]

@@ -116,7 +116,7 @@ class PowerPosteriorInfo(NamedTuple):
 
 
 def power_posterior(
-    kernel_at: Callable[[Array, PyTree], SamplingAlgorithm],
+    make_kernel: Callable[[Array, PyTree], SamplingAlgorithm],
     log_prior_fn: Callable[[PyTree], Array],
     log_likelihood_fn: Callable[[PyTree], Array],
     temperatures: ArrayLike | Sequence[float],
@@ -131,8 +131,8 @@ def power_posterior(
 
     Parameters
     ----------
-    kernel_at
-        `kernel_at(temperature, parameters) -> SamplingAlgorithm` that leaves the target at that
+    make_kernel
+        `make_kernel(temperature, parameters) -> SamplingAlgorithm` that leaves the target at that
         temperature invariant: `posterior.tempered(temperature, what=tempered)` has its density.
         Any kernel; called with traced values, the rungs run under one `vmap`.
     log_prior_fn
@@ -144,13 +144,13 @@ def power_posterior(
         where the likelihood is tempered. Equal ones are fine. May be traced.
     parameters
         PyTree whose leaves have the rungs as leading axis; rung i's part is given to
-        `kernel_at`: a step size or a metric for each rung. May be traced.
+        `make_kernel`: a step size or a metric for each rung. May be traced.
     swap
         "categorical": for each rung in turn, a partner from p_i(j) proportional to
         exp(-beta |i - j|). "even_odd": all neighbours with even, then with odd first rung, in
         alternation, which makes replicas travel further.
     tempered
-        What `kernel_at` raises to the power: "likelihood", or the whole "posterior" (as
+        What `make_kernel` raises to the power: "likelihood", or the whole "posterior" (as
         Papamarkou et al. write; it gives no evidence).
     swap_every
         Steps from one round of swap proposals to the next.
@@ -178,7 +178,7 @@ def power_posterior(
 
     Each rung's step size is best tuned before, a chain for each rung with its temperature among the
     parameters: `sample(..., parameters={"temperature": temperatures, "step_size": ...},
-    adapt=dual_averaging(0.574, is_pooled=False))` with a `make_kernel` that calls `kernel_at`.
+    adapt=dual_averaging(0.574, is_pooled=False))` with a `make_kernel` that calls `make_kernel`.
     For the ladder see `diagnostics.equalise_rejections`; for the evidence,
     `diagnostics.thermodynamic_integration` and `diagnostics.bennett_acceptance_ratio`.
 
@@ -187,17 +187,17 @@ def power_posterior(
     >>> import blackjax
     >>> log_prior = lambda x: -(x**2) / 18
     >>> log_likelihood = lambda x: jnp.logaddexp(-20 * (x - 1) ** 2, -20 * (x + 2) ** 2)
-    >>> def kernel_at(temperature, step_size):
+    >>> def make_kernel(temperature, step_size):
     ...     log_density = lambda x: log_prior(x) + temperature * log_likelihood(x)
     ...     return blackjax.mala(log_density, step_size)
-    >>> kernel = power_posterior(kernel_at, log_prior, log_likelihood, [0.0, 0.1, 1.0],
+    >>> kernel = power_posterior(make_kernel, log_prior, log_likelihood, [0.0, 0.1, 1.0],
     ...                          parameters=jnp.array([1.0, 0.3, 0.02]), swap="even_odd")
     >>> state = jax.jit(kernel.init)(jnp.array(1.0))
     >>> state, info = jax.jit(kernel.step)(jax.random.key(0), state)
     >>> state.position.shape, state.replicas.shape, info.log_likelihood.shape
     ((), (3,), (3,))
     """
-    check_function("kernel_at", kernel_at, "give (temperature, parameters) -> kernel", 2)
+    check_function("make_kernel", make_kernel, "give (temperature, parameters) -> kernel", 2)
     check_function("log_prior_fn", log_prior_fn, "give position -> log prior density")
     check_log_likelihood_fn(log_likelihood_fn)
     rungs = check_ladder(temperatures, tempered)
@@ -211,8 +211,8 @@ def power_posterior(
 
     def at_each_rung(function: Callable, dtype: jnp.dtype, *operands: PyTree) -> Any:
         def at_rung(temperature, parameters, *operands):
-            kernel = kernel_at(temperature, parameters)
-            check_kernel("what kernel_at returns", kernel)
+            kernel = make_kernel(temperature, parameters)
+            check_kernel("what make_kernel returns", kernel)
             return function(kernel, *operands)
 
         return jax.vmap(at_rung)(jnp.asarray(temperatures, dtype), parameters, *operands)

@@ -39,9 +39,9 @@ from jaxbnn.kernels.symmetry_steps import (
     shift_move,
 )
 from jaxbnn.networks import Network, parameter_shapes
-from jaxbnn.networks.parameters import check_params
 from jaxbnn.networks.symmetries import WeightSymmetries, weight_symmetries
-from jaxbnn.numerics import check_positive
+from jaxbnn.networks.validation import check_params
+from jaxbnn.numerics import check_floating, check_positive
 from jaxbnn.numerics.arguments import check_flag
 from jaxbnn.targets import expand_prior
 from jaxbnn.targets.prior_trees import is_distribution
@@ -154,11 +154,7 @@ def symmetry_moves(
             )
         check_params(network, position)
         for leaf in jax.tree.leaves(position):
-            if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
-                raise TypeError(
-                    "the position must be floating point, but has the dtype "
-                    f"{jnp.result_type(leaf)}; scales and shifts are no whole numbers."
-                )
+            check_floating("the position", leaf)
         return SymmetryState(position)
 
     def step(rng_key, state):

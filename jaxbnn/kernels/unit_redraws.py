@@ -22,8 +22,8 @@ from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.kernels.symmetry_priors import elements_are_independent
 from jaxbnn.kernels.trees import as_terms, check_position
 from jaxbnn.networks import Network
-from jaxbnn.networks.parameters import check_params
 from jaxbnn.networks.symmetries import Units, hidden_units
+from jaxbnn.networks.validation import check_params
 from jaxbnn.numerics import sum_of_differences
 from jaxbnn.targets import expand_prior
 from jaxbnn.targets.prior_trees import is_distribution, sample_prior

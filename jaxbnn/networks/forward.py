@@ -19,9 +19,8 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Shaped
 from jaxbnn.networks.activations import activation_function
 from jaxbnn.networks.layers import Activation, AvgPool, Conv, Dense, Flatten, Layer, Residual
 from jaxbnn.networks.network import Network, check_network, parameter_shapes
-from jaxbnn.networks.parameters import check_params
 from jaxbnn.networks.shapes import fan_in
-from jaxbnn.numerics import check_real
+from jaxbnn.networks.validation import check_inputs, check_params
 from jaxbnn.numerics.arguments import check_key, short
 
 # A Dense with no more inputs and units than this is cheapest with the data in columns.
@@ -253,13 +252,6 @@ def _average(layer: AvgPool, x: Array) -> Array:
 def _check(network: Network, params: PyTree, x: Array | np.ndarray) -> Array:
     """Return x as an array, or say in one sentence what does not fit. Costs nothing once traced."""
     check_network(network, "apply(network, params, x)")
-    check_real("x", x)
-    x = jnp.asarray(x)
-    if x.shape[1:] != network.input_shape or x.ndim == 0:
-        expected = ", ".join(("n", *map(str, network.input_shape)))
-        single = "; write x[None] for one datum" if x.shape == network.input_shape else ""
-        raise ValueError(f"x must have shape ({expected}), but has {x.shape}{single}.")
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise TypeError(f"x must be floating point, but has dtype {x.dtype}; use x.astype(float).")
+    x = check_inputs(network, x)
     check_params(network, params)
     return x

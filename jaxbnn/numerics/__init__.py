@@ -3,6 +3,7 @@
 from jaxbnn.numerics.checks import (
     check_count,
     check_finite,
+    check_floating,
     check_fraction,
     check_positive,
     check_real,

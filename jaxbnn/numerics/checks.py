@@ -147,6 +147,37 @@ def check_real(name: str, value: Any) -> None:
         raise TypeError(f"{name} must hold real numbers, but {what}; convert it to floats.")
 
 
+def check_floating(name: str, value: Any) -> None:
+    """Raise TypeError unless `value` is a floating-point number or an array of them, of any width.
+
+    Parameters
+    ----------
+    name
+        What it is called in the caller's signature.
+    value
+        Anything; traced values have a dtype too.
+
+    Raises
+    ------
+    TypeError
+        Whole numbers, and what `check_real` refuses.
+
+    Examples
+    --------
+    >>> check_floating("x", np.array([1, 2]))
+    Traceback (most recent call last):
+    TypeError: x must be floating point, but has dtype int64; use x.astype(float).
+    """
+    check_real(name, value)
+    dtype = jnp.result_type(value)
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise TypeError(f"{name} must be floating point, but has dtype {dtype}; use {_cast(name)}.")
+
+
+def _cast(name: str) -> str:
+    return f"{name}.astype(float)" if name.isidentifier() else "floats"
+
+
 def check_fraction(name: str, value: Any, advice: str = "") -> None:
     """Raise unless `value` is one number inside (0, 1).
 

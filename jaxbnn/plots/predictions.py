@@ -87,7 +87,9 @@ def calibration(
     axes
         Matplotlib axes; None makes a figure.
     counts
-        Data behind each point; bars of two standard errors are drawn.
+        Data behind each point; bars are drawn of the probabilities that lie within two standard
+        errors of what happened (Wilson's interval, 95 %), which have a length also where
+        everything or nothing happened.
 
     Raises
     ------
@@ -112,9 +114,14 @@ def calibration(
         axes.plot(predicted, happened, ".-", color=COLORS[0], label="predictions")
     else:
         number = np.maximum(as_numbers("counts", counts), 1)
-        error = 2 * np.sqrt(np.clip(happened * (1 - happened), 0.0, None) / number)
         axes.errorbar(
-            predicted, happened, error, fmt=".-", color=COLORS[0], capsize=2, label="predictions"
+            predicted,
+            happened,
+            _wilson(happened, number),
+            fmt=".-",
+            color=COLORS[0],
+            capsize=2,
+            label="predictions",
         )
     axes.set(
         xlabel="predicted probability",
@@ -124,3 +131,12 @@ def calibration(
     )
     axes.legend(loc="upper left", framealpha=0.9)
     return axes
+
+
+def _wilson(share: np.ndarray, number: np.ndarray) -> np.ndarray:
+    """Lengths below and above of Wilson's (1927) interval of two standard errors, (2, n)."""
+    error = 2.0
+    centre = (share + error**2 / (2 * number)) / (1 + error**2 / number)
+    spread = np.sqrt(np.maximum(share * (1 - share), 0) / number + (error / (2 * number)) ** 2)
+    half = error * spread / (1 + error**2 / number)
+    return np.maximum([share - (centre - half), centre + half - share], 0)

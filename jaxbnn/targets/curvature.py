@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxbnn.networks import Activation, Dense, Network
 from jaxbnn.networks.activations import activation_function
-from jaxbnn.networks.parameters import check_params
+from jaxbnn.networks.validation import check_params
 from jaxbnn.targets.padding import pad_rows
 from jaxbnn.targets.posterior import Posterior
 from jaxbnn.targets.prior_trees import JointPrior, is_distribution

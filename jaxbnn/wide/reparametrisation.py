@@ -28,7 +28,12 @@ from jaxbnn.wide.linear_model import (
     log_marginal_terms,
     to_read_out,
 )
-from jaxbnn.wide.validation import check_network, check_noise_scale, checked_data
+from jaxbnn.wide.validation import (
+    check_network,
+    check_noise_scale,
+    check_rounding,
+    checked_data,
+)
 
 Scalar = Float[Array, ""]
 
@@ -164,7 +169,8 @@ def reparametrise(
     ValueError
         A network without a Dense at its end, or in the standard parametrisation; a read-out of
         images that were not flattened; shapes that do not fit; data that are not finite; a
-        noise scale that is not one positive number; an unknown form.
+        noise scale that is not one positive number, or whose square is lost in the rounding of
+        the matrix that is factored, at weights from the prior; an unknown form.
     TypeError
         x is not floating point; noise_scale is not a number.
 
@@ -198,6 +204,7 @@ def reparametrise(
         )
     if form is None:
         form = cheaper_form(x.shape[0], _num_features(network))
+    check_rounding(network, form, x, noise_scale)
     return Reparametrisation(network, form, x, y, noise_scale)
 
 

@@ -1,5 +1,6 @@
 """What the reparametrisation needs of a network and its data, in one sentence each."""
 
+import math
 from typing import Any
 
 import jax
@@ -7,8 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Shaped
 
-from jaxbnn.networks import Dense, Network, features, layer_shapes, output_shape, parameter_shapes
-from jaxbnn.numerics import check_finite, check_positive, check_real
+from jaxbnn.networks import (
+    Dense,
+    Network,
+    features,
+    init,
+    layer_shapes,
+    output_shape,
+    parameter_shapes,
+)
+from jaxbnn.numerics import check_finite, check_positive, check_real, is_concrete
+from jaxbnn.wide.design import design_matrix
+from jaxbnn.wide.linear_model import Form
 
 
 def check_network(network: Network) -> None:
@@ -86,3 +97,48 @@ def check_noise_scale(noise_scale: Any) -> None:
             f"{np.shape(noise_scale)}; scale the columns of y instead."
         )
     check_positive("noise_scale", noise_scale, "give the standard deviation of the noise")
+
+
+def check_rounding(
+    network: Network, form: Form, x: Float[Array, "n *input"], noise_scale: ArrayLike
+) -> None:
+    """Raise where the noise variance is lost in the rounding of the matrix that is factored.
+
+    The pivots L_ii^2 of the Cholesky factorisation of K are known to eps K_ii, which moves the log
+    marginal likelihood by some eps sum_i K_ii / L_ii^2: above one nat, or where no factor exists at
+    all, a chain would sample something else, or never move. It is looked at with weights drawn from
+    the prior, in float64, and only where it can matter: traced data and noise are not looked at.
+
+    Examples
+    --------
+    >>> from jaxbnn.networks import mlp
+    >>> network = mlp((1, 8, 1), "tanh", parametrisation="ntk")
+    >>> check_rounding(network, "data", jnp.ones((3, 1)), 1e-5)
+    Traceback (most recent call last):
+    ValueError: noise_scale 1e-05 is too small for float32: ...
+    """
+    if not (is_concrete(x) and is_concrete(noise_scale)):
+        return
+    eps, tiny = float(jnp.finfo(x.dtype).eps), float(jnp.finfo(x.dtype).tiny)
+    scale = float(np.asarray(noise_scale))
+    variance = scale**2
+    largest = max(1.0, float(np.max(np.mean(np.square(np.asarray(x, float)), axis=0))))
+    if 10 * len(x) * eps * largest < variance:
+        return
+    params = init(jax.random.key(0), network)
+    params = jax.tree.map(lambda leaf: leaf.astype(x.dtype), params)
+    psi = np.asarray(design_matrix(network, params, x), np.float64)
+    gram = psi @ psi.T if form == "data" else psi.T @ psi
+    # The precision of the "features" form is this one over the variance.
+    gram[np.diag_indices_from(gram)] += variance
+    try:
+        pivots = np.square(np.diagonal(np.linalg.cholesky(gram)))
+        error = eps * float(np.sum(np.diagonal(gram) / pivots))
+    except np.linalg.LinAlgError:
+        error = math.inf
+    if error > 1 or variance < tiny:
+        raise ValueError(
+            f"noise_scale {scale:g} is too small for {x.dtype}: with rows or features "
+            "as alike as these, the matrix that is factored keeps nothing of the noise's variance; "
+            "use float64 (jax_enable_x64), more noise, the other form, or leave out repeated rows."
+        )

@@ -114,25 +114,33 @@ def main() -> None:
         print(row, flush=True)
         text += row + "\n"
     if arguments.only:
-        text = merged(arguments.table.read_text(), text)
+        text = merged(arguments.table.read_text(), text) if arguments.table.exists() else text
     arguments.table.write_text(text)
 
 
 def merged(table: str, part: str) -> str:
     """Return the table with the rows of `part` in the places of those of the same findings."""
-    new = [line for line in part.splitlines() if line.startswith("| ")][2:]
-    titles = {row.split(" | ")[0] for row in new}
-    lines, old = [], table.splitlines()
-    for line in old:
-        title = line.split(" | ")[0]
-        if title not in titles:
+    new: dict[str, list[str]] = {}
+    for row in [line for line in part.splitlines() if line.startswith("| ")][2:]:
+        new.setdefault(_title(row), []).append(row)
+    names = " and ".join(f'"{title}"' for title in new)
+    head, _, notes = table.rstrip("\n").partition("\n\nMeasured again")
+    lines, left = [], dict(new)
+    for line in head.splitlines():
+        if _title(line) not in new:
             lines.append(line)
-        elif title not in {kept.split(" | ")[0] for kept in lines}:
-            lines += [row for row in new if row.split(" | ")[0] == title]
-    names = " and ".join(f'"{title.removeprefix("| ")}"' for title in sorted(titles))
+        else:  # the first of the old rows makes room for all the new ones
+            lines += left.pop(_title(line), [])
+    for rows_of_a_new_finding in left.values():
+        lines += rows_of_a_new_finding
+    earlier = [f"Measured again{notes}"] if notes else []
     note = f"Measured again over commit {current_commit(10)}: {names}."
-    gap = [] if lines[-1].startswith("Measured again") else [""]
-    return "\n".join([*lines, *gap, note]) + "\n"
+    return "\n".join([*lines, "", *earlier, note]) + "\n"
+
+
+def _title(line: str) -> str:
+    """Return a row's first cell; a line of text is no row of a finding."""
+    return line.removeprefix("| ").split(" | ")[0] if line.startswith("| ") else ""
 
 
 if __name__ == "__main__":

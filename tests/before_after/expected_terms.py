@@ -10,6 +10,9 @@ import jaxbnn
 from jaxbnn import dvi
 from jaxbnn.networks import init, mlp
 
+# Renamed since.
+_MOMENTS = getattr(dvi, "GaussianMoments", None) or dvi.Moments
+
 TITLE = (
     "Expected log likelihoods of labels, Gauss-Newton matrices, and a distribution as likelihood"
 )
@@ -45,7 +48,7 @@ def _told(function):
 
 
 def _error(variance):
-    logits = dvi.Moments(jnp.zeros((1, 1)), jnp.full((1, 1), variance))
+    logits = _MOMENTS(jnp.zeros((1, 1)), jnp.full((1, 1), variance))
     found = dvi.expected_log_likelihood(_likelihood("Bernoulli")(), logits, jnp.array([1]))[0]
     s = np.sqrt(variance)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.special import erf, ndtr
 
-from jaxbnn.dvi import Moments, activation_moments, nodes_for
+from jaxbnn.dvi import GaussianMoments, activation_moments, nodes_for
 from jaxbnn.dvi.asymptotic import heaviside_covariance_asymptotic, relu_remainder_asymptotic
 from jaxbnn.dvi.moments import transform
 from jaxbnn.dvi.pairs import heaviside_covariance, relu_remainder
@@ -167,7 +167,7 @@ def test_slopes_of_single_moments_equal_finite_differences(x64):
 def test_piecewise_linear_activations(name, parts, x64):
     scale, mean, rho = np.array([0.5, 3.0]), np.array([[0.4, -2.0], [-0.3, 1.0]]), -0.7
     matrix = np.array([[1, rho], [rho, 1]]) * np.outer(scale, scale)
-    inputs = Moments(
+    inputs = GaussianMoments(
         jnp.asarray(mean),
         jnp.broadcast_to(jnp.asarray(scale**2)[None], (2, 2)),
         jnp.broadcast_to(jnp.asarray(matrix)[None], (2, 2, 2)),
@@ -203,7 +203,9 @@ def test_smooth_activations_by_the_hermite_expansion(x64):
     mean, scale = np.array([[0.3, -0.8, 1.5]]), np.array([0.7, 1.3, 0.4])
     root = np.array([[1, 0, 0], [0.95, np.sqrt(1 - 0.95**2), 0], [-0.5, 0.3, np.sqrt(0.66)]])
     matrix = (root @ root.T) * np.outer(scale, scale)
-    inputs = Moments(jnp.asarray(mean), jnp.asarray(scale**2)[None], jnp.asarray(matrix)[None])
+    inputs = GaussianMoments(
+        jnp.asarray(mean), jnp.asarray(scale**2)[None], jnp.asarray(matrix)[None]
+    )
     found, slope = activation_moments("tanh", inputs, rule="gauss_hermite", num_nodes=64)
     nodes, weights = np.polynomial.hermite_e.hermegauss(120)
     weights = weights / np.sqrt(2 * np.pi)
@@ -231,7 +233,7 @@ def test_errors_of_the_default_rule_are_those_that_are_stated(x64):
     ):
         for variance, tolerance in ((1.0, at_1), (9.0, at_9)):
             found, _ = activation_moments(
-                name, Moments(mean, jnp.full((1, 2), variance)), rule="gauss_hermite"
+                name, GaussianMoments(mean, jnp.full((1, 2), variance)), rule="gauss_hermite"
             )
             values = function(np.asarray(mean).T + np.sqrt(variance) * 10 * nodes)
             w = 10 * weights * density(10 * nodes)
@@ -243,7 +245,7 @@ def test_covariances_are_positive_semi_definite(x64):
     generator = np.random.default_rng(0)
     root = generator.normal(size=(60, 2))
     matrix = root @ root.T + 1e-3 * np.eye(60)
-    inputs = Moments(
+    inputs = GaussianMoments(
         jnp.asarray(generator.normal(size=(1, 60))),
         jnp.asarray(np.diag(matrix))[None],
         jnp.asarray(matrix)[None],
@@ -272,7 +274,7 @@ def test_float32_keeps_what_must_be_positive_positive():
     np.testing.assert_allclose(m[safe], exact[safe], rtol=1e-5)
 
     def total(mean, variance):
-        found, slope = activation_moments("relu", Moments(mean, variance))
+        found, slope = activation_moments("relu", GaussianMoments(mean, variance))
         return jnp.sum(found.mean) + jnp.sum(found.variance) + jnp.sum(slope)
 
     mean = jnp.array([[-50.0, 0.0, 50.0, 1.0]])
@@ -285,18 +287,18 @@ def test_float32_keeps_what_must_be_positive_positive():
 def test_bad_moments_are_refused():
     one = jnp.ones((1, 2))
     with pytest.raises(ValueError, match=r"variances must be positive.*\(0, 1\) is 0"):
-        activation_moments("relu", Moments(one, jnp.array([[1.0, 0.0]])))
+        activation_moments("relu", GaussianMoments(one, jnp.array([[1.0, 0.0]])))
     bad = jnp.array([[[1.0, 2.0], [2.0, 1.0]]])
     with pytest.raises(ValueError, match=r"positive semi-definite.*eigenvalue -1"):
-        activation_moments("relu", Moments(one, one, bad))
+        activation_moments("relu", GaussianMoments(one, one, bad))
     with pytest.raises(ValueError, match=r"variances on its diagonal.*off by 1"):
-        activation_moments("relu", Moments(one, one, 2 * jnp.eye(2)[None]))
+        activation_moments("relu", GaussianMoments(one, one, 2 * jnp.eye(2)[None]))
     with pytest.raises(ValueError, match=r"symmetric.*off by 0\.9"):
-        activation_moments("relu", Moments(one, one, jnp.array([[[1.0, 0.9], [0.0, 1.0]]])))
+        activation_moments("relu", GaussianMoments(one, one, jnp.array([[[1.0, 0.9], [0.0, 1.0]]])))
     with pytest.raises(ValueError, match=r"no exact moments of 'tanh'.*gauss_hermite"):
-        activation_moments("tanh", Moments(one, one))
+        activation_moments("tanh", GaussianMoments(one, one))
     with pytest.raises(ValueError, match="num_nodes must be at least 2"):
-        activation_moments("tanh", Moments(one, one), rule="gauss_hermite", num_nodes=1)
+        activation_moments("tanh", GaussianMoments(one, one), rule="gauss_hermite", num_nodes=1)
 
 
 def test_variances_of_zero_have_derivatives_in_float32():
@@ -304,7 +306,7 @@ def test_variances_of_zero_have_derivatives_in_float32():
     zero, matrix = jnp.zeros((1, 2)), jnp.zeros((1, 2, 2))
 
     def total(mean, variance, covariance):
-        found, _ = transform("relu", Moments(mean, variance, covariance), "exact", 2)
+        found, _ = transform("relu", GaussianMoments(mean, variance, covariance), "exact", 2)
         return jnp.sum(found.mean) + jnp.sum(found.covariance)
 
     run = jax.jit(jax.grad(total, (0, 1, 2)), compiler_options=QUICK)

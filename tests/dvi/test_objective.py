@@ -21,8 +21,8 @@ from jaxbnn import (
 )
 from jaxbnn.dvi import (
     FactorisedNormal,
+    GaussianMoments,
     LayerwiseNormal,
-    Moments,
     SoftplusGaussian,
     empirical_bayes,
     expected_log_likelihood,
@@ -42,7 +42,7 @@ WEIGHTS = WEIGHTS / np.sqrt(2 * np.pi)
 
 def outputs(mean=MEAN, covariance=COVARIANCE):
     variance = np.diagonal(covariance, axis1=1, axis2=2)
-    return Moments(*(jnp.asarray(v) for v in (mean, variance, covariance)))
+    return GaussianMoments(*(jnp.asarray(v) for v in (mean, variance, covariance)))
 
 
 def average(function, mean=MEAN, covariance=COVARIANCE):
@@ -79,7 +79,7 @@ def test_noise_from_the_network(likelihood, variance, x64):
     wrong = expect(flipped, jnp.asarray(Y))
     assert np.abs(np.asarray(wrong) - expected).min() > 0.03
     # Two columns: m1, m2, l1, l2, of which each pair is what one column was.
-    two = Moments(
+    two = GaussianMoments(
         jnp.asarray(np.concatenate([MEAN[:1, :1], MEAN[1:, :1], MEAN[:1, 1:], MEAN[1:, 1:]], 1)),
         *_two_columns(),
     )
@@ -96,7 +96,7 @@ def _two_columns():
 
 def test_known_and_learned_noise(x64):
     mean, variance = MEAN[:, :1], COVARIANCE[:, 0, :1]
-    one = Moments(jnp.asarray(mean), jnp.asarray(variance))
+    one = GaussianMoments(jnp.asarray(mean), jnp.asarray(variance))
     found = expected_log_likelihood(Gaussian(0.6), one, jnp.asarray(Y))
     expected = [
         stats.norm.expect(lambda a, y=y: stats.norm.logpdf(y, a, 0.6), loc=m, scale=np.sqrt(v))
@@ -133,7 +133,7 @@ def test_labels_at_any_mean_and_variance(dtype, x64):
     mean, variance = (a.ravel() for a in np.meshgrid((-1e4, -30, -2, 0, 0.7, 8, 300), VARIANCES))
 
     def total(m, v):
-        logits = Moments(m[:, None], v[:, None])
+        logits = GaussianMoments(m[:, None], v[:, None])
         terms = expected_log_likelihood(Bernoulli(), logits, jnp.ones(len(mean), jnp.int32))
         return jnp.sum(terms), terms
 
@@ -158,7 +158,7 @@ def test_softplus_noise_at_any_mean_and_variance(dtype, x64):
     matrix = variances[:, :, None] * np.eye(2)
     matrix[:, 0, 1] = matrix[:, 1, 0] = slope * np.sqrt(var_l)
     numbers = (np.stack([np.full_like(raw, error), raw], axis=1), variances, matrix)
-    wide = Moments(*(jnp.asarray(v, dtype) for v in numbers))
+    wide = GaussianMoments(*(jnp.asarray(v, dtype) for v in numbers))
     expect = functools.partial(expected_log_likelihood, SoftplusGaussian())
     found = jax.jit(expect, compiler_options=QUICK)(wide, jnp.zeros(len(raw), dtype))
 
@@ -176,7 +176,7 @@ def test_softplus_noise_at_any_mean_and_variance(dtype, x64):
 )
 def test_a_wide_start_has_a_finite_elbo_and_a_way_out(likelihood):
     def term(spread):
-        wide = Moments(jnp.array([[0.0, -3.0]]), jnp.stack([jnp.ones(1), spread], axis=1))
+        wide = GaussianMoments(jnp.array([[0.0, -3.0]]), jnp.stack([jnp.ones(1), spread], axis=1))
         return expected_log_likelihood(likelihood, wide, jnp.zeros(1))[0]
 
     run = jax.jit(jax.value_and_grad(lambda s: term(s[None])), compiler_options=QUICK)
@@ -188,7 +188,7 @@ def test_a_wide_start_has_a_finite_elbo_and_a_way_out(likelihood):
 def test_outputs_without_noise():
     """At zero variance the expectation is the log density, and so is the predictive's."""
     y, l = np.array([0.7]), -0.4
-    still = Moments(jnp.array([[0.2, l]]), jnp.zeros((1, 2)), jnp.zeros((1, 2, 2)))
+    still = GaussianMoments(jnp.array([[0.2, l]]), jnp.zeros((1, 2)), jnp.zeros((1, 2, 2)))
     for likelihood, variance in (
         (HeteroscedasticGaussian(), np.exp(l)),
         (SoftplusGaussian(), softplus(l)),
@@ -208,7 +208,10 @@ def test_outputs_without_noise():
 
 
 def test_bad_outputs_and_targets_are_refused():
-    one, both = Moments(jnp.zeros((2, 1))), Moments(jnp.zeros((2, 3)), jnp.ones((2, 3)))
+    one, both = (
+        GaussianMoments(jnp.zeros((2, 1))),
+        GaussianMoments(jnp.zeros((2, 3)), jnp.ones((2, 3))),
+    )
     y, known = jnp.zeros(2), Gaussian(1.0)
     # Without variances: the log density itself.
     found = expected_log_likelihood(known, one, y)
@@ -220,7 +223,9 @@ def test_bad_outputs_and_targets_are_refused():
         expected_log_likelihood(known, one, jnp.zeros((2, 3)))
     with pytest.raises(ValueError, match="3 outputs are not those of targets of rank 1"):
         predictive(known, both)
-    wrong = Moments(jnp.zeros((1, 2)), jnp.ones((1, 2)), jnp.array([[[1.0, 2.0], [2.0, 1.0]]]))
+    wrong = GaussianMoments(
+        jnp.zeros((1, 2)), jnp.ones((1, 2)), jnp.array([[[1.0, 2.0], [2.0, 1.0]]])
+    )
     with pytest.raises(ValueError, match=r"semi-definite.*eigenvalue -1"):
         predictive(HeteroscedasticGaussian(), wrong)
     with pytest.raises(ValueError, match=r"semi-definite.*eigenvalue -1"):
@@ -229,7 +234,7 @@ def test_bad_outputs_and_targets_are_refused():
 
 def test_labels(x64):
     labels = jnp.array([1, 0])
-    one = Moments(jnp.asarray(MEAN[:, :1]), jnp.asarray(COVARIANCE[:, 0, :1]))
+    one = GaussianMoments(jnp.asarray(MEAN[:, :1]), jnp.asarray(COVARIANCE[:, 0, :1]))
     found = expected_log_likelihood(Bernoulli(), one, labels)
     signs = np.array([1, -1])
     expected = average(lambda i, a, b: -np.logaddexp(0, -signs[i] * a))
@@ -273,7 +278,7 @@ def test_predictive_densities(x64):
             normal = predictive(likelihood, a, density="closed_form", num_nodes=40)
             return found, drawn, normal.log_prob(y), normal.mean, normal.variance
 
-        still = Moments(jnp.asarray(MEAN), jnp.zeros((2, 2)), jnp.zeros((2, 2, 2)))
+        still = GaussianMoments(jnp.asarray(MEAN), jnp.zeros((2, 2)), jnp.zeros((2, 2, 2)))
         for density in compute(still)[:3]:
             expected = stats.norm.logpdf(Y, MEAN[:, 0], np.sqrt(variance(MEAN[:, 1])))
             np.testing.assert_allclose(density, expected, rtol=1e-6)
@@ -284,7 +289,7 @@ def test_predictive_densities(x64):
         np.testing.assert_allclose(spread, expected, rtol=1e-6)
         np.testing.assert_allclose(mean, MEAN[:, 0])
         assert np.abs(np.asarray(of_normal) - exact).max() > 1e-3
-    one = Moments(jnp.asarray(MEAN[:, :1]), jnp.asarray(COVARIANCE[:, 0, :1]))
+    one = GaussianMoments(jnp.asarray(MEAN[:, :1]), jnp.asarray(COVARIANCE[:, 0, :1]))
     known = predictive(Gaussian(0.6), one).log_prob(y)
     expected = stats.norm.logpdf(Y, MEAN[:, 0], np.sqrt(COVARIANCE[:, 0, 0] + 0.36))
     np.testing.assert_allclose(known, expected)
@@ -299,7 +304,9 @@ def test_class_probabilities_are_positive(x64):
     exact = average(lambda i, a, b: 1 / (1 + np.exp(b - a)), covariance=0.01 * COVARIANCE)
     found = np.asarray(categorical_probabilities(small))
     np.testing.assert_allclose(found[:, 0], exact, atol=1e-5)
-    wide = Moments(jnp.array([[0.0, 1.0, 0.0]]), jnp.full((1, 3), 50.0), 50.0 * jnp.eye(3)[None])
+    wide = GaussianMoments(
+        jnp.array([[0.0, 1.0, 0.0]]), jnp.full((1, 3), 50.0), 50.0 * jnp.eye(3)[None]
+    )
     found = np.asarray(categorical_probabilities(wide))
     assert (found > 0).all()
     assert found.sum() == pytest.approx(1)

@@ -135,7 +135,7 @@ def test_timed_layer_has_the_moments_that_its_draws_have():
     weights = jnp.array([[1.0, -0.5], [0.3, 0.8]])
     deviation = jnp.full((2, 2), 0.2)
     covariance = jnp.array([[[1.0, 0.6], [0.6, 0.5]]])
-    inputs = dvi.Moments(jnp.array([[0.3, -0.2]]), jnp.array([[1.0, 0.5]]), covariance)
+    inputs = dvi.GaussianMoments(jnp.array([[0.3, -0.2]]), jnp.array([[1.0, 0.5]]), covariance)
     mean, full = layer_times._layer(inputs, weights, deviation, "exact", 8)
     count = 40_000
     lower = jnp.linalg.cholesky(covariance[0])

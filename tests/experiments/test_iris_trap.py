@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from experiments.datasets import iris
-from experiments.studies.challenges.iris_kernels import kernel_of, posterior
+from experiments.studies.challenges.iris_kernels import kernel_factory, posterior
 from jaxbnn import diagnostics, kernels, sample
 
 STEP_SIZE = {"step_size": 0.0547723}
@@ -29,7 +29,7 @@ def test_summary_tells_of_the_stuck_replica_where_rhat_does_not():
     # From the prior: about one chain in forty is stuck, and the others have come far in 600 steps.
     first = sample(
         jax.random.key(0),
-        kernel_of("MALA", 3.0, REPLICAS, 10),
+        kernel_factory("MALA", 3.0, REPLICAS, 10),
         target.sample_prior(jax.random.key(5), (200,)),
         600,
         parameters=STEP_SIZE,
@@ -44,7 +44,7 @@ def test_summary_tells_of_the_stuck_replica_where_rhat_does_not():
     def summarise(chosen):
         draws = sample(
             jax.random.key(1),
-            kernel_of("P-MALA", 3.0, REPLICAS, 10),
+            kernel_factory("P-MALA", 3.0, REPLICAS, 10),
             kernels.Replicas(jax.tree.map(lambda leaf: leaf[chosen], starts)),
             6000,
             parameters=STEP_SIZE,

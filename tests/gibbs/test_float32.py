@@ -47,14 +47,15 @@ def target(model):
 
 
 # A sign unit that is constant over the data differs from the bias by the noise alone.
+@pytest.mark.long  # the short test of collinear features is in test_factors.py
 @both_sizes(60_000)
 @pytest.mark.parametrize(
     ("activation", "d", "order"),
     [
         ("sign", 1e-7, "sequential"),
-        pytest.param("relu", D, "sequential", marks=pytest.mark.long),
-        pytest.param("relu", D, "parallel", marks=pytest.mark.long),
-        pytest.param("identity", 1e-8, "parallel", marks=pytest.mark.long),
+        ("relu", D, "sequential"),
+        ("relu", D, "parallel"),
+        ("identity", 1e-8, "parallel"),
     ],
 )
 def test_sweeps_are_invariant(activation, d, order, num_chains):

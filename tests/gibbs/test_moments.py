@@ -1,5 +1,6 @@
 """A tiny network whose posterior moments are known from a three-dimensional integral."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -91,6 +92,9 @@ def test_every_array_moves(order):
     kernel = gibbs_sampler(MODEL, X, Y, order)
     state = kernel.init(MODEL.zero_position(X, Y))
     new, info = jax.jit(kernel.step)(jax.random.key(0), state)
+    # What a sweep keeps of the first layer belongs to where it ends.
+    kept = jax.jit(kernel.init)(new.position).first_layer
+    chex.assert_trees_all_close(new.first_layer, kept, rtol=1e-4, atol=1e-5)
     for before, after in zip(
         jax.tree.leaves(state.position), jax.tree.leaves(new.position), strict=True
     ):

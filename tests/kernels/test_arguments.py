@@ -45,7 +45,7 @@ def walk():
         (lambda: jaxbnn.symmetry_moves(NETWORK, PRIOR, softmax="yes"), "True or False, .* 'yes'"),
         (
             lambda: jaxbnn.jittered(lambda eps: eps, 0.1).init(jnp.zeros(2)),
-            "what kernel_at returns",
+            "what make_kernel returns",
         ),
         (lambda: as_terms("f", (1.0, 2.0)), "f must return a number, .* but returned a tuple"),
         (lambda: as_terms("f", None), "but returned a NoneType; return the array alone"),

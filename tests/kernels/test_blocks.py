@@ -96,14 +96,14 @@ def test_every_kind_of_block_moves_and_nothing_else(position, block, moved):
 def test_several_blocks_come_as_a_tuple_in_the_order_given():
     seen = []
 
-    def kernel_of(whole):
+    def make_kernel(whole):
         def init(x, rng_key=None):
             seen.append(x)
             return BlockState(x, ())
 
         return SamplingAlgorithm(init, lambda key, state: (state, ()))
 
-    jaxbnn.on_block(kernel_of, ["second", ("first", 0)]).init({"first": (1, 2), "second": 3})
+    jaxbnn.on_block(make_kernel, ["second", ("first", 0)]).init({"first": (1, 2), "second": 3})
     assert seen == [(3, 1)]
 
 
@@ -134,7 +134,7 @@ def test_a_block_that_is_not_there(position, block, sentence):
 
 def test_what_is_made_for_a_block_must_be_a_kernel():
     with pytest.raises(
-        TypeError, match=r"what kernel_of returns must be a kernel, .* is a function"
+        TypeError, match=r"what make_kernel returns must be a kernel, .* is a function"
     ):
         jaxbnn.on_block(lambda whole: plus_one, "a").init({"a": 0.0})
 

@@ -73,11 +73,11 @@ def mala_in_a_box(log_density, step_size):
 
 
 def three_rungs(log_density, step_size):
-    def kernel_at(temperature, parameters):
+    def make_kernel(temperature, parameters):
         return rwm(lambda x: temperature * log_density(x), step_size)
 
     return power_posterior(
-        kernel_at, lambda x: 0.0, log_density, (0.3, 0.6, 1.0), tempered="posterior", swap_every=2
+        make_kernel, lambda x: 0.0, log_density, (0.3, 0.6, 1.0), tempered="posterior", swap_every=2
     )
 
 

@@ -38,11 +38,11 @@ SCHEMES = {
 def ladder_kernel(scheme):
     tempered = SCHEMES[scheme]["tempered"]
 
-    def kernel_at(temperature, step_size):
+    def make_kernel(temperature, step_size):
         return random_walk(lambda x: log_target(temperature, tempered, x), step_size)
 
     return power_posterior(
-        kernel_at, log_prior, log_likelihood, LADDER, parameters=STEP_SIZES, **SCHEMES[scheme]
+        make_kernel, log_prior, log_likelihood, LADDER, parameters=STEP_SIZES, **SCHEMES[scheme]
     )
 
 
@@ -261,10 +261,10 @@ PRIOR_VARIANCE = 4.0
 
 
 @pytest.mark.third_party(reason="BlackJAX's NUTS")
-@pytest.mark.parametrize("kernel_at", [hmc, nuts, smmala_at, pcn_at])
-def test_any_inner_kernel_is_traced_and_its_state_keeps_its_type(kernel_at):
+@pytest.mark.parametrize("make_kernel", [hmc, nuts, smmala_at, pcn_at])
+def test_any_inner_kernel_is_traced_and_its_state_keeps_its_type(make_kernel):
     kernel = power_posterior(
-        kernel_at,
+        make_kernel,
         lambda x: log_prior(x[0]),
         lambda x: log_likelihood(x[0]),
         LADDER,
@@ -279,10 +279,10 @@ def test_any_inner_kernel_is_traced_and_its_state_keeps_its_type(kernel_at):
 
 @pytest.mark.parametrize("temperatures", [(1.0, 1.0, 1.0), (0.5, 1.0, 1.0)])
 def test_equal_temperatures_swap_whole_states(temperatures):
-    def kernel_at(temperature, parameters):
+    def make_kernel(temperature, parameters):
         return pcn(lambda x: temperature * log_likelihood(x), 0.3, PRIOR_VARIANCE, mean=0.5)
 
-    kernel = power_posterior(kernel_at, log_prior, log_likelihood, temperatures, swap="even_odd")
+    kernel = power_posterior(make_kernel, log_prior, log_likelihood, temperatures, swap="even_odd")
     state = jax.jit(kernel.init)(Replicas(jnp.array([-1.0, 0.5, 2.0])))
     step = jax.jit(kernel.step)
     for i in range(2):
@@ -329,12 +329,12 @@ def test_evidence_of_a_linear_model_is_found():
         residual = jnp.asarray(y, w.dtype) - jnp.asarray(x, w.dtype) @ w
         return -0.5 * precision * residual**2 + 0.5 * np.log(precision / (2 * np.pi))
 
-    def kernel_at(temperature, beta):
+    def make_kernel(temperature, beta):
         return pcn(lambda w: temperature * terms(w), beta)
 
     ladder = np.linspace(0, 1, 6) ** 3
     kernel = power_posterior(
-        kernel_at,
+        make_kernel,
         lambda w: -0.5 * jnp.sum(w**2),
         terms,
         ladder,

@@ -186,7 +186,7 @@ def float64_draw(rng, network):
     [
         ("sigmoid", "ntk"),
         pytest.param("abs", "ntk", marks=pytest.mark.long),
-        ("identity", "standard"),
+        pytest.param("identity", "standard", marks=pytest.mark.long),
     ],
 )
 def test_steps_leave_the_output(name, parametrisation, rng, x64):

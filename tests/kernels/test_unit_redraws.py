@@ -31,11 +31,11 @@ def test_posterior_is_invariant_and_mutants_are_caught(num_chains, monkeypatch):
     )
 
     def check():
-        def kernel_of(data):
+        def make_kernel(data):
             log_likelihood = Posterior(NETWORK, prior, Gaussian(0.4), x, data).log_likelihood
             return redraw_units(NETWORK, prior, log_likelihood)
 
-        return check_exact_start(kernel_of, target, steps=2, num_chains=num_chains)
+        return check_exact_start(make_kernel, target, steps=2, num_chains=num_chains)
 
     result = check()
     assert result.passes, str(result)

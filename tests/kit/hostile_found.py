@@ -63,7 +63,10 @@ FOUND = [
     ("no matrix can be factored", lambda: wide.reduce_inputs(WIDE, EYE.astype(np.float16))),
     ("num must be a whole number", lambda: wide.weight_directions(WIDE, KEY, 1.5)),
     ("q must be a FactorisedNormal", lambda: _propagated(())),
-    ("zero or positive", lambda: dvi.predictive(NOISE, dvi.Moments(EYE[:, :1], -EYE[:, :1]))),
+    (
+        "zero or positive",
+        lambda: dvi.predictive(NOISE, dvi.GaussianMoments(EYE[:, :1], -EYE[:, :1])),
+    ),
     ("q must be a FactorisedNormal", lambda: dvi.as_distributions((1.0,))),
     ("density must be one of", lambda: dvi.predictive(NOISE, UNIT, density="normal")),
     (
@@ -99,7 +102,7 @@ FOUND = [
 WALK = jaxbnn.pcn(jnp.sum, 0.1)
 WIDE = mlp((2, 3, 1), "tanh", parametrisation="ntk")
 NOISE = jaxbnn.Gaussian(1.0)
-UNIT = dvi.Moments(np.zeros((2, 1), np.float32), np.ones((2, 1), np.float32))
+UNIT = dvi.GaussianMoments(np.zeros((2, 1), np.float32), np.ones((2, 1), np.float32))
 
 
 def _noisy():

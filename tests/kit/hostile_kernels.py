@@ -67,10 +67,10 @@ def _prior_precisions(concentration, params):
 
 
 def _on_block(step_size, a, b):
-    def kernel_of(whole):
+    def make_kernel(whole):
         return jaxbnn.pcn(lambda block: _log_density(whole(block)["a"]), step_size)
 
-    kernel = jaxbnn.on_block(kernel_of, "a")
+    kernel = jaxbnn.on_block(make_kernel, "a")
     state = kernel.init({"a": a, "b": b})
     state = jaxbnn.refresh(kernel, state, {"a": b, "b": a})
     return kernel.step(KEY, state)[0].position

@@ -90,7 +90,7 @@ class Own(jaxbnn.targets.Likelihood):
         return dist.Laplace(outputs[:, 0], 1.0)
 
 
-LOGITS = dvi.Moments(jnp.zeros((3, 1)), jnp.ones((3, 1)))
+LOGITS = dvi.GaussianMoments(jnp.zeros((3, 1)), jnp.ones((3, 1)))
 
 
 def _of(model, y=Y, **options):
@@ -138,8 +138,8 @@ FOUND = [
     ("network must be a Network", lambda: _posterior((), NORMAL, jaxbnn.Gaussian(1.0), X, Y)),
     ("is to be called", lambda: _vi(likelihood=jaxbnn.Bernoulli)),
     ("layers of a Network", lambda: _vi(lambda params, x: x)),
-    ("adaptable(kernel_of)", lambda: blackjax.window_adaptation(jaxbnn.smmala, jnp.sum)),
-    ("kernel_of must be a function", lambda: adaptable(jaxbnn.pcn(jnp.sum, 0.1))),
+    ("adaptable(make_kernel)", lambda: blackjax.window_adaptation(jaxbnn.smmala, jnp.sum)),
+    ("make_kernel must be a function", lambda: adaptable(jaxbnn.pcn(jnp.sum, 0.1))),
     ("no Gauss-Newton form", lambda: _metric(jaxbnn.HeteroscedasticGaussian())),
     ("not log-concave", lambda: _metric(jaxbnn.Gaussian(1.0), dist.Cauchy(0.0, 1.0))),
     ("Own has no closed form here", lambda: dvi.expected_terms(Own(), LOGITS, Y, {})),
@@ -174,7 +174,7 @@ def _expectation(choice) -> tuple[int, Call]:
         variance = jnp.full((3, width), 10.0**log_variance, jnp.float32)
 
         def total(m, v):
-            return jnp.sum(dvi.expected_log_likelihood(likelihood, dvi.Moments(m, v), y))
+            return jnp.sum(dvi.expected_log_likelihood(likelihood, dvi.GaussianMoments(m, v), y))
 
         return jax.value_and_grad(total, (0, 1))(mean, variance)
 

@@ -123,12 +123,14 @@ NORMAL = dist.Normal(0.0, 1.0)
 
 
 def _moments(name, mean, covariance):
-    outputs, slope = dvi.activation_moments(name, dvi.Moments(mean, SPREAD.good(None), covariance))
+    outputs, slope = dvi.activation_moments(
+        name, dvi.GaussianMoments(mean, SPREAD.good(None), covariance)
+    )
     return outputs.mean, outputs.covariance, slope
 
 
 def _expected(mean, variance, y, num):
-    outputs = dvi.Moments(mean, variance)
+    outputs = dvi.GaussianMoments(mean, variance)
     likelihood = jaxbnn.Gaussian(1.0)
     p = dvi.predictive(likelihood, outputs, rng_key=KEY, num_samples=num)
     terms = dvi.expected_log_likelihood(likelihood, outputs, y, rng_key=KEY, num_samples=num)

@@ -1,4 +1,4 @@
-"""Tests of networks.activations and networks.parameters: the forward reading against loops written
+"""Tests of networks.activations and networks.validation: the forward reading against loops written
 in NumPy.
 """
 

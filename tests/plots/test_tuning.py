@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from jaxbnn import plots
 
@@ -82,3 +83,16 @@ def test_a_setting_that_is_not_finite_is_named(rng):
 def test_errors_are_sentences(call, sentence):
     with pytest.raises(ValueError, match=sentence):
         call()
+
+
+@pytest.mark.parametrize("number", [10, 50, 500])
+@pytest.mark.parametrize("chance", [0.5, 0.9, 0.98])
+def test_bars_of_calibration_hold_the_chance_as_often_as_two_standard_errors_do(number, chance):
+    """Exactly, by the binomial law: bars without length at 0 of 10 and 10 of 10 held nothing."""
+    counts = np.arange(number + 1)
+    axes = plots.calibration(
+        np.full(number + 1, chance), counts / number, counts=np.full(number + 1, number)
+    )
+    low, high = bars(axes).T
+    holds = (low <= chance) & (chance <= high)
+    assert 0.91 < stats.binom.pmf(counts, number, chance)[holds].sum() < 0.995

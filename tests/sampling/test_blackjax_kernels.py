@@ -64,7 +64,7 @@ pytestmark = pytest.mark.third_party(reason="BlackJAX's kernels promote dtypes")
 
 
 @functools.cache
-def kernel_of(name):
+def make_kernel(name):
     return KERNELS[name]()
 
 
@@ -93,7 +93,7 @@ ALONE = ["nuts", "elliptical_slice"]
     "name", [name if name in ALONE else pytest.param(name, marks=LONG) for name in KERNELS]
 )
 def test_a_kernel_runs_as_it_is(name):
-    draws = jaxbnn.sample(KEY, kernel_of(name), starts(), NUM_SAMPLES, progress=False)
+    draws = jaxbnn.sample(KEY, make_kernel(name), starts(), NUM_SAMPLES, progress=False)
     check_draws(draws)
     has_rate = getattr(draws.infos, "acceptance_rate", None) is not None
     assert np.isfinite(draws.acceptance_rate).all() == has_rate
@@ -106,7 +106,7 @@ def test_a_kernel_runs_as_it_is(name):
 
 
 def check_cycle(names):
-    kernels = [kernel_of(name) for name in names]
+    kernels = [make_kernel(name) for name in names]
     draws = jaxbnn.sample(KEY, jaxbnn.cycle(*kernels), starts(), NUM_SAMPLES, progress=False)
     check_draws(draws)
     assert np.isfinite(draws.acceptance_rate).all()  # of those components that have one

@@ -26,7 +26,7 @@ CASES = {
 }
 
 
-SHORT = [("every step", 5), ("thinned", None), ("chunks longer than the run", None)]
+SHORT = [("every step", 5), ("thinned", None)]
 ALL = [(name, stop) for name in CASES for stop in (None, 3, 5)]
 
 

@@ -35,12 +35,12 @@ def growth(num_samples):
     return max(seen)
 
 
-@pytest.mark.parametrize("num_samples", [20_000, pytest.param(400_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("num_samples", [8_000, pytest.param(400_000, marks=pytest.mark.long)])
 def test_memory_stays_flat(num_samples):
     growth(1000)  # compiles
     grown = growth(num_samples)
     kept = num_samples * CHAINS * WIDTH * 4
-    assert kept > 100 * 2**20  # storing would show
+    assert kept > 60 * 2**20  # storing would show
     assert grown < 40 * 2**20
 
 

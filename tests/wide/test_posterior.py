@@ -108,7 +108,7 @@ SAMPLERS = {
 }
 
 
-SHORT = {("pcn", "features"), ("pcnl", "features"), ("underdamped", "data")}
+SHORT = {("pcnl", "features"), ("underdamped", "data")}
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from jaxbnn.networks import (
     mlp,
     parameter_shapes,
 )
-from jaxbnn.wide.validation import check_noise_scale
+from jaxbnn.wide.validation import check_noise_scale, check_rounding
 from tests.kit.sizes import QUICK
 from tests.wide.linear_algebra import (
     log_joint,
@@ -235,3 +235,58 @@ def test_other_likelihoods_and_integers_are_refused():
         check_noise_scale({"temperature": 1.0})
     with pytest.raises(TypeError, match="x must be floating point"):
         wide.reparametrise(GOOD, np.ones((3, 2), int), Y, 0.1)
+
+
+# Data whose feature matrices are singular, or nearly so.
+ALIKE = {
+    "repeated rows": lambda x: np.repeat(x[:10], 2, axis=0),
+    "one row": lambda x: np.repeat(x[:1], 20, axis=0),
+    "constant features": lambda x: np.concatenate([x[:, :1], np.ones_like(x[:, 1:])], axis=1),
+    "rows apart": lambda x: x,
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("form", ["data", "features"])
+@pytest.mark.parametrize("kind", ALIKE)
+def test_a_noise_that_rounding_swallows_is_refused_and_any_other_is_right(kind, form, dtype, rng):
+    """l(W) and the read-out's mean against the singular values of Psi in float64."""
+    network = mlp((3, 30, 1), "tanh", parametrisation="ntk")
+    refused = []
+    with jax.enable_x64(dtype == np.float64):
+        x = ALIKE[kind](rng.standard_normal((20, 3))).astype(dtype)
+        theta = normal_parameters(network, rng, dtype)
+        noise = rng.standard_normal((20, 1))
+        for variance in (1e-4, 1e-6, 1e-8, 1e-10, 1e-12):
+            scale = float(np.sqrt(variance))
+            outputs = np.asarray(features(network, theta, x), float)
+            psi = np.concatenate([outputs / np.sqrt(30), np.ones((20, 1))], axis=1)
+            y = psi[:, :1] + scale * noise  # nearly, of a read-out that exists
+            if _is_refused(network, x, scale, form):
+                refused.append(variance)
+                continue
+            posterior = wide.reparametrise(network, x, y.astype(dtype), scale, form=form)
+            found = float(np.sum(np.asarray(posterior.log_likelihood(theta), float)))
+            exact = _log_marginal_by_singular_values(psi, y.astype(dtype).astype(float), scale)
+            assert abs(found - exact) < (1.0 if dtype == np.float32 else 0.01)
+    assert not (dtype == np.float64 and refused)
+    assert not (kind == "repeated rows" and dtype == np.float32) or refused == [1e-8, 1e-10, 1e-12]
+
+
+def _is_refused(network, x, scale, form):
+    try:
+        check_rounding(network, form, x, scale)
+    except ValueError:
+        with pytest.raises(ValueError, match="is too small for float"):
+            wide.reparametrise(network, x, np.zeros((20, 1), x.dtype), scale, form=form)
+        return True
+    return False
+
+
+def _log_marginal_by_singular_values(psi, y, noise_scale):
+    u, values, _ = np.linalg.svd(psi)
+    spread = np.zeros(len(y))
+    spread[: len(values)] = values**2
+    spread += noise_scale**2
+    along = (u.T @ y)[:, 0]
+    return -0.5 * (np.sum(along**2 / spread) + np.sum(np.log(2 * np.pi * spread)))

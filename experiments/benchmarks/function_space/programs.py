@@ -44,7 +44,7 @@ def data_of(size: Size) -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
-def kernel_of(sampler: str, log_likelihood, log_density, langevin=underdamped_langevin) -> Any:
+def make_kernel(sampler: str, log_likelihood, log_density, langevin=underdamped_langevin) -> Any:
     """Return the kernel, with the step size of the paper's first figure."""
     if sampler == "pCN":
         return pcn(log_likelihood, STEP_SIZE)
@@ -64,7 +64,7 @@ def steps(sampler: str, size: Size) -> Program:
         posterior, reduction = data
         density = posterior.log_density_terms
         langevin = functools.partial(wide.reduced_langevin, reduction=reduction)
-        return kernel_of(sampler, posterior.log_likelihood, density, langevin)
+        return make_kernel(sampler, posterior.log_likelihood, density, langevin)
 
     return _chain(make, (posterior, reduction), init(jax.random.key(1), reduction.network))
 
@@ -101,7 +101,7 @@ def published_steps(sampler: str, size: Size) -> Program:
         def relative_to_prior(phi):
             return log_density(phi) + sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(phi)) / 2
 
-        return kernel_of(sampler, relative_to_prior, log_density)
+        return make_kernel(sampler, relative_to_prior, log_density)
 
     return _chain(make, (jnp.asarray(x), jnp.asarray(y)), init(jax.random.key(1), network))
 

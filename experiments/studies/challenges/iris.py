@@ -26,7 +26,7 @@ from experiments.studies.challenges.common import (
 from experiments.studies.challenges.iris_kernels import (
     NETWORK,
     NUM_PARAMETERS,
-    kernel_of,
+    kernel_factory,
     posterior,
 )
 from experiments.study import Context, Row, Settings
@@ -157,7 +157,7 @@ def _sample(run: IrisRun, settings: IrisSettings, data, context: Context, key, e
     with context.timed(run.sampler, num_chains * run.num_iterations):
         draws = sample(
             key_run,
-            kernel_of(run.sampler, settings.prior_variance, run.num_replicas, run.swap_every),
+            kernel_factory(run.sampler, settings.prior_variance, run.num_replicas, run.swap_every),
             starts,
             run.num_iterations - run.num_burn_in,
             parameters=parameters,

@@ -27,7 +27,9 @@ def posterior(prior_variance: float, data) -> Posterior:
     return Posterior(NETWORK, prior, Categorical(), data["x"], data["y"])
 
 
-def kernel_of(sampler: str, prior_variance: float, num_replicas: int, swap_every: int) -> Callable:
+def kernel_factory(
+    sampler: str, prior_variance: float, num_replicas: int, swap_every: int
+) -> Callable:
     """Return `make_kernel(parameters, data)` of a sampler.
 
     Parameters

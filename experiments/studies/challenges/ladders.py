@@ -61,11 +61,11 @@ def _ladder_kernel(sampler: Sampler, hidden: int, prior_variance: float, swap_ev
     def make_kernel(parameters, data):
         target = iris_posterior(hidden, prior_variance, data)
 
-        def kernel_at(temperature, rung):
+        def make_kernel(temperature, rung):
             return kernel_on(target.tempered(temperature), sampler, rung, with_moves=True)
 
         return power_posterior(
-            kernel_at,
+            make_kernel,
             target.log_prior,
             target.log_likelihood,
             data["temperatures"],

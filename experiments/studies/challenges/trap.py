@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 from pydantic import Field
 
-from experiments.studies.challenges.iris_kernels import kernel_of, posterior
+from experiments.studies.challenges.iris_kernels import kernel_factory, posterior
 from experiments.studies.challenges.moves import starts_of
 from experiments.study import Settings
 from jaxbnn import diagnostics, kernels, sample
@@ -51,7 +51,7 @@ def frozen_starts(key: Array, prior_variance: float, trap: Trap, data: PyTree) -
     key_start, key_run = jax.random.split(key)
     draws = sample(
         key_run,
-        kernel_of("MALA", prior_variance, 1, 1),
+        kernel_factory("MALA", prior_variance, 1, 1),
         target.sample_prior(key_start, (trap.num_tried,)),
         2,
         parameters={"step_size": PAPER_STEP_SIZE},
@@ -93,7 +93,7 @@ def run_trapped(
     starts = jax.tree.map(put, starts, frozen)
     draws = sample(
         key_run,
-        kernel_of(sampler, prior_variance, trap.num_replicas, 10),
+        kernel_factory(sampler, prior_variance, trap.num_replicas, 10),
         kernels.Replicas(starts) if is_population else starts,
         trap.num_samples,
         parameters={"step_size": PAPER_STEP_SIZE},

@@ -116,7 +116,7 @@ def _programs(size: int, settings: RuntimeSettings) -> dict[str, tuple[Program, 
     # A covariance with correlations of all sizes, positive definite.
     factor = jax.random.normal(keys[2], (size, 4)) / 2
     covariance = factor @ factor.T + 0.5 * jnp.eye(size)
-    inputs = dvi.Moments(
+    inputs = dvi.GaussianMoments(
         mean,
         jnp.broadcast_to(jnp.diagonal(covariance), (batch, size)),
         jnp.broadcast_to(covariance, (batch, size, size)),

@@ -63,7 +63,7 @@ def run_moments(settings: MomentsSettings, context: Context) -> list[Row]:
 def _covariance(name, one, two, rho, rule, num_nodes) -> np.ndarray:
     """Return Cov(f(a1), f(a2)) for unit variances."""
     matrix = jnp.array([[1, rho], [rho, 1]], jnp.float32)
-    inputs = dvi.Moments(
+    inputs = dvi.GaussianMoments(
         jnp.stack([one, two], axis=1),
         jnp.ones((len(one), 2), jnp.float32),
         jnp.broadcast_to(matrix, (len(one), 2, 2)),

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from jaxbnn.networks.network import Network, check_network
-from jaxbnn.networks.parameters import check_params
 from jaxbnn.networks.symmetries.groups import Units, weight_symmetries
 from jaxbnn.networks.symmetries.transformations import (
     flip_units,
@@ -14,6 +13,7 @@ from jaxbnn.networks.symmetries.transformations import (
     shift_classes,
     sum_per_unit,
 )
+from jaxbnn.networks.validation import check_params
 from jaxbnn.numerics.arguments import check_flag
 
 

@@ -61,7 +61,7 @@ class ClassShift(NamedTuple):
     Attributes
     ----------
     weights, bias
-        Indices of the arrays in `jax.tree.leaves(params)`; bias is None if there is none. The
+        Indices of the arrays in `jax.tree.leaves(params)`; bias is None for a layer without. The
         classes are their last axis.
     size
         Number of constants: one for each row of the weights, then one for the bias.

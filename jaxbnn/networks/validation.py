@@ -1,13 +1,14 @@
-"""Validation of parameters against the network that they are given with."""
+"""Validation of parameters and inputs against the network that they are given with."""
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import PyTree
+import numpy as np
+from jaxtyping import Array, PyTree
 
 from jaxbnn.networks.network import Network, parameter_shapes
-from jaxbnn.numerics import check_real
+from jaxbnn.numerics import check_floating, check_real
 from jaxbnn.numerics.arguments import short
 
 
@@ -30,3 +31,15 @@ def check_params(network: Network, params: PyTree) -> None:
                 f"{name} must have shape {expected.shape} in this network, but has "
                 f"{jnp.shape(leaf)}."
             )
+
+
+def check_inputs(network: Network, x: Array | np.ndarray) -> Array:
+    """Return x, (n, *input_shape), as an array; refuse other shapes and whole numbers."""
+    check_real("x", x)
+    x = jnp.asarray(x)
+    if x.ndim == 0 or x.shape[1:] != network.input_shape:
+        expected = ", ".join(("n", *map(str, network.input_shape)))
+        single = "; write x[None] for one datum" if x.shape == network.input_shape else ""
+        raise ValueError(f"x must have shape ({expected}), but has {x.shape}{single}.")
+    check_floating("x", x)
+    return x
