@@ -59,5 +59,5 @@ def test_calibrated_predictions_are_rarely_said_to_be_wrong(rows, claimed):
     found = [weigh(count / rows, rows, claimed).judgement for count in counts]
     wrong = np.isin(found, ["below", "above"])
     assert scipy.stats.binom.pmf(counts, rows, claimed)[wrong].sum() <= 0.05
-    assert found[0] == "below"
+    assert found[0] == ("below" if rows > 5 or claimed > 0.5 else "open")
     assert rows < 100 or found[-1] in ("above", "little")
