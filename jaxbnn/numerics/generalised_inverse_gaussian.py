@@ -80,6 +80,19 @@ def generalised_inverse_gaussian(
         check_real(name, value)
     if is_concrete((p, a, b)):
         _check(*(np.asarray(value, np.float64) for value in (p, a, b)))
+    return draw_unchecked(key, p, a, b)
+
+
+def draw_unchecked(
+    key: PRNGKeyArray, p: ArrayLike, a: ArrayLike, b: ArrayLike
+) -> Float[Array, "..."]:
+    """Draw as `generalised_inverse_gaussian` does; NaN where there is no such law.
+
+    Parameters
+    ----------
+    key, p, a, b
+        As there.
+    """
     p, a, b = jnp.broadcast_arrays(*as_floats(p, a, b))
     is_proper = (a >= 0) & (b >= 0) & ((a > 0) | (p < 0)) & ((b > 0) | (p > 0))
     omega = jnp.sqrt(a) * jnp.sqrt(b)  # the product itself could overflow
