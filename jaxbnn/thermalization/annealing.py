@@ -264,7 +264,7 @@ def _check_schedule(schedule: Schedule, final_variance: Array, num_warmup: int) 
 
 
 def _one_row(model: IntermediateNoise, positions: GibbsPosition, start: ArrayLike) -> Array:
-    """The first noise variances, one row a chain."""
+    """Return the first noise variances, one row a chain."""
     num_chains = jax.tree.leaves(positions)[0].shape[0]
     first = jnp.maximum(stage_variances(model), jnp.asarray(start))
     return jnp.broadcast_to(first, (num_chains, *first.shape))
