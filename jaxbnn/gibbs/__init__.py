@@ -8,6 +8,7 @@ from jaxbnn.gibbs.model import IntermediateNoise
 from jaxbnn.gibbs.pieces import Piece, PiecewiseLinear, activation_pieces
 from jaxbnn.gibbs.pre_activations import sample_pre_activations
 from jaxbnn.gibbs.probit import sample_binary_logit, sample_logits, satisfying_logits
+from jaxbnn.gibbs.redraws import RedrawsInfo, RedrawsState, redraw_noisy_units
 from jaxbnn.gibbs.sampler import GibbsInfo, GibbsState, gibbs_sampler
 from jaxbnn.gibbs.scale_moves import ScaleMovesInfo, ScaleMovesState, scale_moves
 from jaxbnn.gibbs.weights import sample_bias, sample_weights, sample_weights_and_bias
@@ -18,6 +19,7 @@ __all__ = [
     "gibbs_sampler",
     "interweave",
     "interwoven_gibbs",
+    "redraw_noisy_units",
     "sample_bias",
     "sample_binary_logit",
     "sample_inputs",
