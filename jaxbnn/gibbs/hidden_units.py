@@ -103,9 +103,8 @@ def scalings(model: IntermediateNoise) -> tuple[list[Scaling], list[str]]:
                 end = j
                 break
             stage = model.stages[group.first]
-            name = model.network.layers[model.stages[j].index]
-            name = getattr(name, "function", name)
-            name = name if isinstance(name, str) else "the activation"
+            function = getattr(model.network.layers[model.stages[j].index], "function", None)
+            name = function if isinstance(function, str) else "the activation"
             lost.append(
                 f"layer {stage.index} ({type(stage.layer).__name__}) has no scale symmetry: "
                 f"scaled, {name} would give another function; its scale move is left out."

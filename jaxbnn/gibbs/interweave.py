@@ -1,4 +1,4 @@
-"""Moves of all weights at once with the noise held fixed: the other half of an interweaving.
+"""Moves of the hidden layers' weights with the noise held fixed: the other half of an interweaving.
 
 Gibbs draws weights given latents, which hold them within sqrt(Delta / n) of where they are. Seen
 from the noise eps_j = v_j - f_j(v_(j-1)) of the stages, weights and latents move together:
@@ -10,12 +10,16 @@ weights have the density
 
     exp(-|v_last - f_last(v_(last-1)(weights, eps))|^2 / (2 Delta_last)) times their prior,
 
-with v_last = y in regression, and the logits, which stay as they are, under a probit. A Metropolis
-kernel that leaves it invariant, followed by the latents that its weights and the noise make, leaves
-the posterior invariant: an ancillarity-sufficiency interweaving when it takes turns with Gibbs (Yu,
-Meng (2011), Journal of Computational and Graphical Statistics 20, 531-570).
+with v_last = y in regression, and the logits, which stay as they are, under a probit. Metropolis
+kernels that leave it invariant, one layer after the other, followed by the latents that the weights
+and the noise make, leave the posterior invariant: an ancillarity-sufficiency interweaving when it
+takes turns with Gibbs (Yu, Meng (2011), Journal of Computational and Graphical Statistics 20,
+531-570). The last layer is left to Gibbs, which draws it from this law. Hence the layers above one
+that moves stand still, and may set the scale of its steps: a unit on which little depends takes
+large ones.
 """
 
+import math
 from typing import NamedTuple
 
 import blackjax
@@ -27,9 +31,10 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, PyTree, Shaped
 
 from jaxbnn.gibbs.chain import GibbsPosition, chain_values
+from jaxbnn.gibbs.hidden_units import by_unit
 from jaxbnn.gibbs.model import IntermediateNoise
 from jaxbnn.gibbs.pieces import PiecewiseLinear
-from jaxbnn.gibbs.stages import split
+from jaxbnn.gibbs.stages import Stage, split
 from jaxbnn.gibbs.starts import satisfying
 from jaxbnn.gibbs.validation import check_data, inputs_last
 from jaxbnn.kernels import pcn
@@ -58,11 +63,11 @@ class InterweaveInfo(NamedTuple):
     Attributes
     ----------
     acceptance_rate
-        min(1, exp(log_ratio)), 0 where the log ratio is NaN.
+        Mean over the layers of min(1, exp(log_ratio)), 0 where the log ratio is NaN.
     is_accepted
-        Whether weights and latents moved.
+        Whether any weights and latents moved.
     is_divergent
-        Whether the log ratio is not a number or beyond any accepted.
+        Whether a log ratio is not a number or beyond any accepted.
     """
 
     acceptance_rate: Float[Array, ""]
@@ -78,9 +83,10 @@ def interweave(
     num_integration_steps: int = 5,
     proposal: str = "auto",
 ) -> SamplingAlgorithm:
-    """Return a kernel that moves all weights with the noise of all stages held fixed.
+    """Return a kernel that moves weights of hidden layers with the noise of all stages held fixed.
 
-    To be put after `gibbs_sampler` in a `cycle`: alone it never changes the noise.
+    To be put after `gibbs_sampler` in a `cycle`: alone it changes neither the noise nor the last
+    layer. Layers take their turns from the data on; a network of one layer has its weights moved.
 
     Parameters
     ----------
@@ -89,10 +95,10 @@ def interweave(
     x, y
         Data with rows first; may be traced.
     step_size
-        eps of Hamiltonian Monte Carlo, in units of each layer's scale
-        (lambda + h n / Delta)^(-1/2): lambda its prior precision, Delta the last noise variance,
-        n the number of data, h = 1, 4 for the last layer. From 0.3 to 1 is usual. With "pcn",
-        beta in (0, 1]. May be traced; `dual_averaging` finds it in warm-up.
+        eps of Hamiltonian Monte Carlo, in units of each unit's scale
+        (lambda + n h / Delta)^(-1/2): lambda its prior precision, Delta the last noise variance, n
+        the number of data, h the sum of the squared weights on its ways to the outputs. From 0.3 to
+        1 is usual. With "pcn", beta in (0, 1]. May be traced; `dual_averaging` finds it in warm-up.
     num_integration_steps
         Leapfrog steps of a proposal, each a gradient; not used by "pcn".
     proposal
@@ -185,20 +191,46 @@ def output_terms(
     return -squares / (2 * model.variance(len(model.stages) - 1, squares.dtype))
 
 
-def layer_scales(model: IntermediateNoise, params: PyTree, num_data: int) -> PyTree:
-    """Return the scale of every weight and bias, shaped like the parameters."""
-    scales: list = [()] * len(params)
+def layer_scales(
+    model: IntermediateNoise, params: PyTree, num_data: int, stage: Stage
+) -> dict[str, Array]:
+    """Return the scale of every weight and bias of one layer, from the layers above it.
+
+    Parameters
+    ----------
+    model
+        The model.
+    params
+        All weights.
+    num_data
+        n; 0 for the prior's scales.
+    stage
+        Of the layer.
+    """
+    above = [s for s in model.stages if s.is_affine and s.affine_index > stage.affine_index]
+    entry = params[stage.index]
+    dtype = entry["w"].dtype
+    # Squared sensitivity of the outputs to each unit, summed over its ways to them.
+    reach = jnp.ones(model.stages[-1].output_shape[-1:], dtype)
+    for s, below in zip(reversed(above), [*reversed(above[:-1]), stage], strict=True):
+        w = params[s.index]["w"]
+        squares = jnp.square(by_unit(w, params[below.index]["w"].shape[-1]))
+        reach = _positions(s) * jnp.einsum("rko,o->k", squares, reach)
+    data = num_data * reach / model.variance(len(model.stages) - 1, dtype)
+    weight, bias = model.precisions(stage.affine_index, dtype)
+    return {
+        name: jnp.broadcast_to(jax.lax.rsqrt((weight if name == "w" else bias) + data), leaf.shape)
+        for name, leaf in entry.items()
+    }
+
+
+def _positions(stage: Stage) -> int:
+    return math.prod(stage.output_shape[:-1])
+
+
+def _moving(model: IntermediateNoise) -> list[Stage]:
     affine = [stage for stage in model.stages if stage.is_affine]
-    for stage in affine:
-        leaf = params[stage.index]["w"]
-        data = num_data / model.variance(len(model.stages) - 1, leaf.dtype)
-        data = data * (4 if stage is affine[-1] else 1)
-        weight, bias = model.precisions(stage.affine_index, leaf.dtype)
-        scales[stage.index] = {
-            name: jnp.full_like(part, jax.lax.rsqrt((weight if name == "w" else bias) + data))
-            for name, part in params[stage.index].items()
-        }
-    return tuple(scales)
+    return affine[:-1] or affine
 
 
 def _move_of(model, x, step_size, num_integration_steps, proposal):
@@ -213,33 +245,45 @@ def _move_of(model, x, step_size, num_integration_steps, proposal):
     if proposal not in ("hmc", "pcn"):
         raise ValueError(f"proposal must be 'auto', 'hmc' or 'pcn', but is {proposal!r}.")
 
-    def by_pcn(rng_key, params, errors, last):
-        variances = jax.tree.map(jnp.square, _prior_scales(model, params))
-        kernel = pcn(lambda p: output_terms(model, p, x, errors, last), step_size, variances)
-        state, info = kernel.step(rng_key, kernel.init(params))
-        return state.position, InterweaveInfo(*info)
-
-    def by_hmc(rng_key, params, errors, last):
+    def kernel_of(stage, params, log_terms):
+        entry = params[stage.index]
+        if proposal == "pcn":
+            scales = layer_scales(model, params, 0, stage)
+            return pcn(log_terms, step_size, jax.tree.map(jnp.square, scales))
         # Differences from where the move begins, datum by datum: totals would cancel in float32.
-        reference = output_terms(model, params, x, errors, last)
+        reference = log_terms(entry)
         log_prior_ratio = prior_log_ratio(model.prior, params)
 
-        def log_density(p):
-            terms = output_terms(model, p, x, errors, last)
-            return sum_of_differences(terms, reference) + log_prior_ratio(p)
+        def log_density(block):
+            whole = _with(params, stage, block)
+            return sum_of_differences(log_terms(block), reference) + log_prior_ratio(whole)
 
-        scales = layer_scales(model, params, x.shape[-1])
+        scales = layer_scales(model, params, x.shape[-1], stage)
         inverse_mass = jnp.square(ravel_pytree(scales)[0])
-        kernel = blackjax.hmc(
+        return blackjax.hmc(
             log_density, step_size, inverse_mass, num_integration_steps=num_integration_steps
         )
-        state, info = kernel.step(rng_key, kernel.init(params))
-        return state.position, InterweaveInfo(
-            info.acceptance_rate, info.is_accepted, info.is_divergent
+
+    def move(rng_key, params, errors, last):
+        infos = []
+        for stage in _moving(model):
+
+            def log_terms(block, stage=stage, params=params):
+                return output_terms(model, _with(params, stage, block), x, errors, last)
+
+            kernel = kernel_of(stage, params, log_terms)
+            key = jax.random.fold_in(rng_key, stage.affine_index)
+            state, info = kernel.step(key, kernel.init(params[stage.index]))
+            params = _with(params, stage, state.position)
+            infos.append(info)
+        return params, InterweaveInfo(
+            jnp.mean(jnp.stack([info.acceptance_rate for info in infos])),
+            jnp.any(jnp.stack([info.is_accepted for info in infos])),
+            jnp.any(jnp.stack([info.is_divergent for info in infos])),
         )
 
-    return by_pcn if proposal == "pcn" else by_hmc
+    return move
 
 
-def _prior_scales(model: IntermediateNoise, params: PyTree) -> PyTree:
-    return layer_scales(model, params, 0)
+def _with(params: PyTree, stage: Stage, block: PyTree) -> PyTree:
+    return (*params[: stage.index], block, *params[stage.index + 1 :])

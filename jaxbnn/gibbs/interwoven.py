@@ -1,8 +1,8 @@
 """Gibbs sweeps in turn with the moves that free them: one kernel, whose caches stay right.
 
-`cycle(gibbs_sampler(...), interweave(...), scale_moves(...))` is the same kernel, but there each
-refresh decomposes the inputs anew. Here what is kept of the data is kept, and what depends on the
-weights is brought up to date after the moves.
+A `cycle` of `gibbs_sampler`, `interweave`, `scale_moves` and `redraw_noisy_units` is the same
+kernel, but there each refresh decomposes the inputs anew. Here what is kept of the data is kept,
+and what depends on the weights is brought up to date after the moves.
 """
 
 from collections.abc import Sequence
@@ -14,14 +14,16 @@ from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, Shaped
 
 from jaxbnn.gibbs.chain import GibbsPosition, chain_values
-from jaxbnn.gibbs.hidden_units import scalings
+from jaxbnn.gibbs.hidden_units import hidden_groups, scalings
 from jaxbnn.gibbs.interweave import interweave
 from jaxbnn.gibbs.model import IntermediateNoise
+from jaxbnn.gibbs.redraws import redraw_noisy_units
 from jaxbnn.gibbs.sampler import GibbsState, gibbs_sampler
 from jaxbnn.gibbs.scale_moves import scale_moves
 from jaxbnn.gibbs.validation import inputs_last
 from jaxbnn.kernels.arguments import check_kernels
 from jaxbnn.kernels.refresh import auxiliary_fields
+from jaxbnn.numerics import check_count
 
 
 @auxiliary_fields()
@@ -65,12 +67,13 @@ def interwoven_gibbs(
     y: Shaped[Array | np.ndarray, "n ..."],
     step_size: ArrayLike,
     num_integration_steps: int = 5,
-    *,
     proposal: str = "auto",
+    *,
+    num_candidates: int = 8,
     order: str = "backward",
     more_moves: Sequence[SamplingAlgorithm] = (),
 ) -> SamplingAlgorithm:
-    """Return a Gibbs sweep, a move with the noise held fixed and a draw of scales, as one step.
+    """Return a Gibbs sweep, moves at fixed noise, of scales and of whole units, as one step.
 
     It samples the posterior of `gibbs_sampler`, and thermalizes where that is trapped or drifts:
     small noise, many data.
@@ -81,6 +84,8 @@ def interwoven_gibbs(
         As for `gibbs_sampler`.
     step_size, num_integration_steps, proposal
         As for `interweave`. `jaxbnn.dual_averaging(0.8)` finds the step size in warm-up.
+    num_candidates
+        As for `redraw_noisy_units`; 0 leaves that move out.
     order
         As for `gibbs_sampler`.
     more_moves
@@ -89,7 +94,7 @@ def interwoven_gibbs(
     Returns
     -------
     The pair, with `InterwovenState` and `InterwovenInfo`. Scales are drawn where the model has
-    the symmetry; other layers go without.
+    the symmetry, and units redrawn where there are hidden ones.
 
     Raises
     ------
@@ -116,6 +121,9 @@ def interwoven_gibbs(
     moves = [interweave(model, x, y, step_size, num_integration_steps, proposal)]
     if scalings(model)[0]:
         moves.append(scale_moves(model, x, warn=False))
+    check_count("num_candidates", num_candidates, least=0)
+    if num_candidates and hidden_groups(model):
+        moves.append(redraw_noisy_units(model, x, y, num_candidates))
     moves += more_moves
     inputs = inputs_last(model.network, x)
 

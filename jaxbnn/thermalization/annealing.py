@@ -223,7 +223,8 @@ def make_annealed(model: IntermediateNoise, num_integration_steps: int = 5) -> C
 
     def make_kernel(parameters, data):
         at = dataclasses.replace(model, noise_variance=parameters["noise_variance"])
-        return interwoven_gibbs(at, *data, parameters["step_size"], num_integration_steps)
+        x, y = data
+        return interwoven_gibbs(at, x, y, parameters["step_size"], num_integration_steps)
 
     return make_kernel
 

@@ -1,4 +1,4 @@
-"""Tests of gibbs.interweave and gibbs.interwoven: all weights move with the noise held fixed.
+"""Tests of gibbs.interweave and gibbs.interwoven: weights move with the noise held fixed.
 
 `test_the_law_of_the_weights_is_that_of_the_density` catches a lost prior ratio, a lost factor of
 one half, the noise of the last stage taken for another's, and logits of a probit that move.
@@ -16,7 +16,13 @@ import numpy as np
 import pytest
 
 from jaxbnn import dual_averaging, sample
-from jaxbnn.gibbs import gibbs_sampler, interweave, interwoven_gibbs, scale_moves
+from jaxbnn.gibbs import (
+    gibbs_sampler,
+    interweave,
+    interwoven_gibbs,
+    redraw_noisy_units,
+    scale_moves,
+)
 from jaxbnn.gibbs.chain import GibbsPosition, chain_values
 from jaxbnn.gibbs.stages import split
 from jaxbnn.kernels import cycle
@@ -33,7 +39,7 @@ def alone(model, x, y, order, bias):
 
 
 def all_moves(model, x, y, order, bias):
-    return interwoven_gibbs(model, x, y, 0.6, 2, order=order)
+    return interwoven_gibbs(model, x, y, 0.6, 2, num_candidates=3, order=order)
 
 
 def drawn(name, n=3, dtype=np.float64):
@@ -90,11 +96,34 @@ def test_the_map_to_the_noise_keeps_volume(name, x64):
     assert abs(float(jnp.linalg.det(jacobian))) == pytest.approx(1.0, rel=1e-9)
 
 
-SHORT = [("regression", alone), ("conv", all_moves)]
+def test_scales_follow_what_depends_on_a_unit(x64):
+    """The sum of squared weights on all ways to the outputs, times the positions of a filter."""
+    model, _, position, _ = drawn("regression")
+    [stage] = module._moving(model)
+    v = np.asarray(position.params[-1]["w"])
+    scales = module.layer_scales(model, position.params, 7, stage)
+    exact = (0.7 + 7 * np.sum(v**2, axis=1) / 0.2) ** -0.5
+    np.testing.assert_allclose(scales["w"][0], exact, rtol=1e-9)
+    np.testing.assert_allclose(scales["b"], (0.5 - 0.7 + exact**-2) ** -0.5, rtol=1e-9)
+    # A filter, then a filter of one channel with six positions, then a Dense.
+    model, _, position, _ = drawn("deep conv")
+    first, second = module._moving(model)
+    filters, last = (np.asarray(position.params[i]["w"]) for i in (3, 6))
+    reach = np.sum(last**2)
+    scales = module.layer_scales(model, position.params, 7, second)
+    np.testing.assert_allclose(scales["w"][0, 0, 0], (1.3 + 7 * reach / 0.25) ** -0.5, rtol=1e-9)
+    positions = np.prod(model.stages[3].output_shape[:-1])
+    reach = positions * reach * np.sum(filters**2, axis=(0, 1, 3))
+    scales = module.layer_scales(model, position.params, 7, first)
+    exact = (1.3 + 7 * reach / 0.25) ** -0.5
+    np.testing.assert_allclose(scales["w"][0, 0, 0], exact, rtol=1e-9)
+
+
+SHORT = [("regression", alone), ("binary", all_moves)]
 MORE = [(name, alone) for name in MODELS] + [(name, all_moves) for name in MODELS]
 
 
-@both_sizes(40_000)
+@both_sizes(20_000)
 @pytest.mark.parametrize(("name", "make"), SHORT)
 def test_moves_leave_the_joint_law_invariant(name, make, num_chains):
     result = geweke(name, "sequential", "joint", num_chains, make=make)
@@ -152,9 +181,9 @@ def test_mutants_are_found(mutant, num_chains):
 def test_one_kernel_is_the_cycle_of_its_parts(order):
     """From given keys the same numbers; a first layer that stays stale is seen in the second."""
     model, x, position, y = drawn("regression", 6, np.float32)
-    together = interwoven_gibbs(model, x, y, 0.3, 2, order=order)
+    together = interwoven_gibbs(model, x, y, 0.3, 2, num_candidates=3, order=order)
     parts = (gibbs_sampler(model, x, y, order), interweave(model, x, y, 0.3, 2))
-    one_by_one = cycle(*parts, scale_moves(model, x))
+    one_by_one = cycle(*parts, scale_moves(model, x), redraw_noisy_units(model, x, y, 3))
     key = jax.random.key(5)
     ours, theirs = together.init(position), one_by_one.init(position)
     for i in range(2):

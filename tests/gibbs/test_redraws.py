@@ -80,7 +80,7 @@ def test_the_choice_is_by_the_density(name, x64):
 SHORT = ["regression"]
 
 
-@both_sizes(40_000)
+@both_sizes(20_000)
 @pytest.mark.parametrize("name", SHORT)
 def test_redraws_leave_the_joint_law_invariant(name, num_chains):
     result = geweke(name, "backward", "joint", num_chains, make=redraws)

@@ -19,6 +19,7 @@ from jaxbnn.gibbs import (
     gibbs_sampler,
     interweave,
     interwoven_gibbs,
+    redraw_noisy_units,
     scale_moves,
 )
 from jaxbnn.kernels import (
@@ -228,6 +229,11 @@ KERNELS = [
     KernelCase(
         "scale_moves",
         of_weights(lambda model, x, y, _: scale_moves(model, x)),
+        known=OWN_MODEL,
+    ),
+    KernelCase(
+        "redraw_noisy_units",
+        of_weights(lambda model, x, y, _: redraw_noisy_units(model, x, y, 2)),
         known=OWN_MODEL,
     ),
     KernelCase("interweave", of_weights(interweave), known=OWN_MODEL | NO_FLOAT32_BESIDE_FLOAT64),
