@@ -236,11 +236,11 @@ KERNELS = [
         of_weights(lambda model, x, y, _: redraw_noisy_units(model, x, y, 2)),
         known=OWN_MODEL,
     ),
-    KernelCase("interweave", of_weights(interweave), known=OWN_MODEL | NO_FLOAT32_BESIDE_FLOAT64),
+    KernelCase("interweave", of_weights(interweave), known=OWN_MODEL),
     KernelCase(
         "interwoven_gibbs",
         of_weights(interwoven_gibbs),
-        known=OWN_MODEL | NO_FLOAT32_BESIDE_FLOAT64,
+        known=OWN_MODEL,
     ),
 ]
 

@@ -47,7 +47,10 @@ def test_one_call_ends_at_the_models_posterior():
     ("options", "words"),
     [
         ({"schedule": lambda step: 0.1}, "the schedule must end at the model's noise variance"),
-        ({"schedule": lambda step: -0.1 * step}, "noise variance at step 0 must be positive"),
+        (
+            {"schedule": lambda step: -0.1 * step.astype(float)},
+            "noise variance at step 0 must be positive",
+        ),
         ({"start": 0.0}, "start must be positive"),
         ({"hold": 1.0}, "hold must lie between 0 and 1"),
     ],
