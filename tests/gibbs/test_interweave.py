@@ -34,6 +34,13 @@ module = importlib.import_module("jaxbnn.gibbs.interweave")
 interwoven = importlib.import_module("jaxbnn.gibbs.interwoven")
 
 
+# A model of each kind now; the rest, which says the same, in the long tests.
+NAMES = [
+    name if name in ("regression", "probit", "conv") else pytest.param(name, marks=pytest.mark.long)
+    for name in MODELS
+]
+
+
 def alone(model, x, y, order, bias):
     return interweave(model, x, y, 0.6, 2)
 
@@ -64,7 +71,7 @@ def at_other_weights(model, x, y, position, params):
     return new, float(jnp.sum(terms[0] - terms[1]) + log_prior_ratio)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_law_of_the_weights_is_that_of_the_density(name, x64):
     """The joint density changes by what the kernel takes it to; the map there and back is one."""
     model, x, position, y = drawn(name)

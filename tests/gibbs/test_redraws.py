@@ -23,6 +23,10 @@ from tests.kit import both_sizes
 
 module = importlib.import_module("jaxbnn.gibbs.redraws")
 WITH_UNITS = [name for name in MODELS if name != "linear"]
+NAMES = [
+    name if name in ("regression", "conv") else pytest.param(name, marks=pytest.mark.long)
+    for name in WITH_UNITS
+]
 
 
 def redraws(model, x, y, order, bias):
@@ -43,7 +47,7 @@ def one_redraw(name, number=0):
     return module._Redraw(model, group, inputs, list(position.params), values), x, y, position
 
 
-@pytest.mark.parametrize("name", WITH_UNITS)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_choice_is_by_the_density(name, x64):
     """m of a unit is the density of what it feeds, by SciPy, from the outputs of unit weights."""
     redraw, _, _, _ = one_redraw(name)

@@ -23,6 +23,11 @@ from tests.kit import both_sizes
 
 module = importlib.import_module("jaxbnn.gibbs.scale_moves")
 WITH_SCALES = [name for name in MODELS if name != "linear"]
+# A model of each kind now; the rest, which says the same, in the long tests.
+NAMES = [
+    name if name in ("regression", "wide", "conv") else pytest.param(name, marks=pytest.mark.long)
+    for name in WITH_SCALES
+]
 
 
 def quiet(model, x):
@@ -43,7 +48,7 @@ def drawn(name, n=3, dtype=np.float64):
     return model, x, *model.simulate(jax.random.key(0), params, x)
 
 
-@pytest.mark.parametrize("name", WITH_SCALES)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_law_is_that_of_the_density(name, x64):
     """log density + log Jacobian + log c along each unit's orbit, against p, a and b.
 
@@ -76,7 +81,7 @@ def _log_jacobian(model, position, scaling, unit):
     return sum(float(jnp.sum(jnp.log(leaf))) for leaf in jax.tree.leaves(image))
 
 
-@pytest.mark.parametrize("name", WITH_SCALES)
+@pytest.mark.parametrize("name", NAMES)
 def test_outputs_and_labels_see_nothing(name, x64):
     model, x, position, _ = drawn(name)
     kernel = quiet(model, x)
