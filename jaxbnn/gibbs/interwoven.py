@@ -107,6 +107,7 @@ def interwoven_gibbs(
 
     Examples
     --------
+    >>> import jax.numpy as jnp
     >>> from jaxbnn.networks import mlp
     >>> model, x = IntermediateNoise(mlp((2, 3, 1)), 0.01), jnp.ones((5, 2))
     >>> _, y = model.simulate(jax.random.key(0), model.sample_prior(jax.random.key(1)), x)
