@@ -14,6 +14,7 @@ from jaxbnn.numerics.gaussians import (
     gaussian_log_density,
     sample_from_precision,
 )
+from jaxbnn.numerics.generalised_inverse_gaussian import generalised_inverse_gaussian
 from jaxbnn.numerics.softabs import (
     SoftAbsMetric,
     metric_inverse_sqrt,

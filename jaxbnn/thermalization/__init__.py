@@ -1,5 +1,6 @@
 """The teacher-student experiment: data with an exact draw of their posterior."""
 
+from jaxbnn.thermalization.annealing import annealing, sample_annealed
 from jaxbnn.thermalization.comparison import Comparison, Estimate, compare
 from jaxbnn.thermalization.observables import mean_squared_error, score_statistic
 from jaxbnn.thermalization.posteriors import classical_posterior
@@ -11,10 +12,12 @@ from jaxbnn.thermalization.teachers import (
 
 __all__ = [
     "Comparison",
+    "annealing",
     "classical_posterior",
     "compare",
     "mean_squared_error",
     "near_zero_position",
+    "sample_annealed",
     "score_statistic",
     "teacher_student",
 ]

@@ -14,7 +14,14 @@ from jaxtyping import PyTree
 
 import jaxbnn
 from jaxbnn import wide
-from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler
+from jaxbnn.gibbs import (
+    IntermediateNoise,
+    gibbs_sampler,
+    interweave,
+    interwoven_gibbs,
+    redraw_noisy_units,
+    scale_moves,
+)
 from jaxbnn.kernels import (
     cycle,
     jittered,
@@ -86,14 +93,25 @@ class OfWeights(NamedTuple):
     whole: PyTree
 
 
-def gibbs_of_weights(log_density, step_size):
-    """The Gibbs sampler of its own model, seen as a kernel of the weights alone."""
+def of_weights(make):
+    """A kernel of weights and latents of its own model, seen as one of the weights alone.
+
+    make(model, x, y, step_size) is that kernel.
+    """
+
+    def make_kernel(log_density, step_size):
+        return _of_weights(make, step_size)
+
+    return make_kernel
+
+
+def _of_weights(make, step_size):
     network = Network((Dense(1), Activation("relu"), Dense(1, bias=False)), (2,))
     model = IntermediateNoise(network, step_size)
     dtype = jnp.result_type(step_size)
     x = jnp.asarray([[0.3, -1.0], [1.2, 0.4], [-0.7, 0.9]], dtype)
     y = jnp.asarray([[0.5], [-0.2], [1.0]], dtype)
-    kernel = gibbs_sampler(model, x, y)
+    kernel = make(model, x, y, step_size)
 
     def init(position, rng_key=None):
         whole = kernel.init(model.position_from_weights(None, position, x, y))
@@ -176,6 +194,7 @@ def with_drawn_read_out(log_density, step_size):
     )
 
 
+OWN_MODEL = {"check_nan_is_never_accepted": "it samples its own model, whatever the log density"}
 NO_FLOAT32_BESIDE_FLOAT64 = {
     "check_float32_in_a_float64_session": "BlackJAX scales its noise by 1.0 in the default dtype"
 }
@@ -231,8 +250,24 @@ KERNELS = [
     KernelCase("with_read_out", with_drawn_read_out),
     KernelCase(
         "gibbs_sampler",
-        gibbs_of_weights,
-        known={"check_nan_is_never_accepted": "it samples its own model, whatever the log density"},
+        of_weights(lambda model, x, y, _: gibbs_sampler(model, x, y)),
+        known=OWN_MODEL,
+    ),
+    KernelCase(
+        "scale_moves",
+        of_weights(lambda model, x, y, _: scale_moves(model, x)),
+        known=OWN_MODEL,
+    ),
+    KernelCase(
+        "redraw_noisy_units",
+        of_weights(lambda model, x, y, _: redraw_noisy_units(model, x, y, 2)),
+        known=OWN_MODEL,
+    ),
+    KernelCase("interweave", of_weights(interweave), known=OWN_MODEL),
+    KernelCase(
+        "interwoven_gibbs",
+        of_weights(interwoven_gibbs),
+        known=OWN_MODEL,
     ),
 ]
 

@@ -1,0 +1,173 @@
+"""Gibbs sweeps in turn with the moves that free them: one kernel, whose caches stay right.
+
+A `cycle` of `gibbs_sampler`, `interweave`, `scale_moves` and `redraw_noisy_units` is the same
+kernel, but there each refresh decomposes the inputs anew. Here what is kept of the data is kept,
+and what depends on the weights is brought up to date after the moves.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from blackjax.base import SamplingAlgorithm
+from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, Shaped
+
+from jaxbnn.gibbs.chain import GibbsPosition, chain_values
+from jaxbnn.gibbs.hidden_units import hidden_groups, scalings
+from jaxbnn.gibbs.interweave import interweave
+from jaxbnn.gibbs.model import IntermediateNoise
+from jaxbnn.gibbs.redraws import redraw_noisy_units
+from jaxbnn.gibbs.sampler import GibbsState, gibbs_sampler
+from jaxbnn.gibbs.scale_moves import scale_moves
+from jaxbnn.gibbs.validation import inputs_last
+from jaxbnn.kernels.arguments import check_kernels
+from jaxbnn.kernels.refresh import auxiliary_fields
+from jaxbnn.numerics import check_count
+
+
+@auxiliary_fields()
+class InterwovenState(NamedTuple):
+    """State of `interwoven_gibbs`.
+
+    Attributes
+    ----------
+    position
+        Weights and latents.
+    gibbs
+        The state of the Gibbs sampler there.
+    """
+
+    position: GibbsPosition
+    gibbs: GibbsState
+
+
+class InterwovenInfo(NamedTuple):
+    """What happened in one step.
+
+    Attributes
+    ----------
+    acceptance_rate
+        Of the move with the noise held fixed, which is the one with a step size.
+    is_accepted
+        Whether that move was made.
+    is_divergent
+        Whether a conditional of the sweep could not be drawn, or that move's log ratio was no
+        number.
+    """
+
+    acceptance_rate: Float[Array, ""]
+    is_accepted: Bool[Array, ""]
+    is_divergent: Bool[Array, ""]
+
+
+def interwoven_gibbs(
+    model: IntermediateNoise,
+    x: Shaped[Array | np.ndarray, "n ..."],
+    y: Shaped[Array | np.ndarray, "n ..."],
+    step_size: ArrayLike,
+    num_integration_steps: int = 5,
+    proposal: str = "auto",
+    *,
+    num_candidates: int = 8,
+    order: str = "backward",
+    more_moves: Sequence[SamplingAlgorithm] = (),
+) -> SamplingAlgorithm:
+    """Return a Gibbs sweep, moves at fixed noise, of scales and of whole units, as one step.
+
+    It samples the posterior of `gibbs_sampler`, and thermalizes where that is trapped or drifts:
+    small noise, many data.
+
+    Parameters
+    ----------
+    model, x, y
+        As for `gibbs_sampler`.
+    step_size, num_integration_steps, proposal
+        As for `interweave`. `jaxbnn.dual_averaging(0.8)` finds the step size in warm-up.
+    num_candidates
+        As for `redraw_noisy_units`; 0 leaves that move out.
+    order
+        As for `gibbs_sampler`.
+    more_moves
+        Kernels of `GibbsPosition` that leave the same posterior invariant, run after the others.
+
+    Returns
+    -------
+    The pair, with `InterwovenState` and `InterwovenInfo`. Scales are drawn where the model has
+    the symmetry, and units redrawn where there are hidden ones.
+
+    Raises
+    ------
+    ValueError
+        As `gibbs_sampler` and `interweave`.
+
+    Notes
+    -----
+    The posterior is that of Piccioli et al., (7); the sweep is their algorithm 1 or 2.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from jaxbnn.networks import mlp
+    >>> model, x = IntermediateNoise(mlp((2, 3, 1)), 0.01), jnp.ones((5, 2))
+    >>> _, y = model.simulate(jax.random.key(0), model.sample_prior(jax.random.key(1)), x)
+    >>> kernel = interwoven_gibbs(model, x, y, 0.5)
+    >>> state, info = kernel.step(jax.random.key(2), kernel.init(model.zero_position(x, y)))
+    >>> state.position.post[0].shape
+    (3, 5)
+    """
+    gibbs = gibbs_sampler(model, x, y, order)
+    if more_moves:
+        check_kernels("more_moves", tuple(more_moves), "write more_moves=[first, second]")
+    moves = [interweave(model, x, y, step_size, num_integration_steps, proposal)]
+    if scalings(model)[0]:
+        moves.append(scale_moves(model, x, warn=False))
+    check_count("num_candidates", num_candidates, least=0)
+    if num_candidates and hidden_groups(model):
+        moves.append(redraw_noisy_units(model, x, y, num_candidates))
+    moves += more_moves
+    inputs = inputs_last(model.network, x)
+
+    def init(position: GibbsPosition, rng_key: PRNGKeyArray | None = None) -> InterwovenState:
+        state = gibbs.init(position)
+        return InterwovenState(state.position, state)
+
+    def step(rng_key: PRNGKeyArray, state: InterwovenState):
+        keys = jax.random.split(rng_key, 1 + len(moves))
+        swept, sweep_info = gibbs.step(keys[0], state.gibbs)
+        position, infos = swept.position, []
+        for key, move in zip(keys[1:], moves, strict=True):
+            moved, info = move.step(key, move.init(position))
+            position = moved.position
+            infos.append(info)
+        is_divergent = sweep_info.is_divergent | infos[0].is_divergent
+        info = InterwovenInfo(infos[0].acceptance_rate, infos[0].is_accepted, is_divergent)
+        return InterwovenState(position, moved_to(model, inputs, y, swept, position)), info
+
+    return SamplingAlgorithm(init, step)
+
+
+def moved_to(
+    model: IntermediateNoise, x: Float[Array, "..."], y, state: GibbsState, position: GibbsPosition
+) -> GibbsState:
+    """Return a state of the Gibbs sampler at another position; the data are not decomposed anew.
+
+    Parameters
+    ----------
+    model
+        The model.
+    x
+        Data with rows last.
+    y
+        The labels.
+    state
+        At any position.
+    position
+        Where it should be.
+    """
+    kept = state.first_layer
+    if kept is not None and kept.residuals is not None:
+        values = chain_values(model, position, y, x.dtype)
+        params = position.params[model.stages[0].index]
+        kept = kept.after_params(model, x, params, values[0])
+    return GibbsState(position, kept)

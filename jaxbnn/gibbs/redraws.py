@@ -1,0 +1,262 @@
+"""Redraw one hidden unit of the intermediate-noise model, with its latents, from the prior.
+
+Trapped chains have one unit in the place of two, and units that do nothing: such a unit has
+outgoing weights near zero, and incoming ones that its own latents hold within sqrt(Delta / n) of
+where they are, so that sweeps never turn it to where it is needed. This move forgets it. With V_k
+its outgoing weights and m the density of what they feed, V_k integrated out,
+
+    m(u) = int p(v_next | u V_k + the other units) p(V_k) dV_k,
+
+J candidates u_1, ..., u_J come from the prior of the incoming weights and the noise of the unit's
+own stages; one of them, or the unit as it is, is chosen with probability proportional to m, and
+V_k drawn given it. Candidates follow the law that the unit has given all the rest but v_next, so
+that the choice leaves the posterior invariant (iterated sampling importance resampling: Andrieu,
+Lee, Vihola (2018), Bernoulli 24, 842-872).
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from blackjax.base import SamplingAlgorithm
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, Shaped
+
+from jaxbnn.gibbs.chain import GibbsPosition, chain_values
+from jaxbnn.gibbs.factors import inverse_factor
+from jaxbnn.gibbs.hidden_units import Group, by_unit, hidden_groups
+from jaxbnn.gibbs.linear_maps import affine, average, feature_cross, feature_gram, linear
+from jaxbnn.gibbs.model import IntermediateNoise
+from jaxbnn.gibbs.stages import split
+from jaxbnn.gibbs.starts import satisfying
+from jaxbnn.gibbs.validation import check_data, inputs_last
+from jaxbnn.kernels.refresh import auxiliary_fields
+from jaxbnn.networks import AvgPool, Conv, Dense
+from jaxbnn.numerics.checks import check_count
+from jaxbnn.numerics.products import product
+
+
+@auxiliary_fields()
+class RedrawsState(NamedTuple):
+    """State of `redraw_noisy_units`: there is nothing to cache.
+
+    Attributes
+    ----------
+    position
+        Weights and latents.
+    """
+
+    position: GibbsPosition
+
+
+class RedrawsInfo(NamedTuple):
+    """What happened in one step, in which one unit of every hidden layer had its turn.
+
+    Attributes
+    ----------
+    acceptance_rate
+        Mean over the layers of the probability of another unit. It is near zero where the unit is
+        in use.
+    is_accepted
+        Whether any unit is another one now.
+    is_divergent
+        Whether the density of a unit as it was is no number; that unit is left as it is.
+    """
+
+    acceptance_rate: Float[Array, ""]
+    is_accepted: Bool[Array, ""]
+    is_divergent: Bool[Array, ""]
+
+
+def redraw_noisy_units(
+    model: IntermediateNoise,
+    x: Shaped[Array | np.ndarray, "n ..."],
+    y: Shaped[Array | np.ndarray, "n ..."],
+    num_candidates: int = 16,
+) -> SamplingAlgorithm:
+    """Return a kernel that offers one unit of each hidden layer candidates from its prior.
+
+    Which unit is drawn anew in each step. To be put after `gibbs_sampler` in a `cycle`, or given to
+    `interwoven_gibbs` as one of `more_moves`.
+
+    Parameters
+    ----------
+    model
+        The model; its variances and precisions may be traced.
+    x, y
+        Data, rows first; may be traced.
+    num_candidates
+        J. A step costs a pass over the data of J units of each layer.
+
+    Returns
+    -------
+    The pair, with `RedrawsState` and `RedrawsInfo`. Positions are `GibbsPosition`.
+
+    Raises
+    ------
+    ValueError
+        If the data do not fit the model, it has no hidden units, or there is no candidate.
+
+    Notes
+    -----
+    The model is that of Piccioli et al., (7); the move is not in the paper.
+
+    Examples
+    --------
+    >>> from jaxbnn.networks import mlp
+    >>> model, x = IntermediateNoise(mlp((2, 3, 1)), 0.01), jnp.ones((5, 2))
+    >>> position, y = model.simulate(jax.random.key(0), model.sample_prior(jax.random.key(1)), x)
+    >>> kernel = redraw_noisy_units(model, x, y)
+    >>> state, info = kernel.step(jax.random.key(2), kernel.init(position))
+    >>> bool(0 <= info.acceptance_rate <= 1)
+    True
+    """
+    check_data(model.network, model.output, x, y)
+    check_count("num_candidates", num_candidates)
+    groups = hidden_groups(model)
+    if not groups:
+        raise ValueError("the network has no hidden units; leave redraw_noisy_units out.")
+    inputs = inputs_last(model.network, x)
+
+    def init(position: GibbsPosition, rng_key: PRNGKeyArray | None = None) -> RedrawsState:
+        return RedrawsState(satisfying(model, position, y))
+
+    def step(rng_key: PRNGKeyArray, state: RedrawsState):
+        params = list(state.position.params)
+        values = chain_values(model, state.position, y, inputs.dtype)
+        rates, moved, divergent = [], [], []
+        for number, group in enumerate(groups):
+            redraw = _Redraw(model, group, inputs, params, values)
+            rate, is_moved, is_divergent = redraw.step(
+                jax.random.fold_in(rng_key, number), num_candidates
+            )
+            rates.append(rate)
+            moved.append(is_moved)
+            divergent.append(is_divergent)
+        latent = model.latent_stages
+        position = GibbsPosition(tuple(params), *split(latent, values[: len(latent)]))
+        any_of = lambda flags: jnp.any(jnp.stack(flags))  # noqa: E731
+        info = RedrawsInfo(jnp.mean(jnp.stack(rates)), any_of(moved), any_of(divergent))
+        return RedrawsState(position), info
+
+    return SamplingAlgorithm(init, step)
+
+
+class _Redraw:
+    """A redraw of one unit under way; changes the lists of parameters and values given to it."""
+
+    def __init__(
+        self,
+        model: IntermediateNoise,
+        group: Group,
+        x: Float[Array, "..."],
+        params: list,
+        values: list,
+    ):
+        self.model, self.group, self.params, self.values = model, group, params, values
+        self.dtype = x.dtype
+        self.before = [x, *values]  # what each stage takes, before any change
+        self.first, self.last = model.stages[group.first], model.stages[group.following]
+
+    def step(self, rng_key, num_candidates):
+        """Choose among candidates; return the probability of another unit, and what happened."""
+        key_unit, key_weights, key_noise, key_choice, key_out = jax.random.split(rng_key, 5)
+        unit = jax.random.randint(key_unit, (), 0, self.group.size)
+        entry, own = self.candidates(key_weights, key_noise, num_candidates)
+        # The unit as it is stands last.
+        current = [by_unit(self.values[j], self.group.size)[:, unit] for j in self.group.own]
+        offered = jnp.concatenate(
+            [jnp.moveaxis(own[-1], 1, 0), current[-1][None]]
+        )  # (candidates, positions, n)
+        target = self.without(unit, current[-1])
+        log_masses, roots, means = jax.vmap(lambda u: self.outgoing_law(u, target))(offered)
+        is_sound = jnp.isfinite(log_masses)
+        is_divergent = ~is_sound[-1]
+        log_weights = jnp.where(is_sound, log_masses, -jnp.inf)
+        # A unit whose own density is no number stays: nothing can be compared with it.
+        log_weights = log_weights.at[-1].set(jnp.where(is_divergent, 0, log_weights[-1]))
+        log_weights = log_weights.at[:-1].set(jnp.where(is_divergent, -jnp.inf, log_weights[:-1]))
+        chosen = jax.random.categorical(key_choice, log_weights)
+        is_moved = chosen < num_candidates
+        index = jnp.minimum(chosen, num_candidates - 1)
+        noise = jax.random.normal(key_out, means.shape[1:], self.dtype)
+        outgoing = means[chosen] + product(roots[chosen].T, noise)
+        self.put(unit, entry, own, index, is_moved, jnp.where(is_divergent, jnp.nan, outgoing))
+        rate = 1 - jax.nn.softmax(log_weights)[-1]
+        return rate, is_moved, is_divergent
+
+    def candidates(self, key_weights, key_noise, number) -> tuple[dict, list[Array]]:
+        """Draw incoming weights (..., number), and values (positions, number, n) of each stage."""
+        layer = self.first.layer
+        assert isinstance(layer, Dense | Conv)
+        weight, bias = self.model.precisions(self.first.affine_index, self.dtype)
+        old, keys = self.params[self.first.index], jax.random.split(key_weights)
+        shape = (*old["w"].shape[:-1], number)
+        entry = {"w": jax.random.normal(keys[0], shape, self.dtype) / jnp.sqrt(weight)}
+        if "b" in old:
+            entry["b"] = jax.random.normal(keys[1], (number,), self.dtype) / jnp.sqrt(bias)
+        wide = dataclasses.replace(layer, features=number)
+        value = affine(wide, entry, self.first.view(self.before[self.group.first]))
+        own = []
+        for j in self.group.own:
+            if j > self.group.first:
+                stage = self.model.stages[j].layer
+                assert not isinstance(stage, Dense | Conv)
+                value = average(stage, value) if isinstance(stage, AvgPool) else stage(value)
+            key = jax.random.fold_in(key_noise, j)
+            noise = jax.random.normal(key, value.shape, self.dtype)
+            value = value + jnp.sqrt(self.model.variance(j, self.dtype)) * noise
+            own.append(by_unit(value, number))
+        return entry, own
+
+    def one(self, u: Float[Array, "positions n"]) -> Float[Array, "..."]:
+        """Return one unit's values as the next layer takes a single channel."""
+        *shape, last = self.last.input_shape
+        return u.reshape(*shape, last // self.group.size, u.shape[-1])
+
+    def without(self, unit, u) -> Float[Array, "..."]:
+        """Return what is left for the unit to explain of the values that it feeds."""
+        f, params = self.group.following, self.params
+        w = by_unit(params[self.last.index]["w"], self.group.size)[:, unit]
+        layer = self.last.layer
+        assert isinstance(layer, Dense | Conv)
+        if isinstance(layer, Conv):
+            w = w.reshape(*layer.window, 1, layer.features)
+        mean = self.last.mean(tuple(params), self.before[f])
+        return self.values[f] - mean + linear(layer, w, self.one(u))
+
+    def outgoing_law(self, u, target) -> tuple[Array, Array, Array]:
+        """Return log m(u), and root and mean of V_k given u: its precision is (root^T root)^-1."""
+        layer = self.last.layer
+        assert isinstance(layer, Dense | Conv)
+        d = self.model.variance(self.group.following, self.dtype)
+        weight, _ = self.model.precisions(self.last.affine_index, self.dtype)
+        gram, _, _ = feature_gram(layer, self.one(u))
+        cross = feature_cross(layer, self.one(u), target) / d
+        size = gram.shape[0]
+        root = inverse_factor(gram / d + weight * jnp.eye(size, dtype=self.dtype))
+        whitened = product(root, cross)
+        log_det = size / 2 * jnp.log(weight) + jnp.sum(jnp.log(jnp.diagonal(root)))
+        log_mass = cross.shape[1] * log_det + jnp.sum(jnp.square(whitened)) / 2
+        return log_mass, root, product(root.T, whitened)
+
+    def put(self, unit, entry: PyTree, own, index, is_moved, outgoing) -> None:
+        """Write the chosen unit; where the outgoing weights are no numbers, nothing."""
+        is_sound = jnp.all(jnp.isfinite(outgoing))
+        is_moved = is_moved & is_sound
+        i, f, size = self.first.index, self.last.index, self.group.size
+        self.params[i] = {
+            name: leaf.at[..., unit].set(
+                jnp.where(is_moved, entry[name][..., index], leaf[..., unit])
+            )
+            for name, leaf in self.params[i].items()
+        }
+        for j, new in zip(self.group.own, own, strict=True):
+            old = by_unit(self.values[j], size)
+            now = jnp.where(is_moved, new[:, index], old[:, unit])
+            self.values[j] = old.at[:, unit].set(now).reshape(self.values[j].shape)
+        old = by_unit(self.params[f]["w"], size)
+        now = jnp.where(is_sound, outgoing, old[:, unit])
+        w = old.at[:, unit].set(now).reshape(self.params[f]["w"].shape)
+        self.params[f] = self.params[f] | {"w": w}

@@ -1,0 +1,275 @@
+"""Warm-up of Gibbs chains from large noise down to the model's: one adaptation, and one call.
+
+At a large noise variance Delta the posterior is broad and chains cross it; cooled slowly, they
+follow it to where a chain that starts at the small Delta itself stays behind. The schedule falls
+geometrically and ends at the model's own Delta, where the step size is tuned, so that every kept
+draw is one of the model's posterior.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from blackjax.adaptation.step_size import dual_averaging_adaptation
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, Shaped
+
+from jaxbnn.gibbs import GibbsPosition, IntermediateNoise, interwoven_gibbs
+from jaxbnn.numerics import check_count, check_fraction, check_positive, is_concrete
+from jaxbnn.sampling import Adaptation, Draws, sample
+
+Schedule = Callable[[Array], ArrayLike]
+
+
+class _AnnealingState(NamedTuple):
+    averaging: Any
+    parameters: dict
+
+
+def annealing(
+    model: IntermediateNoise,
+    num_warmup: int,
+    *,
+    start: ArrayLike = 0.1,
+    hold: float = 0.3,
+    target_acceptance_rate: float = 0.8,
+    schedule: Schedule | None = None,
+) -> Adaptation:
+    """Return a warm-up in which the noise variance falls to the model's and a step size adapts.
+
+    It changes parameters["noise_variance"], one for each stage, and parameters["step_size"], each
+    chain's own, by dual averaging that begins anew when the noise variance has come to its end.
+
+    Parameters
+    ----------
+    model
+        The model at whose noise variances the schedule ends.
+    num_warmup
+        Steps of the warm-up, as given to `sample`.
+    start
+        Delta of the first step, in every stage whose own is smaller: Delta^(t) = Delta (start /
+        Delta)^(1 - t / T), T the steps less those that are held.
+    hold
+        The last part of the warm-up, which runs at the model's noise variances; inside (0, 1).
+    target_acceptance_rate
+        Of the move with the noise held fixed.
+    schedule
+        In place of `start` and `hold`: a function of the step, counted from 0, that returns one
+        noise variance or one for each stage.
+
+    Returns
+    -------
+    What `sample(..., adapt=...)` takes, for `make_annealed`.
+
+    Raises
+    ------
+    ValueError
+        A schedule that does not end at the model's noise variances or is not positive, a start
+        that is not positive, a part or a rate outside (0, 1), no warm-up.
+
+    Notes
+    -----
+    Annealing is not in Piccioli et al., whose chains start at the Delta that they sample.
+
+    Examples
+    --------
+    >>> from jaxbnn.networks import mlp
+    >>> adapt = annealing(IntermediateNoise(mlp((2, 3, 1)), 1e-3), 100)
+    >>> adapt.num_warmup
+    100
+    >>> annealing(IntermediateNoise(mlp((2, 3, 1)), 1e-3), 100, schedule=lambda step: 0.1)
+    Traceback (most recent call last):
+    ValueError: the schedule must end at the model's noise variance, 0.001, but is 0.1 at step 99.
+    """
+    check_count("num_warmup", num_warmup)
+    check_positive("start", start)
+    check_fraction("hold", hold)
+    check_fraction("target_acceptance_rate", target_acceptance_rate)
+    final_variance = stage_variances(model)
+    num_cooling = max(1, round((1 - hold) * num_warmup))
+    if schedule is None:
+        variance_at = _geometric(final_variance, start, num_cooling)
+    else:
+        _check_schedule(schedule, final_variance, num_warmup)
+        variance_at = lambda step: jnp.broadcast_to(  # noqa: E731
+            jnp.asarray(schedule(step), final_variance.dtype), final_variance.shape
+        )
+    da_init, da_update, da_final = dual_averaging_adaptation(target_acceptance_rate)
+
+    def averaging_from(step_size):
+        begun = da_init(step_size)
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf, step_size.dtype), begun)
+
+    def init(parameters):
+        for name in ("noise_variance", "step_size"):
+            if not (isinstance(parameters, dict) and name in parameters):
+                raise ValueError(
+                    f"this warm-up changes parameters[{name!r}], which is not there; give "
+                    "parameters=annealed_parameters(...) or use sample_annealed."
+                )
+        return _AnnealingState(averaging_from(parameters["step_size"]), parameters)
+
+    def update(a, step, state, info):
+        rate = jnp.where(jnp.isnan(info.acceptance_rate), 0, info.acceptance_rate)
+        old, dtype = a.averaging, a.parameters["step_size"].dtype
+        found = da_update(old, rate.astype(dtype))
+        found = jax.tree.map(lambda new, was: jnp.asarray(new).astype(was.dtype), found, old)
+        step_size = jnp.exp(found.log_step_size).astype(dtype)
+        # The law that the step is tuned for is now the last one: forget what came before.
+        is_end = step == num_cooling
+        begun = averaging_from(step_size)
+        averaging = jax.tree.map(lambda new, was: jnp.where(is_end, new, was), begun, found)
+        variance = variance_at(step + 1).astype(a.parameters["noise_variance"].dtype)
+        parameters = a.parameters | {"noise_variance": variance, "step_size": step_size}
+        return _AnnealingState(averaging, parameters), parameters
+
+    def final(a):
+        dtype = a.parameters["step_size"].dtype
+        return a.parameters | {
+            "noise_variance": final_variance.astype(a.parameters["noise_variance"].dtype),
+            "step_size": jnp.asarray(da_final(a.averaging)).astype(dtype),
+        }
+
+    return Adaptation(init, update, final, num_warmup=num_warmup)
+
+
+def sample_annealed(
+    key: PRNGKeyArray,
+    model: IntermediateNoise,
+    x: Shaped[Array | np.ndarray, "n ..."],
+    y: Shaped[Array | np.ndarray, "n ..."],
+    positions: GibbsPosition,
+    num_samples: int,
+    *,
+    num_warmup: int = 2000,
+    start: ArrayLike = 0.1,
+    step_size: ArrayLike = 0.3,
+    num_integration_steps: int = 5,
+    **options: Any,
+) -> Draws:
+    """Sample an intermediate-noise posterior after a warm-up that is annealed to it.
+
+    Parameters
+    ----------
+    key
+        The run's key.
+    model, x, y
+        The model and the data, rows first.
+    positions
+        Starts, stacked: `jax.vmap(lambda key: model.random_position(key, x, y))(keys)`.
+    num_samples
+        Draws kept of each chain.
+    num_warmup, start
+        As for `annealing`.
+    step_size
+        The first; adapted in warm-up.
+    num_integration_steps
+        As for `interwoven_gibbs`.
+    options
+        Of `jaxbnn.sample`: thinning, collect, reduce, checkpoint, progress, and so on. By default
+        the weights are collected.
+
+    Returns
+    -------
+    Draws, with `positions` the parameters of the network.
+
+    Raises
+    ------
+    ValueError
+        As `annealing`, `interwoven_gibbs` and `jaxbnn.sample`.
+
+    Notes
+    -----
+    The posterior is that of Piccioli et al., (7).
+
+    Examples
+    --------
+    >>> from jaxbnn.networks import mlp
+    >>> model, x = IntermediateNoise(mlp((2, 3, 1)), 1e-3), jnp.ones((5, 2))
+    >>> _, y = model.simulate(jax.random.key(0), model.sample_prior(jax.random.key(1)), x)
+    >>> zero = jax.tree.map(lambda leaf: jnp.stack([leaf] * 2), model.zero_position(x, y))
+    >>> draws = sample_annealed(
+    ...     jax.random.key(2), model, x, y, zero, 10, num_warmup=20, progress=False
+    ... )
+    >>> draws.positions[0]["w"].shape
+    (2, 10, 2, 3)
+    """
+    options = {"collect": _collect_params} | options
+    return sample(
+        key,
+        make_annealed(model, num_integration_steps),
+        positions,
+        num_samples,
+        parameters={"noise_variance": _one_row(model, positions, start), "step_size": step_size},
+        data=(x, y),
+        num_warmup=num_warmup,
+        adapt=annealing(model, num_warmup, start=start),
+        **options,
+    )
+
+
+def make_annealed(model: IntermediateNoise, num_integration_steps: int = 5) -> Callable:
+    """Return make_kernel(parameters, data) with noise variance and step size as parameters.
+
+    Parameters
+    ----------
+    model
+        The model.
+    num_integration_steps
+        As for `interwoven_gibbs`.
+    """
+
+    def make_kernel(parameters, data):
+        at = dataclasses.replace(model, noise_variance=parameters["noise_variance"])
+        x, y = data
+        return interwoven_gibbs(at, x, y, parameters["step_size"], num_integration_steps)
+
+    return make_kernel
+
+
+def stage_variances(model: IntermediateNoise) -> Float[Array, " stages"]:
+    """Return the noise variance of every stage.
+
+    Parameters
+    ----------
+    model
+        The model.
+    """
+    dtype = jnp.result_type(float)
+    return jnp.stack([model.variance(j, dtype) for j in range(len(model.stages))])
+
+
+def _geometric(final_variance: Array, start: ArrayLike, num_cooling: int) -> Callable:
+    ratio = jnp.log(jnp.maximum(jnp.asarray(start, final_variance.dtype) / final_variance, 1))
+
+    def variance_at(step):
+        left = 1 - jnp.minimum(step.astype(final_variance.dtype) / num_cooling, 1)
+        return final_variance * jnp.exp(left * ratio)
+
+    return variance_at
+
+
+def _check_schedule(schedule: Schedule, final_variance: Array, num_warmup: int) -> None:
+    last = np.asarray(schedule(jnp.asarray(num_warmup - 1, jnp.uint32)))
+    first = np.asarray(schedule(jnp.asarray(0, jnp.uint32)))
+    check_positive("the schedule's noise variance at step 0", first)
+    if is_concrete(final_variance) and not np.allclose(last, final_variance, rtol=1e-5, atol=0):
+        wanted = np.unique(np.asarray(final_variance, np.float64))
+        raise ValueError(
+            "the schedule must end at the model's noise variance, "
+            f"{', '.join(f'{v:.6g}' for v in wanted)}, but is "
+            f"{', '.join(f'{v:.6g}' for v in np.atleast_1d(last))} at step {num_warmup - 1}."
+        )
+
+
+def _one_row(model: IntermediateNoise, positions: GibbsPosition, start: ArrayLike) -> Array:
+    """Return the first noise variances, one row a chain."""
+    num_chains = jax.tree.leaves(positions)[0].shape[0]
+    first = jnp.maximum(stage_variances(model), jnp.asarray(start))
+    return jnp.broadcast_to(first, (num_chains, *first.shape))
+
+
+def _collect_params(state: Any, info: Any) -> Any:
+    return state.position.params

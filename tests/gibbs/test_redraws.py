@@ -1,0 +1,188 @@
+"""One hidden unit redrawn from the prior, with its latents: a choice among candidates.
+
+`test_the_choice_is_by_the_density` catches a lost determinant, a lost prior precision and a wrong
+noise variance in m. Geweke's joint test catches, on "regression": outgoing weights that are not
+drawn with the unit, candidates without noise, a determinant that is lost, the unit as it is left
+out of the choice.
+"""
+
+import importlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from jaxbnn.gibbs import redraw_noisy_units
+from jaxbnn.gibbs.chain import chain_values
+from jaxbnn.gibbs.hidden_units import by_unit, hidden_groups
+from tests.gibbs.cases import MODELS, data
+from tests.gibbs.test_sweeps import geweke
+from tests.kit import both_sizes
+
+module = importlib.import_module("jaxbnn.gibbs.redraws")
+WITH_UNITS = [name for name in MODELS if name != "linear"]
+NAMES = [
+    name if name in ("regression", "conv") else pytest.param(name, marks=pytest.mark.long)
+    for name in WITH_UNITS
+]
+
+
+def redraws(model, x, y, order, bias):
+    return redraw_noisy_units(model, x, y, 3)
+
+
+def drawn(name, n=3, dtype=np.float64):
+    model, x = MODELS[name], data(name, n, dtype)
+    params = model.sample_prior(jax.random.key(1), dtype)
+    return model, x, *model.simulate(jax.random.key(0), params, x)
+
+
+def one_redraw(name, number=0):
+    model, x, position, y = drawn(name)
+    values = chain_values(model, position, y, x.dtype)
+    inputs = jnp.moveaxis(x, 0, -1)
+    group = hidden_groups(model)[number]
+    return module._Redraw(model, group, inputs, list(position.params), values), x, y, position
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_choice_is_by_the_density(name, x64):
+    """m of a unit is the density of what it feeds, by SciPy, from the outputs of unit weights."""
+    redraw, _, _, _ = one_redraw(name)
+    model, group = redraw.model, redraw.group
+    unit, u = 1, by_unit(redraw.values[group.following - 1], group.size)[:, 1]
+    target = redraw.without(unit, u)
+    shape = by_unit(redraw.params[redraw.last.index]["w"], group.size)[:, unit].shape
+    layer = redraw.last.layer
+    window = (*layer.window, 1) if hasattr(layer, "window") else shape[:1]
+    columns = []
+    for i in range(int(np.prod(shape))):
+        w = jnp.zeros(int(np.prod(shape))).at[i].set(1.0).reshape(*window, shape[-1])
+        columns.append(np.ravel(module.linear(layer, w, redraw.one(u))))
+    design = np.stack(columns, axis=1)
+    d = float(model.variance(group.following, np.float64))
+    weight = float(model.precisions(redraw.last.affine_index, np.float64)[0])
+    covariance = d * np.eye(len(design)) + design @ design.T / weight
+    exact = scipy.stats.multivariate_normal(np.zeros(len(design)), covariance).logpdf(
+        np.ravel(target)
+    )
+    none = scipy.stats.norm(0, d**0.5).logpdf(np.ravel(target)).sum()
+    log_mass, root, mean = redraw.outgoing_law(u, target)
+    assert float(log_mass) == pytest.approx(exact - none, rel=1e-9)
+    # The law of the outgoing weights, one output after the other, is that of a regression.
+    precision = design.T @ design / d + weight * np.eye(design.shape[1])
+    solved = np.linalg.solve(precision, design.T @ np.ravel(target) / d)
+    np.testing.assert_allclose(np.ravel(mean), solved, rtol=1e-8, atol=1e-10)
+    inverse = np.linalg.inv(precision)[:: shape[-1], :: shape[-1]]
+    np.testing.assert_allclose(
+        np.asarray(root).T @ np.asarray(root), inverse, rtol=1e-8, atol=1e-12
+    )
+
+
+SHORT = ["regression"]
+
+
+@both_sizes(20_000)
+@pytest.mark.parametrize("name", SHORT)
+def test_redraws_leave_the_joint_law_invariant(name, num_chains):
+    result = geweke(name, "backward", "joint", num_chains, make=redraws)
+    assert result.passes, str(result)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name in WITH_UNITS if name not in SHORT])
+def test_more_redraws_leave_the_joint_law_invariant(name):
+    result = geweke(name, "backward", "joint", None, make=redraws)
+    assert result.passes, str(result)
+
+
+def outgoing_left(right):
+    """Mutant: the outgoing weights stay those of the unit before."""
+
+    def put(self, unit, entry, own, index, is_moved, outgoing):
+        old = by_unit(self.params[self.last.index]["w"], self.group.size)[:, unit]
+        right(self, unit, entry, own, index, is_moved, old)
+
+    return "put", put
+
+
+def without_noise(right):
+    """Mutant: candidates have no noise of their own in their first stage."""
+
+    def candidates(self, key_weights, key_noise, number):
+        entry, own = right(self, key_weights, key_noise, number)
+        value = module.affine(
+            module.dataclasses.replace(self.first.layer, features=number),
+            entry,
+            self.first.view(self.before[self.group.first]),
+        )
+        return entry, [by_unit(value, number), *own[1:]]
+
+    return "candidates", candidates
+
+
+def without_determinant(right):
+    """Mutant: m lacks its determinant, which is the price of weights that are free."""
+
+    def outgoing_law(self, u, target):
+        _, root, mean = right(self, u, target)
+        whitened = jnp.linalg.solve(root.T, mean)
+        return jnp.sum(whitened**2) / 2, root, mean
+
+    return "outgoing_law", outgoing_law
+
+
+def mutated(mutant):
+    def make(model, x, y, order, bias):
+        kernel = redraws(model, x, y, order, bias)
+
+        def step(rng_key, state):
+            name, wrong = mutant(getattr(module._Redraw, mutant_of[mutant]))
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(module._Redraw, name, wrong)
+                return kernel.step(rng_key, state)
+
+        return kernel._replace(step=step)
+
+    return make
+
+
+mutant_of = {
+    outgoing_left: "put",
+    without_noise: "candidates",
+    without_determinant: "outgoing_law",
+}
+
+
+@both_sizes(20_000)
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        outgoing_left,
+        pytest.param(without_noise, marks=pytest.mark.long),
+        pytest.param(without_determinant, marks=pytest.mark.long),
+    ],
+)
+def test_mutants_are_found(mutant, num_chains):
+    result = geweke("regression", "backward", "joint", num_chains, make=mutated(mutant), steps=3)
+    assert not result.passes, str(result)
+
+
+def test_bad_input_gets_one_sentence():
+    model, x, _, y = drawn("linear", 3, np.float32)
+    with pytest.raises(ValueError, match="no hidden units; leave redraw_noisy_units out"):
+        redraw_noisy_units(model, x, y)
+    model, x, _, y = drawn("regression", 3, np.float32)
+    with pytest.raises(ValueError, match="num_candidates"):
+        redraw_noisy_units(model, x, y, 0)
+
+
+def test_zeros_are_left_or_left_behind():
+    """At a zero start a unit has a density: its outgoing weights keep their prior."""
+    model, x, _, y = drawn("regression", 3, np.float32)
+    kernel = redraw_noisy_units(model, x, y)
+    state, info = kernel.step(jax.random.key(0), kernel.init(model.zero_position(x, y)))
+    assert not info.is_divergent
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.position))

@@ -1,0 +1,80 @@
+"""A warm-up that is annealed ends at the model's posterior, with a step size found there."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxbnn.gibbs import IntermediateNoise
+from jaxbnn.networks import mlp
+from jaxbnn.thermalization import annealing, sample_annealed
+from jaxbnn.thermalization.annealing import _geometric, stage_variances
+
+MODEL = IntermediateNoise(mlp((2, 3, 1)), (0.3, 1e-3, 0.02), 2.0, 1.5)
+
+
+def dataset():
+    keys = jax.random.split(jax.random.key(0), 3)
+    x = jax.random.normal(keys[0], (20, 2))
+    return x, MODEL.simulate(keys[1], MODEL.sample_prior(keys[2]), x)[1]
+
+
+def test_the_schedule_is_geometric_and_raises_no_noise_that_is_larger():
+    variances = np.stack(
+        [_geometric(stage_variances(MODEL), 0.1, 10)(jnp.asarray(step)) for step in range(12)]
+    )
+    np.testing.assert_allclose(variances[0], (0.3, 0.1, 0.1), rtol=1e-5)
+    np.testing.assert_allclose(variances[10:], np.tile((0.3, 1e-3, 0.02), (2, 1)), rtol=1e-5)
+    np.testing.assert_allclose(np.diff(np.log(variances[:11, 1])), np.log(1e-2) / 10, rtol=1e-3)
+    assert np.all(variances[:, 0] == variances[0, 0])
+
+
+def test_one_call_ends_at_the_models_posterior():
+    x, y = dataset()
+    zero = jax.tree.map(lambda leaf: jnp.stack([leaf] * 8), MODEL.zero_position(x, y))
+    draws = sample_annealed(
+        jax.random.key(1), MODEL, x, y, zero, 40, num_warmup=120, progress=False
+    )
+    assert draws.positions[0]["w"].shape == (8, 40, 2, 3)
+    np.testing.assert_allclose(
+        draws.parameters["noise_variance"], np.tile((0.3, 1e-3, 0.02), (8, 1)), rtol=1e-6
+    )
+    assert len(np.unique(draws.parameters["step_size"])) == 8
+    assert 0.5 < float(np.mean(draws.acceptance_rate)) < 0.98
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"schedule": lambda step: 0.1}, "the schedule must end at the model's noise variance"),
+        (
+            {"schedule": lambda step: -0.1 * step.astype(float)},
+            "noise variance at step 0 must be positive",
+        ),
+        ({"start": 0.0}, "start must be positive"),
+        ({"hold": 1.0}, "hold must lie between 0 and 1"),
+    ],
+)
+def test_bad_schedules_get_one_sentence(options, words):
+    with pytest.raises(ValueError, match=words):
+        annealing(MODEL, 100, **options)
+
+
+def test_a_schedule_of_ones_own():
+    adapt = annealing(
+        IntermediateNoise(mlp((2, 3, 1)), 1e-3),
+        100,
+        schedule=lambda step: jnp.where(step < 50, 0.1, 1e-3),
+    )
+    parameters = {"noise_variance": jnp.full(3, 0.1), "step_size": jnp.asarray(0.3)}
+
+    class Info:
+        acceptance_rate = jnp.asarray(0.9)
+
+    a = adapt.init(parameters)
+    _, early = adapt.update(a, jnp.asarray(3), None, Info)
+    _, late = adapt.update(a, jnp.asarray(60), None, Info)
+    np.testing.assert_allclose(early["noise_variance"], 0.1, rtol=1e-6)
+    np.testing.assert_allclose(late["noise_variance"], 1e-3, rtol=1e-6)
+    with pytest.raises(ValueError, match="'noise_variance'"):
+        adapt.init({"step_size": 0.1})
