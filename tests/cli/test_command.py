@@ -12,6 +12,7 @@ from scipy import stats
 
 from jaxbnn.cli import folder as folders
 from jaxbnn.cli import main, verdict
+from jaxbnn.prediction import ClassPrediction, ClassScores
 from jaxbnn.sampling import Draws
 
 # NUTS and its adaptation, and Optax's optimisers, are run by the command.
@@ -289,3 +290,27 @@ def test_calibrated_intervals_are_rarely_said_to_be_wrong(rows, level):
     assert stats.binom.pmf(counts, rows, level)[wrong].sum() < 0.0027
     assert "too narrow" in said[0]
     assert rows < 100 or "wider than they need be" in said[-1]
+
+
+@pytest.mark.parametrize("rows", [10, 30, 1000])
+@pytest.mark.parametrize("confidence", [0.5, 0.9, 0.98])
+def test_calibrated_confidence_is_rarely_said_to_be_wrong(rows, confidence):
+    """With three standard errors' probability, .0027, by the binomial law of the right answers."""
+
+    class Classes:
+        classes = ("a", "b")
+
+    said = []
+    for count in range(rows + 1):
+        shares = np.repeat([[confidence, 1 - confidence]], rows, axis=0)
+        zero, label = np.zeros(rows), np.zeros(rows, int)
+        prediction = ClassPrediction(shares, label, shares, shares, zero, zero, 0.9)
+        scores = ClassScores(zero, zero, np.arange(rows) < count, shares)
+        said.append(verdict.judge_classes(Classes(), label, prediction, scores).sentences[-1])
+    wrong = np.array(["fits that" not in sentence for sentence in said])
+    chance = stats.binom.pmf(np.arange(rows + 1), rows, confidence)
+    assert chance[wrong].sum() < 0.0027
+    # And nothing rarer than either tail of three standard errors passes.
+    assert chance[~wrong].min() > 1e-5
+    assert "too sure" in said[0]
+    assert rows < 100 or "too unsure" in said[-1]
