@@ -12,6 +12,7 @@ from scipy import stats
 
 from jaxbnn.cli import folder as folders
 from jaxbnn.cli import main, verdict
+from jaxbnn.cli.encoding import Encoding
 from jaxbnn.prediction import ClassPrediction, ClassScores
 from jaxbnn.sampling import Draws
 
@@ -296,17 +297,13 @@ def test_calibrated_intervals_are_rarely_said_to_be_wrong(rows, level):
 @pytest.mark.parametrize("confidence", [0.5, 0.9, 0.98])
 def test_calibrated_confidence_is_rarely_said_to_be_wrong(rows, confidence):
     """With three standard errors' probability, .0027, by the binomial law of the right answers."""
-
-    class Classes:
-        classes = ("a", "b")
-
-    said = []
+    encoding, said = Encoding("y", [], ["a", "b"], 0.0, 1.0), []
     for count in range(rows + 1):
         shares = np.repeat([[confidence, 1 - confidence]], rows, axis=0)
         zero, label = np.zeros(rows), np.zeros(rows, int)
         prediction = ClassPrediction(shares, label, shares, shares, zero, zero, 0.9)
         scores = ClassScores(zero, zero, np.arange(rows) < count, shares)
-        said.append(verdict.judge_classes(Classes(), label, prediction, scores).sentences[-1])
+        said.append(verdict.judge_classes(encoding, label, prediction, scores).sentences[-1])
     wrong = np.array(["fits that" not in sentence for sentence in said])
     chance = stats.binom.pmf(np.arange(rows + 1), rows, confidence)
     assert chance[wrong].sum() < 0.0027

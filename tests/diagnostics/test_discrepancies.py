@@ -103,8 +103,8 @@ def judge():
     """Both discrepancies of many runs, compiled once."""
 
     def one(x, y):
-        stein = kernel_stein_discrepancy(x, -x, num_blocks=36, max_draws=360)
-        return stein, maximum_mean_discrepancy(x, y, num_blocks=36, max_draws=360)
+        stein = kernel_stein_discrepancy(x, -x, num_blocks=36, max_draws=720)
+        return stein, maximum_mean_discrepancy(x, y, num_blocks=36, max_draws=720)
 
     compiled = jax.jit(one)
 
@@ -115,9 +115,10 @@ def judge():
     return every
 
 
-def many(rng, runs, phi=0.6):
-    """Autocorrelated runs of the standard normal law: 3 chains of 400 draws worth 100 each."""
-    return autoregressive(rng, phi, runs * 6, 400).reshape(runs, 3, 2, 400).swapaxes(2, 3)
+def many(rng, runs, phi=0.6, length=400):
+    """Autocorrelated runs of the standard normal law: 3 chains, of 400 draws worth 100 each."""
+    draws = autoregressive(rng, phi, runs * 6, length)
+    return draws.reshape(runs, 3, 2, length).swapaxes(2, 3)
 
 
 def test_p_values_keep_their_level(rng, judge):
@@ -135,7 +136,7 @@ def test_p_values_keep_their_level(rng, judge):
 
 
 def test_wrong_means_and_spreads_are_caught(rng, judge):
-    x, y = (many(rng, 3, phi=0.5).astype(np.float32) for _ in range(2))
+    x, y = (many(rng, 3, phi=0.5, length=800).astype(np.float32) for _ in range(2))
     maps = np.array([[1.0, 0.9], [0.0, np.sqrt(1 - 0.9**2)]], np.float32)
     wrong = np.stack([x[0] + 0.5, 1.7 * x[1], x[2] @ maps])
     for found in judge(wrong, y):
