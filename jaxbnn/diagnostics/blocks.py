@@ -5,10 +5,11 @@ mean of f over block k of a chain, blocks longer than the chain's memory are nea
 
     mean over pairs k, l of <f_k, f_l>,   k and l different and no neighbours,
 
-is unbiased for |m|^2 whatever the autocorrelation inside blocks. Where m = 0 each f_k is as likely
-as -f_k, so that the null is the law of sum_kl e_k e_l <f_k, f_l> with random signs e. Its
-tail is taken with normal e_k, a weighted sum of chi-squares, by the saddlepoint approximation
-(Lugannani and Rice, 1980): no resampling, and small probabilities as well as large ones.
+is unbiased for |m|^2 whatever the autocorrelation inside blocks. A fifth of each block is left out
+at its start, so that neighbours are independent too. Where m = 0 each f_k is as likely as -f_k, so
+that the null is the law of sum_kl e_k e_l <f_k, f_l> with random signs e. Its tail is taken with
+normal e_k, a weighted sum of chi-squares, by the saddlepoint approximation (Lugannani and Rice,
+1980): no resampling, and small probabilities as well as large ones.
 """
 
 import math
@@ -22,9 +23,14 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from jaxbnn.diagnostics.draws import check_draws, float_dtype
 from jaxbnn.diagnostics.ranks import quantile, sorted_draws
-from jaxbnn.numerics import check_count
+from jaxbnn.numerics import check_count, is_concrete
 from jaxbnn.numerics.products import product
 
+# Part of each block that is left out at its start. Without it neighbours of 62 draws of an AR(1)
+# chain at .9 have correlation .13, and P(p < .05) is .08.
+_GAP = 0.2
+# With fewer the gap is too short: P(p < .05) was seen at .07.
+_DRAWS_PER_BLOCK = 3
 _HALVINGS = 60
 # Pairs of points of which the kernel is held in memory at once.
 _TILE = 2**20
@@ -44,12 +50,12 @@ class Discrepancy(NamedTuple):
         Monte Carlo error of `squared`, by the jackknife over blocks, at the length scale used:
         one taken from the draws differs between data sets.
     p_value
-        Probability of so large a value if the discrepancy is zero. A little too small: with 64
-        blocks P(p < .05) was about .065, and .07 to .11 where a block of an AR(1) chain at .9
-        is worth three draws (tests/CALIBRATION.md).
+        Probability of so large a value if the discrepancy is zero; NaN inside `jit` and `vmap`,
+        where nothing can be raised, where a block is worth fewer than three draws. Its level was
+        measured: tests/CALIBRATION.md.
     neighbour_correlation
-        Correlation between neighbouring blocks. Well above 0, the blocks are no longer than the
-        chain's memory, and the p-value is too small.
+        Correlation between neighbouring blocks, about 0 where they are longer than the chain's
+        memory.
     """
 
     squared: Float[Array, ""]
@@ -71,23 +77,70 @@ def block_index(
     """Return which draws make up each block: evenly spaced ones, numbered chain after chain.
 
     `num_blocks` in all are cut from the chains, the same number from each; at most `max_draws`
-    draws are used.
+    draws are used, none of them in the gaps between blocks.
     """
     check_count("num_blocks", num_blocks)
     check_count("max_draws", max_draws)
-    per_chain = max(1, round(num_blocks / chains))
-    size = length // per_chain
+    per_chain, size, gap = _cut(chains, length, num_blocks)
     if chains * per_chain < 8 or size < 1:
         raise ValueError(
             f"{name} needs at least 8 blocks, but {num_blocks} blocks of {chains} chains of "
             f"{length} draws are {chains * per_chain} blocks of {size} draws; keep more draws or "
             "give more blocks."
         )
-    points = max(1, min(size, max_draws // (chains * per_chain)))
-    inside = np.linspace(0, size - 1, points).round().astype(int)
+    points = max(1, min(size - gap, max_draws // (chains * per_chain)))
+    inside = np.linspace(gap, size - 1, points).round().astype(int)
     starts = np.arange(chains)[:, None] * length + length - per_chain * size
     starts = (starts + np.arange(per_chain) * size).ravel()
     return starts[:, None] + inside
+
+
+def _cut(chains: int, length: int, num_blocks: int) -> tuple[int, int, int]:
+    """Return blocks a chain, draws a block, and how many of these are left out at its start."""
+    per_chain = max(1, round(num_blocks / chains))
+    size = length // per_chain
+    # Chains are independent: one block of each needs no gap.
+    return per_chain, size, int(_GAP * size) if per_chain > 1 else 0
+
+
+def effective_draws(draws: Float[Array, "chain draw p"], num_blocks: int) -> Float[Array, ""]:
+    """Return the number of independent draws whose mean would vary like that of one block.
+
+    The harmonic mean over coordinates, about each chain's own mean; infinite where each chain is
+    one block.
+    """
+    chains, length, dim = draws.shape
+    per_chain, size, gap = _cut(chains, length, num_blocks)
+    if per_chain == 1:
+        return jnp.asarray(jnp.inf, draws.dtype)
+    kept = draws[:, length - per_chain * size :].reshape(chains, per_chain, size, dim)[:, :, gap:]
+    # The squares of draws around 1e20 overflow.
+    kept = kept - kept[:1, :1, :1]
+    unit = jnp.max(jnp.abs(kept), axis=(0, 1, 2), keepdims=True)
+    kept = kept / jnp.where(unit > 0, unit, 1)
+    means = jnp.mean(kept, axis=2)
+    of_draws = jnp.mean(jnp.var(kept, axis=(1, 2)), axis=0)
+    of_means = jnp.mean(jnp.var(means, axis=1, ddof=1), axis=0)
+    # Coordinates that never move say nothing.
+    moves = of_draws > 0
+    ratio = jnp.where(moves, of_means / jnp.where(moves, of_draws, 1), 0)
+    return jnp.sum(moves, dtype=ratio.dtype) / jnp.sum(ratio)
+
+
+def refuse_short_blocks(
+    name: str, found: Discrepancy, draws_per_block: Float[Array, ""]
+) -> Discrepancy:
+    """Raise where the p-value would be wrong, or make it NaN where nothing can be raised."""
+    # Written so that NaN draws, whose p-value is NaN already, are left alone.
+    is_wrong = draws_per_block < _DRAWS_PER_BLOCK
+    if not is_concrete(is_wrong):
+        return found._replace(p_value=jnp.where(is_wrong, jnp.nan, found.p_value))
+    if is_wrong:
+        raise ValueError(
+            f"{name} needs blocks worth {_DRAWS_PER_BLOCK} independent draws, but they are worth "
+            f"about {float(draws_per_block):.1f}: give fewer num_blocks, or run the chains longer."
+        )
+    return found
 
 
 def neighbours(chains: int, blocks: int) -> Bool[np.ndarray, "block block"]:

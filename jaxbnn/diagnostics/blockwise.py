@@ -56,8 +56,11 @@ def blockwise_rhat(
 
     Piccioli et al., appendix B.3: `rhat_brooks_gelman` (equation 16, a ratio of variances) of every
     `block_length` records of the outputs on test inputs, averaged over the inputs. "Approaches
-    1 and becomes stationary" is read as: the logarithm of that average passes
-    `stationarity_time`, and its level is below `threshold`. The threshold is on the scale of
+    1 and becomes stationary" is read as: the cube root of that average R less its least value,
+    (n-1)/n for blocks of n, passes `stationarity_time`, and its level is below `threshold`. In
+    equilibrium R less (n-1)/n is nearly a multiple of a chi-square, skewed, and its cube root
+    nearly normal (Wilson and Hilferty, 1931), as the bands of `stationarity_time` take it for. The
+    threshold is on the scale of
     variances, 1.44 for the customary 1.2 on the root (erratum A12). Records of one block are
     correlated, so that R-hat of chains in equilibrium may well be above it; and chains stuck
     together on a plateau pass.
@@ -75,8 +78,7 @@ def blockwise_rhat(
     threshold
         Highest level that passes.
     false_alarm_rate, judged_fraction
-        As in `stationarity_time`. R-hats of few outputs are skewed: with ten outputs of two chains
-        a rate of .01 becomes about .03 (tests/CALIBRATION.md).
+        As in `stationarity_time`.
 
     Raises
     ------
@@ -115,21 +117,26 @@ def blockwise_rhat(
     rhat = np.asarray(rhat_brooks_gelman(np.swapaxes(used, 1, 2)), float)
     block_steps = times[: blocks * block_length].reshape(blocks, block_length)
     mean = rhat.mean(axis=1)
+    ends = block_steps[:, -1]
     with np.errstate(divide="ignore", invalid="ignore"):
+        # Rounding may leave equal means a little below the least value.
+        between = np.maximum(mean - (block_length - 1) / block_length, 0)
         found = stationarity_time(
-            np.log(mean),
-            block_steps[:, -1],
+            np.cbrt(between),
+            ends,
             false_alarm_rate=false_alarm_rate,
             judged_fraction=judged_fraction,
         )
-        level = float(np.exp(found.level))
+        first = settling.judged_records("blockwise_rhat", ends, judged_fraction)
+        judged = settling.level_of(np.log(mean[first:]))
+        level = float(np.exp(judged.mean))
     is_passed = bool(found.is_passed and level <= threshold)
     return BlockwiseRhat(
         block_steps.mean(axis=1),
         mean,
         np.percentile(rhat, list(percentiles), axis=1),
         level,
-        float(level * found.level_error),
+        float(level * judged.error),
         float(found.lower_bound if is_passed else times[-1]),
         is_passed,
     )

@@ -9,18 +9,20 @@ from jaxbnn.diagnostics.blocks import (
     Discrepancy,
     block_index,
     check_flat,
+    effective_draws,
     judge_blocks,
     median_scale,
     neighbours,
     pair_means,
+    refuse_short_blocks,
     squared_distances,
 )
 from jaxbnn.numerics import check_positive, is_concrete
 from jaxbnn.numerics.products import product
 
-# Sixty-four blocks can make a p-value as small as 1e-15, and sixteen of each of four chains are
-# worth some sixty independent draws or more where a block is longer than the chain's memory.
-_NUM_BLOCKS = 64
+# Thirty-two blocks can make a p-value as small as 1e-8, and eight of each of four chains are longer
+# than the memory of chains worth fifty draws each.
+_NUM_BLOCKS = 32
 
 
 def kernel_stein_discrepancy(
@@ -55,7 +57,8 @@ def kernel_stein_discrepancy(
         l, a number or one per coordinate; by default each coordinate's standard deviation times
         the root of the median squared distance of the standardised draws.
     num_blocks
-        Blocks in all; each chain is cut into the same number of them.
+        Blocks in all; each chain is cut into the same number of them, and the first fifth of each
+        is left out.
     max_draws
         How many draws are used, evenly spaced: the cost is its square.
 
@@ -67,7 +70,8 @@ def kernel_stein_discrepancy(
     ------
     ValueError
         Scores of another shape, fewer than 8 blocks, length scales that are not positive; draws
-        1e15 length scales apart, or scores as large.
+        1e15 length scales apart, or scores as large; blocks worth fewer than three independent
+        draws.
 
     Examples
     --------
@@ -89,7 +93,8 @@ def kernel_stein_discrepancy(
     points, point_scores = _take(flat, index), _take(flat_scores, index)
     scale = _check_scale(length_scale, points)
     _check_size("scores point", point_scores * scale[None, None])
-    return _stein(points, point_scores.astype(points.dtype), scale, chains)
+    found = _stein(points, point_scores.astype(points.dtype), scale, chains)
+    return refuse_short_blocks(name, found, _effective_draws(flat, num_blocks))
 
 
 def maximum_mean_discrepancy(
@@ -128,7 +133,7 @@ def maximum_mean_discrepancy(
     ------
     ValueError
         Different coordinates or numbers of blocks, fewer than 8 blocks, length scales that are not
-        positive; draws 1e15 length scales apart.
+        positive; draws 1e15 length scales apart; blocks worth fewer than three independent draws.
 
     Examples
     --------
@@ -157,7 +162,9 @@ def maximum_mean_discrepancy(
             "give a multiple of both numbers of chains."
         )
     points = [_take(x, index) for x, index in zip((ours, theirs), indices, strict=True)]
-    return _mmd(*points, _check_scale(length_scale, *points), (len(ours), len(theirs)))
+    found = _mmd(*points, _check_scale(length_scale, *points), (len(ours), len(theirs)))
+    worth = jnp.minimum(*(_effective_draws(x, num_blocks) for x in (ours, theirs)))
+    return refuse_short_blocks(name, found, worth)
 
 
 def _take(flat, index):
@@ -188,6 +195,9 @@ def _check_size(what: str, numbers: Array) -> None:
             f"some {what} more than 1e15 length scales away, where squares overflow; look at the "
             "largest ones, or give another length_scale."
         )
+
+
+_effective_draws = jax.jit(effective_draws, static_argnums=1)
 
 
 @jax.jit

@@ -151,9 +151,10 @@ def test_classes_by_nuts(flowers, tmp_path):
     assert scores["accuracy"] > 0.9
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "more"),
-    [("ordinal", []), pytest.param("counts", ["--prior-scale", "2"], marks=pytest.mark.long)],
+    [("ordinal", []), ("counts", ["--prior-scale", "2"])],
 )
 def test_targets_of_other_kinds(kind, more, tmp_path):
     rng = np.random.default_rng(2)

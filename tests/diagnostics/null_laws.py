@@ -1,6 +1,6 @@
 """What the stated errors, intervals and p-values of the library are worth, by simulation.
 
-`python -m tests.diagnostics.null_laws --report tests/CALIBRATION.md` writes the table: some five
+`python -m tests.diagnostics.null_laws --report tests/CALIBRATION.md` writes the table: some ten
 minutes of one core. The p-values of `covariance_agreement` have a page of their own, by
 `tests.diagnostics.calibration`.
 """

@@ -9,19 +9,21 @@ import pytest
 from scipy import stats
 
 from jaxbnn.diagnostics import kernel_stein_discrepancy, maximum_mean_discrepancy
-from jaxbnn.diagnostics.blocks import _quadratic_tail
+from jaxbnn.diagnostics.blocks import _quadratic_tail, effective_draws
 from tests.diagnostics.chains import autoregressive
 
 
-def block_estimate(kernel, chain, block):
-    """Mean of the kernel over pairs of draws in blocks that differ and do not touch."""
+def block_estimate(kernel, chain, block, is_kept):
+    """Mean of the kernel over pairs of kept draws in blocks that differ and do not touch."""
     touching = (np.abs(block[:, None] - block) <= 1) & (chain[:, None] == chain)
-    return kernel[~touching].mean()
+    return kernel[~touching & is_kept[:, None] & is_kept].mean()
 
 
 def labels(chains, blocks, length):
-    chain = np.repeat(np.arange(chains), length)
-    return chain, chain * 100 + np.tile(np.repeat(np.arange(blocks), length // blocks), chains)
+    """Chain and block of each draw, and whether it lies behind the first fifth of its block."""
+    chain, size = np.repeat(np.arange(chains), length), length // blocks
+    order = np.tile(np.arange(length), chains)
+    return chain, chain * 100 + order // size, order % size >= size // 5
 
 
 def test_stein_equals_its_definition_by_autodiff(rng, x64):
@@ -52,7 +54,8 @@ def test_stein_equals_its_definition_by_autodiff(rng, x64):
 def test_mmd_equals_its_definition(rng, x64):
     x, y = rng.normal(size=(2, 40, 2)), rng.normal(size=(2, 80, 2)) + 0.5
     found = maximum_mean_discrepancy(x, y, length_scale=0.7, num_blocks=8)
-    a, b = x.reshape(8, 10, 2), y.reshape(8, 20, 2)
+    # Less the first fifth of each block.
+    a, b = x.reshape(8, 10, 2)[:, 2:], y.reshape(8, 20, 2)[:, 4:]
 
     def mean(p, q):
         return np.exp(-((p[:, None] - q) ** 2).sum(axis=2) / 2 / 0.49).mean()
@@ -100,8 +103,8 @@ def judge():
     """Both discrepancies of many runs, compiled once."""
 
     def one(x, y):
-        stein = kernel_stein_discrepancy(x, -x, num_blocks=36, max_draws=360)
-        return stein, maximum_mean_discrepancy(x, y, num_blocks=36, max_draws=360)
+        stein = kernel_stein_discrepancy(x, -x, num_blocks=36, max_draws=720)
+        return stein, maximum_mean_discrepancy(x, y, num_blocks=36, max_draws=720)
 
     compiled = jax.jit(one)
 
@@ -112,9 +115,10 @@ def judge():
     return every
 
 
-def many(rng, runs, phi=0.8):
-    """Autocorrelated runs of the standard normal law: 3 chains of 400 draws worth 44 each."""
-    return autoregressive(rng, phi, runs * 6, 400).reshape(runs, 3, 2, 400).swapaxes(2, 3)
+def many(rng, runs, phi=0.6, length=400):
+    """Autocorrelated runs of the standard normal law: 3 chains, of 400 draws worth 100 each."""
+    draws = autoregressive(rng, phi, runs * 6, length)
+    return draws.reshape(runs, 3, 2, length).swapaxes(2, 3)
 
 
 def test_p_values_keep_their_level(rng, judge):
@@ -132,7 +136,7 @@ def test_p_values_keep_their_level(rng, judge):
 
 
 def test_wrong_means_and_spreads_are_caught(rng, judge):
-    x, y = (many(rng, 3, phi=0.5).astype(np.float32) for _ in range(2))
+    x, y = (many(rng, 3, phi=0.5, length=800).astype(np.float32) for _ in range(2))
     maps = np.array([[1.0, 0.9], [0.0, np.sqrt(1 - 0.9**2)]], np.float32)
     wrong = np.stack([x[0] + 0.5, 1.7 * x[1], x[2] @ maps])
     for found in judge(wrong, y):
@@ -140,9 +144,51 @@ def test_wrong_means_and_spreads_are_caught(rng, judge):
         assert (found.squared > 4 * found.standard_error).all()
 
 
-def test_blocks_as_short_as_the_memory_are_told(rng):
-    slow = autoregressive(rng, 0.995, 4, 800)[..., None].astype(np.float32)
-    assert kernel_stein_discrepancy(slow, -slow, num_blocks=64).neighbour_correlation > 0.3
+def test_p_values_keep_their_level_where_neighbours_depend_on_each_other(rng):
+    """Under the null P(p < .05) is at most .05: of 1000 runs 86 may be below by chance 1e-6.
+
+    AR(1) chains at .9, 4 x 800 draws worth 168. Without gaps, and with 64 blocks, it was .13.
+    """
+    runs, shape = 1000, (4, 800, 10)
+    x = autoregressive(rng, 0.9, runs * 40, 800).astype(np.float32)
+    x = np.moveaxis(x.reshape(runs, 4, 10, 800), 2, 3).reshape(runs, *shape)
+    judged = jax.jit(lambda every: jax.lax.map(_stein_of_normal, every))
+    p = np.asarray(judged(x).p_value)
+    assert np.isfinite(p).mean() > 0.99
+    assert (p < 0.05).sum() <= stats.binom.isf(1e-6, runs, 0.05)
+
+
+def _stein_of_normal(x):
+    return kernel_stein_discrepancy(x, -x, max_draws=128)
+
+
+def test_blocks_as_short_as_the_memory_are_refused(rng):
+    slow = autoregressive(rng, 0.98, 4, 800)[..., None].astype(np.float32)
+    quick = rng.normal(size=slow.shape).astype(np.float32)
+    sentence = r"needs blocks worth 3 independent draws, but they are worth about [012]\.\d: "
+    with pytest.raises(ValueError, match="kernel_stein_discrepancy " + sentence):
+        kernel_stein_discrepancy(slow, -slow)
+    for pair in ((slow, quick), (quick, slow)):
+        with pytest.raises(ValueError, match="maximum_mean_discrepancy " + sentence):
+            maximum_mean_discrepancy(*pair)
+    # Nothing can be raised inside jit; a chain may be one block whatever its memory.
+    found = jax.jit(lambda x: kernel_stein_discrepancy(x, -x))(slow)
+    assert np.isnan(found.p_value)
+    assert np.isfinite(found.squared)
+    many_chains = slow[0].reshape(16, 50, 1)
+    assert np.isfinite(kernel_stein_discrepancy(many_chains, -many_chains, num_blocks=16).p_value)
+
+
+@pytest.mark.parametrize("phi", [0.0, 0.5, 0.9])
+def test_draws_that_a_block_is_worth(rng, phi):
+    """Of a mean over n of AR(1): n (1 - phi) / (1 + phi), less what blocks this short add."""
+    x = autoregressive(rng, phi, 4 * 50, 4000).reshape(4, 50, 4000).swapaxes(1, 2)
+    lag = np.arange(1, 100)
+    exact = 100 / (1 + 2 * np.sum((1 - lag / 100) * phi**lag))
+    # Constant coordinates, and any unit, make no difference.
+    units = np.append(np.geomspace(1e-15, 1e15, 49), 0.0)
+    found = float(effective_draws(jnp.asarray(x * units, jnp.float32), 128))
+    assert abs(found / exact - 1) < 0.1
 
 
 def test_the_door(rng):

@@ -152,6 +152,17 @@ def test_chains_that_meet_pass_where_they_meet_and_fooled_ones_too(rng):
     assert blockwise_rhat(noise + 1000.0, steps)[-2:] == (0.0, True)
 
 
+@pytest.mark.parametrize("outputs", [1, 10])
+def test_blockwise_rhat_of_chains_in_equilibrium_gives_time_0(rng, outputs):
+    """Its false alarm rate is .01: of 300 runs 17 may miss it by chance 1e-6."""
+    runs = 300
+    draws = rng.normal(size=(runs, 2, 2000, outputs)).astype(np.float32)
+    steps = np.arange(1, 2001)
+    found = [blockwise_rhat(one, steps, threshold=10.0) for one in draws]
+    alarms = sum(one.lower_bound > 0 for one in found)
+    assert alarms <= stats.binom.isf(1e-6, runs, 0.01)
+
+
 def test_blockwise_rhat_wants_equal_spacing_and_room():
     draws = np.zeros((2, len(STEPS), 3))
     with pytest.raises(ValueError, match="equally spaced"):

@@ -184,7 +184,7 @@ def test_mutants_are_found(mutant, num_chains):
     assert not result.passes, str(result)
 
 
-@pytest.mark.parametrize("order", ["sequential", "backward"])
+@pytest.mark.parametrize("order", [pytest.param("sequential", marks=pytest.mark.long), "backward"])
 def test_one_kernel_is_the_cycle_of_its_parts(order):
     """From given keys the same numbers; a first layer that stays stale is seen in the second."""
     model, x, position, y = drawn("regression", 6, np.float32)

@@ -69,7 +69,13 @@ def exceeds(result, names):
 
 
 @both_sizes(30_000)
-@pytest.mark.parametrize("is_centred", [True, False], ids=["centred", "non-centred"])
+@pytest.mark.parametrize(
+    "is_centred",
+    [
+        pytest.param(True, id="centred", marks=pytest.mark.long),  # Geweke's test below is of it
+        pytest.param(False, id="non-centred"),
+    ],
+)
 def test_the_posterior_is_invariant_and_mutants_are_caught(num_chains, is_centred, monkeypatch):
     """Neither draw moves what the other looks at, so that each mutant shows in its own place."""
     make = make_posterior(is_centred)

@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 from hypothesis import strategies as st
 
 import jaxbnn
-from jaxbnn import diagnostics, dvi, numerics, wide
+from jaxbnn import diagnostics, dvi, gibbs, numerics, thermalization, wide
 from jaxbnn.networks import init, mlp
 from tests.kit.bad_arrays import (
     BAD_NUMBERS,
@@ -236,6 +236,25 @@ def _probit(x, y):
     return state.position.params
 
 
+def _freed(make):
+    """One step of a kernel of the intermediate-noise model, given data."""
+
+    def run(x, y):
+        model = jaxbnn.IntermediateNoise(RELU, 0.1)
+        kernel = make(model, x, y)
+        state, _ = kernel.step(KEY, kernel.init(model.random_position(KEY, x, y)))
+        return state.position.params
+
+    return run
+
+
+def _annealed(x, y):
+    model = jaxbnn.IntermediateNoise(RELU, 0.1)
+    start = jax.tree.map(lambda leaf: leaf[None], model.random_position(KEY, x, y))
+    draws = thermalization.sample_annealed(KEY, model, x, y, start, 1, num_warmup=4, progress=False)
+    return draws.positions
+
+
 def _reparametrised(x, y):
     posterior = wide.reparametrise(WIDE, x, y, 0.1)
     phi = init(KEY, WIDE)
@@ -251,6 +270,13 @@ def _dvi(x, y):
 DATA = {
     "gibbs_sampler": _data("gibbs_sampler", _gibbs),
     "gibbs_sampler probit": _data("gibbs_sampler probit", _probit),
+    "interweave": _data("interweave", _freed(lambda m, x, y: gibbs.interweave(m, x, y, 0.1))),
+    "scale_moves": _data("scale_moves", _freed(lambda m, x, y: gibbs.scale_moves(m, x))),
+    "redraw_noisy_units": _data("redraw_noisy_units", _freed(gibbs.redraw_noisy_units)),
+    "interwoven_gibbs": _data(
+        "interwoven_gibbs", _freed(lambda m, x, y: gibbs.interwoven_gibbs(m, x, y, 0.1))
+    ),
+    "sample_annealed": _data("sample_annealed", _annealed),
     "reparametrise": _data("reparametrise", _reparametrised),
     "marginal_conditional": _data(
         "marginal_conditional",

@@ -79,24 +79,24 @@ TRIED = {
         lambda draws, scores, scale, blocks: diagnostics.kernel_stein_discrepancy(
             draws, scores, length_scale=scale, num_blocks=blocks
         ),
-        (array(CHAINS, 16, 2), array(CHAINS, 16, 2), number(1.0), count(16)),
+        (array(CHAINS, 100, 2), array(CHAINS, 100, 2), number(1.0), count(16)),
         is_checked=False,
     ),
     "kernel_stein_discrepancy in its own unit": Tried(
         diagnostics.kernel_stein_discrepancy,
-        (array(CHAINS, 16, 2), array(CHAINS, 16, 2)),
+        (array(CHAINS, 100, 2), array(CHAINS, 100, 2)),
         is_checked=False,
     ),
     "maximum_mean_discrepancy in its own unit": Tried(
         diagnostics.maximum_mean_discrepancy,
-        (array(CHAINS, 16, 2), array(CHAINS, 16, 2)),
+        (array(CHAINS, 100, 2), array(CHAINS, 100, 2)),
         is_checked=False,
     ),
     "maximum_mean_discrepancy": Tried(
         lambda draws, others, scale, blocks: diagnostics.maximum_mean_discrepancy(
             draws, others, length_scale=scale, num_blocks=blocks
         ),
-        (array(CHAINS, 16, 2), array(CHAINS, 16, 2), number(1.0), count(16)),
+        (array(CHAINS, 100, 2), array(CHAINS, 100, 2), number(1.0), count(16)),
         is_checked=False,
     ),
     "evaluate": Tried(

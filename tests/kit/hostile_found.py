@@ -82,6 +82,8 @@ FOUND = [
     ("as many rows", lambda: _vi(method="mcvi").elbo(_start(), EYE, EYE[0, :1], KEY)),
     ("f_test must have the shape", lambda: _mean_squared_error(EYE[0])),
     ("holds negative numbers", lambda: thermalization.compare(STEPS, {"informed": -1 - STEPS})),
+    ("num_warmup must be a whole number", lambda: thermalization.annealing(_noisy(), 1e3)),
+    ("start must be positive", lambda: thermalization.annealing(_noisy(), 10, start=-1.0)),
     ("pit must hold real numbers", lambda: prediction.coverage([0.5j], [0.5])),
     ("must hold real numbers", lambda: plots.ess_against({}, [1.0])),
     ("must have one shape", lambda: plots.calibration([0.5, 0.9], [0.5])),

@@ -167,6 +167,7 @@ def test_relevance_gives_each_input_a_precision(x64):
     np.testing.assert_allclose(variance, np.repeat(1 / (3 * tau)[:, None], 2, axis=1), rtol=1e-12)
 
 
+@pytest.mark.long
 @both_sizes(30_000)
 def test_symmetry_moves_given_the_precisions_are_right(num_chains):
     network = mlp((1, 2, 1), "relu")

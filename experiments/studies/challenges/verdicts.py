@@ -57,7 +57,10 @@ def verdicts_of(
     except ValueError:  # too few effective draws to judge: a warning as well
         value = np.nan
     judge("covariance between chains, p-value", value, value < LEAST_P_VALUE)
-    value = _stein_p_value(positions, raw.shape[1], log_density_fn)
+    try:
+        value = _stein_p_value(positions, raw.shape[1], log_density_fn)
+    except ValueError:  # blocks as short as the memory
+        value = np.nan
     judge("kernel Stein discrepancy, p-value", value, value < LEAST_P_VALUE)
     sentences = diagnostics.summary(
         raw, log_density=log_density[..., 0], acceptance_rate=acceptance
