@@ -115,6 +115,8 @@ def pytest_sessionfinish(session):
     """Hand a worker's peaks to the process that prints."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["peaks"] = _Kept.peaks
+        # JAX's own, which would print a traceback when the worker is interrupted at its end.
+        gc.callbacks.clear()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -124,10 +126,10 @@ def pytest_testnodedown(node):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Print the most memory that each worker held, and the tests that raised it last."""
+    """Print the most memory that each worker held, and the test that raised it last."""
     for worker, peaks in sorted(_Kept.of_workers.items()):
-        for peak, nodeid in peaks[-3:]:
-            terminalreporter.write_line(f"{worker}: {peak:,.0f} MB at {nodeid}")
+        for peak, nodeid in peaks[-1:]:
+            terminalreporter.write_line(f"worker {worker} held up to {peak:,.0f} MB, in {nodeid}")
 
 
 class _Kept:

@@ -74,7 +74,7 @@ def test_noise_from_the_network(likelihood, variance, x64):
     found = expect(outputs(), jnp.asarray(Y))
     expected = average(log_density)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
-    # Erratum C4: with the other sign of Sigma_ml this is another number.
+    # With the other sign of Sigma_ml this is another number.
     flipped = outputs(covariance=COVARIANCE * np.array([[1, -1], [-1, 1]]))
     wrong = expect(flipped, jnp.asarray(Y))
     assert np.abs(np.asarray(wrong) - expected).min() > 0.03

@@ -4,6 +4,7 @@ scores against SciPy, quadrature, and their definitions.
 
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 from scipy import integrate, optimize, special, stats
 
