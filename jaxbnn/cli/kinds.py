@@ -67,7 +67,8 @@ def choose_likelihood(
     --------
     >>> choose_likelihood("size", ["small", "large", "medium"], "auto", "auto", None).order
     ['small', 'medium', 'large']
-    >>> choose_likelihood("visits", ["0", "3", "1", "0", "9", "0"], "auto", "auto", None).likelihood
+    >>> visits = ["0", "3", "1", "0", "9", "0", "1", "3"]
+    >>> choose_likelihood("visits", visits, "auto", "auto", None).likelihood
     'negative-binomial'
     """
     is_class = asked in CLASSES

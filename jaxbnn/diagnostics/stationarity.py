@@ -37,6 +37,7 @@ def stationarity_time(
 
     Examples
     --------
+    >>> import numpy as np
     >>> steps = np.arange(1, 1001)
     >>> noise = np.random.default_rng(0).normal(size=1000)
     >>> found = stationarity_time(noise + 30 * np.exp(-steps / 50), steps)

@@ -164,9 +164,9 @@ def check_floating(name: str, value: Any) -> None:
 
     Examples
     --------
-    >>> check_floating("x", np.array([1, 2]))
+    >>> check_floating("x", np.array([1, 2], np.int32))
     Traceback (most recent call last):
-    TypeError: x must be floating point, but has dtype int64; use x.astype(float).
+    TypeError: x must be floating point, but has dtype int32; use x.astype(float).
     """
     check_real(name, value)
     dtype = jnp.result_type(value)

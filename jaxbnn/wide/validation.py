@@ -100,7 +100,10 @@ def check_noise_scale(noise_scale: Any) -> None:
 
 
 def check_rounding(
-    network: Network, form: Form, x: Float[Array, "n *input"], noise_scale: ArrayLike
+    network: Network,
+    form: Form,
+    x: Float[Array | np.ndarray, "n *input"],
+    noise_scale: ArrayLike,
 ) -> None:
     """Raise where the noise variance is lost in the rounding of the matrix that is factored.
 

@@ -201,6 +201,7 @@ def test_one_kernel_is_the_cycle_of_its_parts(order):
         np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4)
 
 
+@pytest.mark.long  # in short: test_annealing.py
 def test_the_step_adapts_in_warm_up():
     model, x, position, y = drawn("regression", 6, np.float32)
     starts = jax.tree.map(lambda leaf: jnp.stack([leaf] * 8), position)
