@@ -38,9 +38,8 @@ from jaxbnn.gibbs.hidden_units import (
 )
 from jaxbnn.gibbs.model import IntermediateNoise
 from jaxbnn.gibbs.stages import merge, split
-from jaxbnn.gibbs.validation import inputs_last
+from jaxbnn.gibbs.validation import checked_inputs
 from jaxbnn.kernels.refresh import auxiliary_fields
-from jaxbnn.numerics.checks import check_finite
 from jaxbnn.numerics.generalised_inverse_gaussian import draw_unchecked
 
 
@@ -132,8 +131,7 @@ def scale_moves(
     ...                   model.network.apply(position.params, x), rtol=1e-4))
     True
     """
-    check_finite("x", x)
-    inputs = inputs_last(model.network, x)
+    inputs = checked_inputs(model.network, x)
     symmetries, lost = scalings(model)
     if not symmetries:
         raise ValueError(

@@ -11,6 +11,7 @@ from jaxtyping import Array, ArrayLike, Float, Shaped
 from jaxbnn.networks import Flatten, Network, layer_shapes, output_shape
 from jaxbnn.networks.validation import check_inputs
 from jaxbnn.numerics import check_finite, check_positive, check_real, is_concrete
+from jaxbnn.numerics.checks import check_float
 
 _LIMITS = (
     "without noise at some stages the Gibbs sampler cannot move: for the limits of none but the "
@@ -55,12 +56,19 @@ def outputs_last(
     return jnp.moveaxis(y.reshape(y.shape[0], *noisy[-1]), 0, -1).astype(dtype)
 
 
-def check_data(network: Network, output: str, x, y) -> None:
-    """Say what is wrong with x and y, as far as it can be seen."""
+def checked_inputs(network: Network, x) -> Float[Array, "..."]:
+    """Return x with the data axis last; refuse data that no sweep can take."""
     check_finite("x", x)
     inputs = inputs_last(network, x)
     if inputs.shape[-1] == 0:
         raise ValueError("x has no rows; give at least one, or draw from the prior.")
+    check_float("x", inputs)  # no factorisation has fewer bits
+    return inputs
+
+
+def check_data(network: Network, output: str, x, y) -> None:
+    """Say what is wrong with x and y, as far as it can be seen."""
+    inputs = checked_inputs(network, x)
     if jnp.shape(y)[:1] != (inputs.shape[-1],):
         raise ValueError(f"x has {inputs.shape[-1]} rows, but y has shape {jnp.shape(y)}.")
     if output == "regression":

@@ -82,6 +82,8 @@ FOUND = [
     ("as many rows", lambda: _vi(method="mcvi").elbo(_start(), EYE, EYE[0, :1], KEY)),
     ("f_test must have the shape", lambda: _mean_squared_error(EYE[0])),
     ("holds negative numbers", lambda: thermalization.compare(STEPS, {"informed": -1 - STEPS})),
+    ("x must be float32 or float64", lambda: _swept(np.float16)),
+    ("x has no rows", lambda: gibbs.scale_moves(_hidden(), EYE[:0])),
     ("num_warmup must be a whole number", lambda: thermalization.annealing(_noisy(), 1e3)),
     ("start must be positive", lambda: thermalization.annealing(_noisy(), 10, start=-1.0)),
     ("pit must hold real numbers", lambda: prediction.coverage([0.5j], [0.5])),
@@ -109,6 +111,14 @@ UNIT = dvi.GaussianMoments(np.zeros((2, 1), np.float32), np.ones((2, 1), np.floa
 
 def _noisy():
     return jaxbnn.IntermediateNoise(mlp((2, 1)), 0.1)
+
+
+def _hidden():
+    return jaxbnn.IntermediateNoise(mlp((2, 3, 1)), 0.1)
+
+
+def _swept(dtype):
+    return jaxbnn.gibbs_sampler(_hidden(), EYE.astype(dtype), EYE[:, :1].astype(dtype))
 
 
 def _moved_integers():
