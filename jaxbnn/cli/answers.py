@@ -74,9 +74,13 @@ def predictions_of(
         "lower": found.lower * sd + mean,
         "upper": found.upper * sd + mean,
     }
+    at_level: dict[float, Any] = {level: found}  # q and 1 - q are the ends of one interval
     for q in quantiles:
-        at: Any = predict(positions, x, posterior, level=max(abs(1 - 2 * q), _NO_WIDTH))
-        columns[f"quantile {q:g}"] = (at.lower if q < 0.5 else at.upper) * sd + mean
+        own = max(abs(1 - 2 * q), _NO_WIDTH)
+        if own not in at_level:
+            at_level[own] = predict(positions, x, posterior, level=own)
+        end = at_level[own].lower if q < 0.5 else at_level[own].upper
+        columns[f"quantile {q:g}"] = end * sd + mean
     return columns | {
         "sd of the noise": np.sqrt(found.aleatoric) * sd,
         "sd unknown": np.sqrt(found.epistemic) * sd,
