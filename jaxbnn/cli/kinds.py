@@ -121,10 +121,15 @@ def _of_numbers(name: str, numbers: np.ndarray) -> tuple[str, None, str]:
 
 def _look_like_counts(numbers: np.ndarray) -> bool:
     """Whole numbers from 0 or 1 on that repeat, and vary at least about as Poisson's do."""
-    if not ((numbers >= 0) & (numbers == np.round(numbers))).all() or numbers.min() > 1:
+    if not _are_whole(numbers) or numbers.min() > 1:
         return False
     repeats = len(np.unique(numbers)) <= max(len(numbers) / 2, 3)
     return bool(repeats and len(np.unique(numbers)) > 2 and numbers.var() >= 0.7 * numbers.mean())
+
+
+def _are_whole(numbers: np.ndarray) -> bool:
+    """Whether all are whole numbers from 0 on."""
+    return bool(((numbers >= 0) & (numbers == np.round(numbers))).all())
 
 
 def _fraction_far(numbers: np.ndarray) -> float:
@@ -134,7 +139,7 @@ def _fraction_far(numbers: np.ndarray) -> float:
 
 
 def _check_counts(name: str, numbers: np.ndarray | None, asked: str) -> None:
-    if numbers is None or not ((numbers >= 0) & (numbers == np.round(numbers))).all():
+    if numbers is None or not _are_whole(numbers):
         raise ValueError(
             f"--likelihood {asked} takes counts, whole numbers from 0 on, but {name!r} holds "
             "others; leave it out."

@@ -29,8 +29,8 @@ class SettlingTime(NamedTuple):
     Attributes
     ----------
     lower_bound
-        Lower bound of the thermalization time in steps: the last record outside the band (0: there
-        is none); the length of the run if the criterion is not passed.
+        Lower bound of the thermalization time in steps: the last record outside the band (0: all
+        lie inside); the length of the run if the criterion is not passed.
     is_passed
         Whether the series has settled at the end of the run.
     level, level_error

@@ -245,7 +245,7 @@ def _move_of(model, x, step_size, num_integration_steps, proposal):
     if proposal not in ("hmc", "pcn"):
         raise ValueError(f"proposal must be 'auto', 'hmc' or 'pcn', but is {proposal!r}.")
 
-    def kernel_of(stage, params, log_terms):
+    def make_kernel(stage, params, log_terms):
         entry = params[stage.index]
         if proposal == "pcn":
             scales = layer_scales(model, params, 0, stage)
@@ -271,7 +271,7 @@ def _move_of(model, x, step_size, num_integration_steps, proposal):
             def log_terms(block, stage=stage, params=params):
                 return output_terms(model, _with(params, stage, block), x, errors, last)
 
-            kernel = kernel_of(stage, params, log_terms)
+            kernel = make_kernel(stage, params, log_terms)
             key = jax.random.fold_in(rng_key, stage.affine_index)
             state, info = kernel.step(key, kernel.init(params[stage.index]))
             params = _with(params, stage, state.position)

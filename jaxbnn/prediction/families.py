@@ -27,7 +27,7 @@ class Family(NamedTuple):
     parameters
         Its parameters' names.
     centre
-        Its mean, or what stands for it where there is none.
+        Its mean; its location, where it has no mean.
     cdf
         (distribution, y) -> P(Y <= y).
     is_count
@@ -174,7 +174,7 @@ def crps_of_sorted(
 
 
 def summary_of(found: Components, level: Float[Array, ""]) -> dict[str, Array]:
-    """Return the fields of `NumberPrediction`; the variance is infinite where there is none."""
+    """Return the fields of `NumberPrediction`; a variance that diverges is infinite."""
     means = found.family.centre(found.law)
     mean = jnp.mean(means, axis=0)
     aleatoric = jnp.mean(_variances(found.law), axis=0)
