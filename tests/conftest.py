@@ -1,12 +1,8 @@
 """Every test of our own code runs with shapes checked, strict dtypes, and no key used twice."""
 
+import collections
 import contextlib
-import ctypes
-import gc
 import os
-import re
-from pathlib import Path
-from typing import ClassVar
 
 # Before NumPy: several processes run at once, and LAPACK's further threads would wait busily.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -29,8 +25,8 @@ import jaxtyping  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
-MAPS = Path("/proc/self/maps")
-MOST_NEW_MEGABYTES = 900
+from tests.kit.memory import Memory  # noqa: E402
+
 # Scripts for processes of their own: some change what a package says of itself.
 collect_ignore = ["before_after"]
 
@@ -70,8 +66,28 @@ def annotations_unchecked():
     jaxtyping.config.update("jaxtyping_disable", before)
 
 
+def pytest_itemcollected(item):
+    """Of a test marked `short("a", ...)` these parameters run now, the others as long tests."""
+    for marker in item.iter_markers("short"):
+        if item.callspec.id not in marker.args:
+            item.add_marker(pytest.mark.long)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Refuse names that `short` gives and no parameters have: all of the test would be long."""
+    found = collections.defaultdict(set)
+    for item in items:
+        for marker in item.iter_markers("short"):
+            found[item.nodeid.partition("[")[0], marker.args].add(item.callspec.id)
+    for (test, names), ids in found.items():
+        if len(ids) > 1 and not ids.issuperset(names):  # one alone was asked for by its name
+            raise pytest.UsageError(f"{test} is marked short{names}, but has only {sorted(ids)}.")
+
+
 def pytest_configure(config):
     """Share compiled programs between the workers of this run, and with no other run."""
+    config.pluginmanager.register(Memory())
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ and not hasattr(config, "workerinput"):
         cache = config.rootpath / ".jax_cache" / str(os.getpid())
         os.environ["JAX_COMPILATION_CACHE_DIR"] = str(cache)
@@ -80,71 +96,3 @@ def pytest_configure(config):
     if cache_dir:
         jax.config.update("jax_compilation_cache_dir", cache_dir)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-
-
-def pytest_runtest_teardown(item):
-    """Drop compiled programs before they fill the memory, or Linux's 65,530 maps a process.
-
-    XLA does not check for the maps: the process ends with a segmentation fault. The long tests
-    come to that many after some forty tests.
-    """
-    if not MAPS.exists():
-        return
-    is_long = item.get_closest_marker("long") is not None
-    has_many_maps = is_long and MAPS.read_bytes().count(b"\n") > 40_000
-    if has_many_maps or _megabytes() > _Kept.megabytes + MOST_NEW_MEGABYTES:
-        jax.clear_caches()
-        gc.collect()
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:  # glibc keeps what is freed
-            trim(0)
-        _Kept.megabytes = _megabytes()
-
-
-def pytest_runtest_logfinish(nodeid):
-    """Note which test raised the process's peak of memory."""
-    status = MAPS.with_name("status")
-    if not status.exists():
-        return
-    peak = int(re.search(r"VmHWM:\s+(\d+)", status.read_text()).group(1)) / 1024
-    if peak > _Kept.peaks[-1][0] + 50:
-        _Kept.peaks.append((peak, nodeid))
-
-
-def pytest_sessionfinish(session):
-    """Hand a worker's peaks to the process that prints."""
-    if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["peaks"] = _Kept.peaks
-        # JAX's own, which would print a traceback when the worker is interrupted at its end.
-        gc.callbacks.clear()
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node):
-    """Take a worker's peaks, in the process that prints."""
-    _Kept.of_workers[node.gateway.id] = getattr(node, "workeroutput", {}).get("peaks", [])
-
-
-def pytest_terminal_summary(terminalreporter):
-    """Print the most memory that each worker held, and the test that raised it last."""
-    for worker, peaks in sorted(_Kept.of_workers.items()):
-        for peak, nodeid in peaks[-1:]:
-            terminalreporter.write_line(f"worker {worker} held up to {peak:,.0f} MB, in {nodeid}")
-
-
-class _Kept:
-    """Memory, in megabytes.
-
-    `megabytes` is what a process held when its programs were dropped last; pytest itself and JAX
-    take 500. `peaks` are a process's highest values, each with the test that reached it, and
-    `of_workers` those of all workers, in the process that prints.
-    """
-
-    megabytes = 500.0
-    peaks: ClassVar[list[tuple[float, str]]] = [(500.0, "the start")]
-    of_workers: ClassVar[dict[str, list[tuple[float, str]]]] = {}
-
-
-def _megabytes() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20

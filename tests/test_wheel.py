@@ -58,6 +58,7 @@ def _sentences():
                 yield path.name, extra, {name.split(".")[0] for name in tried}
 
 
+@pytest.mark.long
 def test_a_sentence_names_the_extra_that_brings_what_is_missing(wheel):
     found = list(_sentences())
     assert {extra for _, extra, _ in found} == {"arviz", "checkpoint", "cli", "plots"}

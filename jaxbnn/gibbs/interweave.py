@@ -125,7 +125,7 @@ def interweave(
     >>> model, x = IntermediateNoise(mlp((2, 3, 1)), 0.01), jnp.ones((5, 2))
     >>> position, y = model.simulate(jax.random.key(0), model.sample_prior(jax.random.key(1)), x)
     >>> kernel = interweave(model, x, y, 0.1)
-    >>> state, info = kernel.step(jax.random.key(2), kernel.init(position))
+    >>> state, info = jax.jit(kernel.step)(jax.random.key(2), kernel.init(position))
     >>> state.position.post[0].shape
     (3, 5)
     """

@@ -112,7 +112,8 @@ def interwoven_gibbs(
     >>> model, x = IntermediateNoise(mlp((2, 3, 1)), 0.01), jnp.ones((5, 2))
     >>> _, y = model.simulate(jax.random.key(0), model.sample_prior(jax.random.key(1)), x)
     >>> kernel = interwoven_gibbs(model, x, y, 0.5)
-    >>> state, info = kernel.step(jax.random.key(2), kernel.init(model.zero_position(x, y)))
+    >>> state = jax.jit(kernel.init)(model.zero_position(x, y))
+    >>> state, info = jax.jit(kernel.step)(jax.random.key(2), state)
     >>> state.position.post[0].shape
     (3, 5)
     """

@@ -100,7 +100,7 @@ def prior_precisions(posterior: Posterior) -> SamplingAlgorithm:
     >>> x = jnp.linspace(-1.0, 1.0, 5)[:, None]
     >>> posterior = Posterior(mlp((1, 3, 1)), prior, LearnedGaussian(), x, x)
     >>> kernel = cycle(blackjax.mala(posterior.log_density, 0.01), prior_precisions(posterior))
-    >>> state = kernel.init(posterior.sample_prior(jax.random.key(0)))
+    >>> state = jax.jit(kernel.init)(posterior.sample_prior(jax.random.key(0)))
     >>> state, info = jax.jit(kernel.step)(jax.random.key(1), state)
     >>> sorted(state.position)
     ['log_noise_scale', 'log_precision', 'network']

@@ -74,7 +74,7 @@ def posterior_hessian(posterior: Posterior) -> Callable[[PyTree], Matrix]:
     >>> x, y = jnp.array([[1.0], [2.0]]), jnp.zeros((2, 1))
     >>> posterior = Posterior(network, normal_prior(network), Gaussian(1.0), x, y)
     >>> params = ({"w": jnp.ones((1, 1)), "b": jnp.zeros(1)},)
-    >>> posterior_hessian(posterior)(params).tolist()  # bias first: x^T x + I
+    >>> jax.jit(posterior_hessian(posterior))(params).tolist()  # bias first: x^T x + I
     [[3.0, 3.0], [3.0, 6.0]]
     """
     _check(posterior)
@@ -123,7 +123,7 @@ def gauss_newton_metric(posterior: Posterior) -> Callable[[PyTree], Matrix]:
     >>> x, y = jnp.array([[2.0]]), jnp.array([1])
     >>> posterior = Posterior(network, normal_prior(network), Bernoulli(), x, y)
     >>> params = ({"w": jnp.zeros((1, 1)), "b": jnp.zeros(1)},)
-    >>> gauss_newton_metric(posterior)(params).tolist()
+    >>> jax.jit(gauss_newton_metric(posterior))(params).tolist()
     [[1.25, 0.5], [0.5, 2.0]]
     """
     _check(posterior)

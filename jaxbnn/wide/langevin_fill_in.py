@@ -51,6 +51,7 @@ def fill_in_langevin(
 
     Examples
     --------
+    >>> import functools
     >>> from jaxbnn import wide
     >>> from jaxbnn.networks import init, mlp
     >>> network = mlp((50, 8, 1), "tanh", parametrisation="ntk")
@@ -64,7 +65,8 @@ def fill_in_langevin(
     ...     return state, (state.position, state.complement, state.steps)
     >>> state = kernel.init(init(jax.random.key(1), reduction.network), jax.random.key(2))
     >>> _, chain = jax.lax.scan(five_steps, state, jax.random.split(jax.random.key(3), 4))
-    >>> phi = fill_in_langevin(reduction, jax.random.key(4), *chain, thinning=5)
+    >>> fill_in = jax.jit(functools.partial(fill_in_langevin, reduction, thinning=5))
+    >>> phi = fill_in(jax.random.key(4), *chain)
     >>> phi[0]["w"].shape
     (4, 50, 8)
     """

@@ -88,6 +88,7 @@ def test_between_chains_equals_the_definition(rng, x64):
     np.testing.assert_allclose(np.diagonal(found.distances), 0)
 
 
+@pytest.mark.long
 def test_p_values_are_uniform_over_the_ways_to_assign_the_blocks(rng):
     """Given the blocks, each way is as likely as any other: the permutation test is exact.
 
@@ -156,6 +157,7 @@ def test_against_a_reference_equals_the_definition(rng, x64):
     np.testing.assert_allclose(found.p_value, combined([j[1] for j in judgements]), rtol=1e-6)
 
 
+@pytest.mark.long
 def test_the_distance_is_invariant(rng, x64):
     a, b, c = (np.cov(rng.normal(size=(4, 30))) for _ in range(3))
     maps = rng.normal(size=(4, 4))
@@ -174,6 +176,7 @@ def allowed(runs):
     return stats.binom.ppf(5e-7, runs, 0.03), stats.binom.isf(5e-7, runs, 0.07)
 
 
+@pytest.mark.short("chains")
 @pytest.mark.parametrize("mode", MODES)
 def test_p_values_keep_their_level(mode, rng):
     """P(p < .05) is between .03 and .07, autocorrelation and 27 coordinates notwithstanding."""
@@ -219,6 +222,7 @@ def test_a_wrong_covariance_is_caught_where_rhat_is_blind(rng):
     assert covariance_agreement(draws[2:3], draws[:1]).p_value > 1e-6
 
 
+@pytest.mark.long
 def test_too_few_effective_draws_are_refused(rng):
     slow = autoregressive(rng, 0.99, 8, 4000).reshape(4, 2, 4000).swapaxes(1, 2)
     with pytest.raises(ValueError, match="needs 3 effective draws in a block, 120 in all"):

@@ -51,6 +51,7 @@ def test_stein_equals_its_definition_by_autodiff(rng, x64):
     np.testing.assert_allclose(found.squared, expected, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_mmd_equals_its_definition(rng, x64):
     x, y = rng.normal(size=(2, 40, 2)), rng.normal(size=(2, 80, 2)) + 0.5
     found = maximum_mean_discrepancy(x, y, length_scale=0.7, num_blocks=8)
@@ -72,6 +73,7 @@ def test_mmd_equals_its_definition(rng, x64):
     np.testing.assert_allclose(found.squared, products[~touching].mean(), rtol=1e-9)
 
 
+@pytest.mark.long
 def test_the_default_scale_makes_units_irrelevant(rng):
     x = rng.normal(size=(4, 200, 2)).astype(np.float32)
     y = rng.normal(size=(4, 200, 2)).astype(np.float32) + 0.2
@@ -144,6 +146,7 @@ def test_wrong_means_and_spreads_are_caught(rng, judge):
         assert (found.squared > 4 * found.standard_error).all()
 
 
+@pytest.mark.long
 def test_p_values_keep_their_level_where_neighbours_depend_on_each_other(rng):
     """Under the null P(p < .05) is at most .05: of 1000 runs 86 may be below by chance 1e-6.
 
@@ -162,6 +165,7 @@ def _stein_of_normal(x):
     return kernel_stein_discrepancy(x, -x, max_draws=128)
 
 
+@pytest.mark.long
 def test_blocks_as_short_as_the_memory_are_refused(rng):
     slow = autoregressive(rng, 0.98, 4, 800)[..., None].astype(np.float32)
     quick = rng.normal(size=slow.shape).astype(np.float32)

@@ -123,6 +123,7 @@ def test_inside_jit(rng):
     )
 
 
+@pytest.mark.long
 def test_memory_for_many_coordinates():
     # 1.8 GB of draws; the work arrays beside them stay below 0.3 GB.
     draws = jax.ShapeDtypeStruct((10, 100_000, 450), jnp.float32)

@@ -43,6 +43,7 @@ def test_equals_the_definition(ours, definition, length, rng, x64):
     np.testing.assert_allclose(ours(draws), expected, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_printed_values_for_autoregressions(rng):
     # Errata D7 and B9: means of 10 runs, v = 1e5. A run's relative standard deviation is about
     # sqrt(2 (2L + 1) / v) with 2L + 1 lags kept, some six times (1 + phi) / (1 - phi) of them:
@@ -68,6 +69,7 @@ def test_equals_arviz(ours, method, length, rng, x64):
     np.testing.assert_allclose(ours(draws), expected, rtol=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("length", [4, 5, 11])
 def test_short_chains_equal_arviz(length, rng, x64):
     draws = rng.normal(size=(2, length, 4))
@@ -75,6 +77,7 @@ def test_short_chains_equal_arviz(length, rng, x64):
     np.testing.assert_allclose(ess_bulk(draws), expected, rtol=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.third_party(reason="BlackJAX's diagnostics mix integers and floats")
 def test_equals_blackjax(rng, x64):
     # Without the shifted chains, whose correlations stay positive to the last lag: there

@@ -21,6 +21,7 @@ def test_scores_are_those_of_average_ranks(values, rng):
     np.testing.assert_allclose(normal_scores(jnp.asarray(draws)), expected, atol=2e-6)
 
 
+@pytest.mark.long
 def test_extreme_scores_of_many_draws_hold_in_float32():
     n = 1_000_000
     scores = np.asarray(normal_scores(jnp.asarray(np.arange(n, dtype=np.float32)[None])))[0]

@@ -75,6 +75,7 @@ def test_equals_the_definition(diagnostic, rng, x64):
     np.testing.assert_allclose(diagnostic(draws), expected, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_printed_means_of_independent_chains(rng):
     # Errata A12, M = 2, N = 50. Over 40,000 repetitions the means have standard errors of
     # 2.2e-4 (rhat_brooks_gelman) or less; 5.2 of them, and the rounding of the printed digits.

@@ -152,6 +152,7 @@ def test_chains_that_meet_pass_where_they_meet_and_fooled_ones_too(rng):
     assert blockwise_rhat(noise + 1000.0, steps)[-2:] == (0.0, True)
 
 
+@pytest.mark.short("1")
 @pytest.mark.parametrize("outputs", [1, 10])
 def test_blockwise_rhat_of_chains_in_equilibrium_gives_time_0(rng, outputs):
     """Its false alarm rate is .01: of 300 runs 17 may miss it by chance 1e-6."""

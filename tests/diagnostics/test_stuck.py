@@ -58,6 +58,7 @@ def trap():
     return tempered_run(np.random.default_rng(3), (slice(None), 0))
 
 
+@pytest.mark.long
 def test_a_frozen_replica_passed_round_is_told(trap):
     positions, log_density, accepted = trap
     assert rank_rhat(log_density) < 1.01
@@ -106,6 +107,7 @@ def metropolis_chain(rng, acceptance, chains, draws):
     return np.take_along_axis(values, last[..., None], axis=1).astype(np.float32)
 
 
+@pytest.mark.short("0.1")
 @pytest.mark.parametrize("acceptance", [0.02, 0.1, 0.57, 1.0])
 def test_rejections_alone_are_no_stand_and_no_return(acceptance, rng):
     """2,000 chains each; the stated chance of a false alarm is 1e-6 a chain, 2e-3 in all."""

@@ -138,6 +138,7 @@ def test_minibatches_are_unbiased(x64):
     assert float(np.mean(parts)) == pytest.approx(float(whole.elbo))
 
 
+@pytest.mark.long
 @OPTAX
 @pytest.mark.parametrize(
     "correlated",
@@ -207,6 +208,7 @@ def test_learned_noise_is_a_factor_of_q(x64):
     assert vi.predict(q, X).batch_shape == (12,)
 
 
+@pytest.mark.short("ddvi")
 @OPTAX
 @pytest.mark.parametrize("method", ["ddvi", "mcvi", "rmcvi"])
 def test_methods_predict_alike(method, x64):

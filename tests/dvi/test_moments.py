@@ -241,6 +241,7 @@ def test_errors_of_the_default_rule_are_those_that_are_stated(x64):
             assert np.abs(found.variance[0] / expected - 1).max() < tolerance
 
 
+@pytest.mark.long
 def test_covariances_are_positive_semi_definite(x64):
     generator = np.random.default_rng(0)
     root = generator.normal(size=(60, 2))
@@ -258,6 +259,7 @@ def test_covariances_are_positive_semi_definite(x64):
     assert smallest["asymptotic"] < -1e-3
 
 
+@pytest.mark.long
 def test_float32_keeps_what_must_be_positive_positive():
     mu = jnp.asarray(np.concatenate([np.linspace(-60, 60, 5001), [-1e15, 1e15, 0.0]]), jnp.float32)
     mean, variance = relu_moments(mu)

@@ -232,6 +232,7 @@ def test_bad_outputs_and_targets_are_refused():
         expected_log_likelihood(HeteroscedasticGaussian(), wrong, y[:1])
 
 
+@pytest.mark.long
 def test_labels(x64):
     labels = jnp.array([1, 0])
     one = GaussianMoments(jnp.asarray(MEAN[:, :1]), jnp.asarray(COVARIANCE[:, 0, :1]))
@@ -363,6 +364,7 @@ def test_divergence_of_correlated_weights(x64):
     assert float(kl_divergence(q, dist.Normal(0.0, 2.0))) == pytest.approx(expected)
 
 
+@pytest.mark.short("tensor-True", "layer-False", "all-True", "own-True", "rows-True")
 @pytest.mark.parametrize("include_hyperprior", [True, False])
 @pytest.mark.parametrize("partition", ["tensor", "layer", "all", "own", "rows"])
 def test_empirical_bayes(partition, include_hyperprior, x64):

@@ -58,6 +58,7 @@ def test_one_hidden_layer_is_exact(correlated, count, x64):
     compare_moments(draws, np.asarray(found.mean), np.asarray(found.covariance))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [40_000, LONG])
 def test_two_hidden_layers_are_nearly_gaussian(count, x64):
     network = mlp((3, 40, 40, 2))
@@ -70,6 +71,7 @@ def test_two_hidden_layers_are_nearly_gaussian(count, x64):
     )
 
 
+@pytest.mark.short("relu")
 @pytest.mark.parametrize("name", ["relu", "heaviside"])
 def test_skip_connections(name, x64):
     network = Network((Dense(3), Residual((Activation(name), Dense(3)))), (3,))

@@ -53,6 +53,7 @@ def test_runs_side_by_side_equal_runs_alone(x64):
     assert not np.allclose(together.elbo[0], together.elbo[1])
 
 
+@pytest.mark.long
 def test_stopped_runs_stay_while_others_go_on(x64):
     # The second run starts at what the first would only reach late.
     vi = algorithm(optimizer=optax.adam(optax.exponential_decay(0.05, 20, 0.7)))

@@ -29,6 +29,7 @@ def stage(context, stop_at=None):
     return context.stage("chains", compute)["draws"], told
 
 
+@pytest.mark.long
 def test_a_stopped_stage_goes_on_inside(tmp_path):
     def again(**changes):
         return Context(

@@ -71,6 +71,7 @@ def test_validation_sees_no_test_row(small_uci):
         np.testing.assert_allclose(np.polyval(fitted, numbers), np.sort(x[kept][:, 2]), atol=1e-9)
 
 
+@pytest.mark.long
 def test_scores_of_a_known_q_are_those_of_its_function_in_the_units_of_y():
     # No hidden layer and next to no variance: m = x_1, l = -1.
     generator = np.random.default_rng(1)
@@ -130,6 +131,7 @@ def test_means_errors_and_the_largest_gain_are_paired_by_split():
     assert row.standard_error == pytest.approx(0.0, abs=1e-12)
 
 
+@pytest.mark.long
 def test_timed_layer_has_the_moments_that_its_draws_have():
     key = jax.random.key(2)
     weights = jnp.array([[1.0, -0.5], [0.3, 0.8]])
@@ -160,6 +162,7 @@ def _params():
         yield pytest.param(path, id=path.stem, marks=[] if path.stem == SHORT else pytest.mark.long)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("config", list(_params()))
 def test_smoke_run_writes_numbers_and_pictures(config, tmp_path):
     assert main([str(config), "--scale", "smoke", "--out", str(tmp_path)]) == 0

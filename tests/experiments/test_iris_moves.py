@@ -30,6 +30,7 @@ def data():
     return {"x": jnp.asarray(x), "y": jnp.asarray(y)}
 
 
+@pytest.mark.long
 def test_symmetry_moves_leave_the_predictions_and_permutations_the_norms():
     target = iris_posterior(3, 3.0, data())
     params = target.sample_prior(jax.random.key(0))

@@ -72,6 +72,7 @@ def test_smoke_run_writes_numbers_and_pictures(config, tmp_path, capsys):
     assert ("R-hat" in printed) == (_name(config) not in WITHOUT_RHAT)
 
 
+@pytest.mark.long
 def test_a_resumed_run_computes_only_what_is_missing(tmp_path):
     config = next(path for path in CONFIGS if _name(path) == "challenges/figure1")
     arguments = [str(config), "--scale", "smoke", "--out", str(tmp_path)]

@@ -200,6 +200,7 @@ def test_weights_and_biases_are_those_of_the_joint_density(name, bias, x64):
 GRID = 4000
 
 
+@pytest.mark.short("relu", "abs", "heaviside", "hard_tanh")
 @pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
 def test_pre_activations_have_the_law_of_the_joint_density(activation, x64, monkeypatch):
     """A grid of uniforms in, the distribution function out: exact up to the grid's step."""
@@ -320,6 +321,7 @@ LATENT_MUTANTS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mutant", LATENT_MUTANTS)
 def test_mutants_of_latents_are_found(mutant, x64, monkeypatch):
     monkeypatch.setattr(*LATENT_MUTANTS[mutant])

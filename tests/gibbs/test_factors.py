@@ -148,6 +148,7 @@ def test_without_further_passes_collinear_features_are_found(rng, monkeypatch):
         test_weights_of_collinear_features(from_sums, rng)
 
 
+@pytest.mark.long
 def test_halves_are_the_whole(rng, x64):
     """Both kinds of factor of a matrix larger than a leaf, and the floor under its pivots."""
     phi = rng.normal(size=(70, 50))
@@ -167,6 +168,7 @@ def test_halves_are_the_whole(rng, x64):
     np.testing.assert_allclose(root @ matrix @ root.T, np.eye(70), atol=1e-10)
 
 
+@pytest.mark.long
 def test_what_cannot_be_drawn_keeps_its_value_and_says_so():
     """An infinite target is no conditional; the rest of the sweep goes on."""
     model, x = MODELS["regression"], data("regression", 4, np.float32)

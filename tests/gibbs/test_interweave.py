@@ -52,7 +52,7 @@ def all_moves(model, x, y, order, bias):
 def drawn(name, n=3, dtype=np.float64):
     model, x = MODELS[name], data(name, n, dtype)
     params = model.sample_prior(jax.random.key(1), dtype)
-    return model, x, *model.simulate(jax.random.key(0), params, x)
+    return model, x, *jax.jit(model.simulate)(jax.random.key(0), params, x)
 
 
 def at_other_weights(model, x, y, position, params):
@@ -71,6 +71,7 @@ def at_other_weights(model, x, y, position, params):
     return new, float(jnp.sum(terms[0] - terms[1]) + log_prior_ratio)
 
 
+@pytest.mark.short("probit")
 @pytest.mark.parametrize("name", NAMES)
 def test_the_law_of_the_weights_is_that_of_the_density(name, x64):
     """The joint density changes by what the kernel takes it to; the map there and back is one."""
@@ -84,6 +85,7 @@ def test_the_law_of_the_weights_is_that_of_the_density(name, x64):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.short("probit")
 @pytest.mark.parametrize("name", ["regression", "probit"])
 def test_the_map_to_the_noise_keeps_volume(name, x64):
     """Its automatic Jacobian, weights and latents together, has the determinant 1."""
@@ -103,6 +105,7 @@ def test_the_map_to_the_noise_keeps_volume(name, x64):
     assert abs(float(jnp.linalg.det(jacobian))) == pytest.approx(1.0, rel=1e-9)
 
 
+@pytest.mark.long
 def test_scales_follow_what_depends_on_a_unit(x64):
     """The sum of squared weights on all ways to the outputs, times the positions of a filter."""
     model, _, position, _ = drawn("regression")
@@ -126,7 +129,7 @@ def test_scales_follow_what_depends_on_a_unit(x64):
     np.testing.assert_allclose(scales["w"][0, 0, 0], exact, rtol=1e-9)
 
 
-SHORT = [("regression", alone), ("binary", all_moves)]
+SHORT = [("regression", alone), pytest.param("binary", all_moves, marks=pytest.mark.long)]
 MORE = [(name, alone) for name in MODELS] + [(name, all_moves) for name in MODELS]
 
 
@@ -174,11 +177,9 @@ def other_noise(model, x, y, order, bias):
     return interweave(wrong, x, y, 0.6, 2)
 
 
+@pytest.mark.long
 @both_sizes(20_000)
-@pytest.mark.parametrize(
-    "mutant",
-    [latents_left, *(pytest.param(one, marks=pytest.mark.long) for one in (no_prior, other_noise))],
-)
+@pytest.mark.parametrize("mutant", [latents_left, no_prior, other_noise])
 def test_mutants_are_found(mutant, num_chains):
     result = geweke("regression", "sequential", "joint", num_chains, make=mutant, steps=3)
     assert not result.passes, str(result)
@@ -192,7 +193,7 @@ def test_one_kernel_is_the_cycle_of_its_parts(order):
     parts = (gibbs_sampler(model, x, y, order), interweave(model, x, y, 0.3, 2))
     one_by_one = cycle(*parts, scale_moves(model, x), redraw_noisy_units(model, x, y, 3))
     key = jax.random.key(5)
-    ours, theirs = together.init(position), one_by_one.init(position)
+    ours, theirs = jax.jit(together.init)(position), jax.jit(one_by_one.init)(position)
     for i in range(2):
         ours, _ = jax.jit(together.step)(jax.random.fold_in(key, i), ours)
         theirs, _ = jax.jit(one_by_one.step)(jax.random.fold_in(key, i), theirs)

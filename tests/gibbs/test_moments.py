@@ -69,12 +69,14 @@ SIZES = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.long
 @SIZES
 def test_posterior_moments(chains, sweeps):
     # Six standard normals: one of them beyond 5.2 with probability 1e-6.
     assert np.max(np.abs(deviations(chains, sweeps))) < 5.2
 
 
+@pytest.mark.long
 @SIZES
 def test_last_layer_left_out_is_found(chains, sweeps, monkeypatch):
     """Erratum A2 as printed: the parallel loop over weights ends one layer early."""
@@ -87,10 +89,13 @@ def test_last_layer_left_out_is_found(chains, sweeps, monkeypatch):
     assert np.max(np.abs(deviations(chains, sweeps))) > 8
 
 
-@pytest.mark.parametrize("order", ["sequential", "parallel", "backward"])
+@pytest.mark.parametrize(
+    "order",
+    ["backward", *(pytest.param(o, marks=pytest.mark.long) for o in ("sequential", "parallel"))],
+)
 def test_every_array_moves(order):
     kernel = gibbs_sampler(MODEL, X, Y, order)
-    state = kernel.init(MODEL.zero_position(X, Y))
+    state = jax.jit(kernel.init)(MODEL.zero_position(X, Y))
     new, info = jax.jit(kernel.step)(jax.random.key(0), state)
     # What a sweep keeps of the first layer belongs to where it ends.
     kept = jax.jit(kernel.init)(new.position).first_layer

@@ -36,7 +36,7 @@ def redraws(model, x, y, order, bias):
 def drawn(name, n=3, dtype=np.float64):
     model, x = MODELS[name], data(name, n, dtype)
     params = model.sample_prior(jax.random.key(1), dtype)
-    return model, x, *model.simulate(jax.random.key(0), params, x)
+    return model, x, *jax.jit(model.simulate)(jax.random.key(0), params, x)
 
 
 def one_redraw(name, number=0):
@@ -47,6 +47,7 @@ def one_redraw(name, number=0):
     return module._Redraw(model, group, inputs, list(position.params), values), x, y, position
 
 
+@pytest.mark.short("conv")
 @pytest.mark.parametrize("name", NAMES)
 def test_the_choice_is_by_the_density(name, x64):
     """m of a unit is the density of what it feeds, by SciPy, from the outputs of unit weights."""
@@ -156,15 +157,9 @@ mutant_of = {
 }
 
 
+@pytest.mark.long
 @both_sizes(20_000)
-@pytest.mark.parametrize(
-    "mutant",
-    [
-        outgoing_left,
-        pytest.param(without_noise, marks=pytest.mark.long),
-        pytest.param(without_determinant, marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize("mutant", [outgoing_left, without_noise, without_determinant])
 def test_mutants_are_found(mutant, num_chains):
     result = geweke("regression", "backward", "joint", num_chains, make=mutated(mutant), steps=3)
     assert not result.passes, str(result)
@@ -183,6 +178,7 @@ def test_zeros_are_left_or_left_behind():
     """At a zero start a unit has a density: its outgoing weights keep their prior."""
     model, x, _, y = drawn("regression", 3, np.float32)
     kernel = redraw_noisy_units(model, x, y)
-    state, info = kernel.step(jax.random.key(0), kernel.init(model.zero_position(x, y)))
+    start = jax.jit(kernel.init)(model.zero_position(x, y))
+    state, info = jax.jit(kernel.step)(jax.random.key(0), start)
     assert not info.is_divergent
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.position))

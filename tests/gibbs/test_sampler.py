@@ -91,11 +91,12 @@ def test_starts():
     model, x = MODELS["conv"], data("conv", N, np.float32)
     key = jax.random.key(0)
     teacher, y = model.simulate(jax.random.key(1), model.sample_prior(jax.random.key(2)), x)
+    log_density = jax.jit(lambda position: model.log_density(position, x, y))
     zero = model.zero_position(x, y)
     chex.assert_trees_all_equal(zero, jax.tree.map(jnp.zeros_like, zero))
-    assert np.isfinite(model.log_density(zero, x, y))
-    random = model.random_position(key, x, y)
-    assert np.isfinite(model.log_density(random, x, y))
+    assert np.isfinite(log_density(zero))
+    random = jax.jit(lambda key: model.random_position(key, x, y))(key)
+    assert np.isfinite(log_density(random))
     chex.assert_trees_all_equal(model.informed_position(teacher, x, y), teacher)
     from_weights = model.position_from_weights(key, teacher.params, x, y)
     chex.assert_trees_all_equal(from_weights.params, teacher.params)
@@ -108,10 +109,10 @@ def test_starts():
     np.testing.assert_allclose(still.pre[-1].T[right], outputs[right], rtol=1e-5)
     # Labels that a start contradicts are met by init.
     wrong = random._replace(pre=(*random.pre[:-1], -random.pre[-1]))
-    assert np.isneginf(model.log_density(wrong, x, y))
+    assert np.isneginf(log_density(wrong))
     kernel = gibbs_sampler(model, x, y)
-    repaired = kernel.init(wrong).position
-    assert np.isfinite(model.log_density(repaired, x, y))
+    repaired = jax.jit(kernel.init)(wrong).position
+    assert np.isfinite(log_density(repaired))
     with pytest.raises(ValueError, match="teacher's weights and latents must have the shapes"):
         model_at(0.1).informed_position(teacher, *dataset(0)[::2])
 
@@ -124,6 +125,7 @@ def test_binary_labels_are_met():
     assert np.isfinite(model.log_density(position, x, y))
 
 
+@pytest.mark.long
 def test_log_density_is_what_hmc_needs():
     """Finite, with finite gradients; differences from a reference keep float32 digits."""
     x, position, y = dataset(0)

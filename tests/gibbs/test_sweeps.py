@@ -151,14 +151,14 @@ def sums_from_weights_that_are_gone(model, x, y, order, bias):
     return kernel._replace(step=step)
 
 
+@pytest.mark.long
 @both_sizes(40_000)
 @pytest.mark.third_party(reason="a mutant uses a key twice, which the check would see first")
 @pytest.mark.parametrize(
     ("mutant", "order"),
     [
-        pytest.param(one_noise_for_all, "sequential", marks=pytest.mark.long),
-        # The short test: what is kept of a sweep is what its position gives (test_moments.py).
-        pytest.param(stale_sums, "sequential", marks=pytest.mark.long),
+        (one_noise_for_all, "sequential"),
+        (stale_sums, "sequential"),
         (sums_from_weights_that_are_gone, "backward"),
     ],
 )

@@ -78,6 +78,7 @@ KERNELS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["pcn", pytest.param("smmala", marks=pytest.mark.long)])
 def test_tempered_smc_with_our_kernel_inside(name):
     """20 runs of 400 particles: means, and evidences, which SMC estimates without bias."""

@@ -76,6 +76,7 @@ def test_pcn_in_mcmc():
     assert 0.05 < mcmc.get_extra_fields()["acceptance_rate"].mean() < 0.9
 
 
+@pytest.mark.long
 @NUMPYRO
 def test_a_block_of_gibbs_sees_what_the_other_block_did():
     def exact_b(rng_key, gibbs_sites, hmc_sites):

@@ -129,6 +129,7 @@ RIGHT = {
 SHORT = {"factor", "mask", "scale of data", "improper prior", "support that moves", "scan", "do"}
 
 
+@pytest.mark.short("factor", "scan")
 @pytest.mark.parametrize(
     "name",
     [pytest.param(one, marks=[] if one in SHORT else [pytest.mark.long]) for one in RIGHT],
@@ -216,6 +217,7 @@ def network_of(make):
 X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(3, 2)
 
 
+@pytest.mark.long
 def test_random_modules_have_priors_on_all_their_parameters():
     nn = pytest.importorskip("flax.linen")
     nnx = pytest.importorskip("flax.nnx")

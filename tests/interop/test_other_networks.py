@@ -72,6 +72,7 @@ def equinox():
     return params, lambda p, x: jax.vmap(eqx.combine(p, rest))(x), to_ours
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "make",
     [

@@ -73,6 +73,7 @@ def stale_cycle(*kernels):
     return SamplingAlgorithm(init, step)
 
 
+@pytest.mark.short("cycle-short")
 @both_sizes()
 @pytest.mark.parametrize(
     "kernel",
@@ -87,6 +88,7 @@ def test_blocks_keep_the_target(kernel, num_chains):
     assert result.passes, str(result)
 
 
+@pytest.mark.long
 @both_sizes()
 def test_a_stale_cache_is_found(num_chains):
     kernel = stale_cycle(walk_on("a"), walk_on("b"))
@@ -167,6 +169,7 @@ MOMENTUM = {
 }
 
 
+@pytest.mark.short("dynamic_hmc")
 @THIRD_PARTY
 @pytest.mark.parametrize("name", MOMENTUM)
 def test_a_cycle_with_the_identity_is_the_kernel_itself(name):

@@ -203,11 +203,14 @@ KERNELS = [
     KernelCase("blackjax rwm", rwm),
     KernelCase("blackjax mala", blackjax.mala, step_size=0.1, known=NO_FLOAT32_BESIDE_FLOAT64),
     KernelCase("blackjax hmc", hmc, known=NO_FLOAT32_BESIDE_FLOAT64),
-    KernelCase("cycle", rwm_then_mala, metropolis=False, known=NO_FLOAT32_BESIDE_FLOAT64),
+    KernelCase(
+        "cycle", rwm_then_mala, metropolis=False, wraps=True, known=NO_FLOAT32_BESIDE_FLOAT64
+    ),
     KernelCase(
         "mix",
         rwm_or_mala,
         metropolis=False,
+        wraps=True,
         third_party="JAX's key-reuse check takes the branches of a vmapped switch for a sequence",
         known=NO_FLOAT32_BESIDE_FLOAT64,
     ),
@@ -215,10 +218,11 @@ KERNELS = [
         "repeat",
         rwm_twice,
         metropolis=False,
+        wraps=True,
         third_party="JAX's key-reuse check takes a vmapped scan over split keys for reuse",
     ),
-    KernelCase("on_block", first_layer),
-    KernelCase("jittered", rwm_of_random_size),
+    KernelCase("on_block", first_layer, wraps=True),
+    KernelCase("jittered", rwm_of_random_size, wraps=True),
     KernelCase("pcn", pcn),
     KernelCase("pcnl", pcnl),
     KernelCase("underdamped_langevin", underdamped),
@@ -245,9 +249,9 @@ KERNELS = [
         known={"check_nan_is_never_accepted": "it draws given the weights, whatever the density"},
     ),
     KernelCase("reduced_langevin", on_reduced_inputs, needs_key=True),
-    KernelCase("carry_complement", with_carried, needs_key=True),
-    KernelCase("count_accepted", counted),
-    KernelCase("with_read_out", with_drawn_read_out),
+    KernelCase("carry_complement", with_carried, needs_key=True, wraps=True),
+    KernelCase("count_accepted", counted, wraps=True),
+    KernelCase("with_read_out", with_drawn_read_out, wraps=True),
     KernelCase(
         "gibbs_sampler",
         of_weights(lambda model, x, y, _: gibbs_sampler(model, x, y)),
@@ -267,6 +271,7 @@ KERNELS = [
     KernelCase(
         "interwoven_gibbs",
         of_weights(interwoven_gibbs),
+        wraps=True,
         known=OWN_MODEL,
     ),
 ]

@@ -48,6 +48,7 @@ MUTANTS = [
 ]
 
 
+@pytest.mark.short("hmc-short")
 @both_sizes()
 @pytest.mark.parametrize("name", KERNELS)
 def test_kernels_keep_a_skew_target(name, num_chains):
@@ -84,6 +85,7 @@ def test_the_kernels_that_mutate_are_right_without_their_defects(name):
     assert result.passes, str(result)
 
 
+@pytest.mark.long
 @both_sizes()
 @pytest.mark.parametrize(
     ("kernel", "make"),

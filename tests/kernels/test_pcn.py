@@ -83,6 +83,7 @@ def test_exact_draws_stay_exact(num_chains):
     assert result.passes, str(result)
 
 
+@pytest.mark.long
 @both_sizes()
 def test_a_stale_log_likelihood_is_found(num_chains):
     mutant = stale(kernel(), "log_likelihood")
@@ -137,6 +138,7 @@ def regression_acceptance(make, dimension, chains=16, beta=0.5, noise=0.3):
     )
 
 
+@pytest.mark.short("pcnl")
 @pytest.mark.parametrize("make", [pcn, jaxbnn.pcnl])
 def test_acceptance_does_not_depend_on_the_dimension(make):
     rates = [regression_acceptance(make, d, 4000 if d < 1000 else 32) for d in (10, 100_000)]
@@ -144,6 +146,7 @@ def test_acceptance_does_not_depend_on_the_dimension(make):
     assert abs(rates[1] - rates[0]) < 0.2
 
 
+@pytest.mark.long
 def test_acceptance_of_mala_does():
     def mala(log_likelihood_fn, step_size):
         return jaxbnn.underdamped_langevin(

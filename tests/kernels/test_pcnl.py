@@ -139,6 +139,7 @@ def test_exact_draws_stay_exact(num_chains):
     assert result.passes, str(result)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("field", "num_chains"),
     [

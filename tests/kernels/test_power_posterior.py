@@ -85,6 +85,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.short("even_odd-short")
 @both_sizes()
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_exact_draws_of_all_rungs_stay_exact(scheme, num_chains):
@@ -94,6 +95,7 @@ def test_exact_draws_of_all_rungs_stay_exact(scheme, num_chains):
         assert result.detectable <= 0.005
 
 
+@pytest.mark.long
 @both_sizes()
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_mutants_are_found(mutant, num_chains, monkeypatch):
@@ -167,6 +169,7 @@ def test_a_cold_replica_without_likelihood_is_handed_on():
     assert np.all(np.isfinite(found.acceptance))
 
 
+@pytest.mark.long
 def test_round_trips_are_counted(rng):
     rungs, steps = 4, 300
     orders = np.stack([rng.permutation(rungs) for _ in range(steps)]).astype(np.int32)
@@ -319,6 +322,7 @@ def test_another_kernel_moves_the_cold_replica_only():
     assert after.states[0].hot.position.shape == (2,)
 
 
+@pytest.mark.long
 def test_evidence_of_a_linear_model_is_found():
     """Bayesian linear regression, whose evidence is a normal density."""
     rng = np.random.default_rng(5)

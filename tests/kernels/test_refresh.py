@@ -95,6 +95,9 @@ def scales(state):
     return np.concatenate([np.ravel(s.log_scale) for s in leaves if isinstance(s, kinds)])
 
 
+@pytest.mark.short(
+    "cycle of mix of cycle-Adaptive", "power_posterior-Adaptive", "repeat-AdaptiveData"
+)
 @pytest.mark.parametrize(
     ("name", "make_state"),
     [*((name, Adaptive) for name in NESTS), ("cycle", AdaptiveData), ("repeat", AdaptiveData)],
@@ -137,6 +140,7 @@ def test_a_state_that_says_nothing_is_refused(compose):
         kernel.init(jnp.zeros(2))
 
 
+@pytest.mark.long
 def test_alone_it_needs_to_say_nothing():
     kernel = jaxbnn.repeat(adaptive(normal, Forgetful), 2)
     state, _ = kernel.step(jax.random.key(0), kernel.init(jnp.zeros(2)))

@@ -110,6 +110,7 @@ def metric_of_the_start(state, proposal, step_size):
     )
 
 
+@pytest.mark.long
 @both_sizes()
 @pytest.mark.parametrize("mutant", [no_determinant, metric_of_the_start])
 def test_mutants_are_found(monkeypatch, mutant, num_chains):
@@ -155,6 +156,7 @@ def test_a_metric_that_fails_rejects_and_is_counted(softabs):
     assert np.mean(infos.is_accepted) > 0.5
 
 
+@pytest.mark.long
 def test_smaller_steps_are_accepted_more_often():
     def rate(step_size):
         kernel = smmala(BANANA.log_density, step_size, softabs=2.0)
@@ -187,6 +189,7 @@ def test_composed_with_another_kernel_the_caches_follow():
         np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+@pytest.mark.long
 def test_bad_input_is_refused():
     def log_density(x):
         return -jnp.sum(x["a"] ** 2) - jnp.sum(jnp.abs(x["b"][1]) ** 1.5)

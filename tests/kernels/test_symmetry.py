@@ -36,6 +36,7 @@ from tests.kit import (
     check_flux_identity,
     position_functions,
     posterior_target,
+    sizes_with_mutants,
 )
 
 STEPS = 3  # odd: a flip that is always accepted undoes itself every second time
@@ -134,9 +135,10 @@ def marked(case):
     return pytest.param(case, marks=[*marks, *([pytest.mark.long] if case in ALIKE else [])])
 
 
-@both_sizes(50_000)
+@pytest.mark.short("relu-short", "softmax-short", "sigmoid-short")
+@sizes_with_mutants(50_000)
 @pytest.mark.parametrize("case", [marked(name) for name in CASES])
-def test_prior_is_invariant_and_mutants_are_caught(case, num_chains, monkeypatch):
+def test_prior_is_invariant_and_mutants_are_caught(case, num_chains, with_mutants, monkeypatch):
     network, prior, softmax, mutants = CASES[case]
     target = prior_target(network, prior)
 
@@ -146,7 +148,7 @@ def test_prior_is_invariant_and_mutants_are_caught(case, num_chains, monkeypatch
 
     result = check()
     assert result.passes, str(result)
-    for mutate in mutants:
+    for mutate in mutants if with_mutants else ():
         with monkeypatch.context() as mutant:
             mutate(mutant)
             assert not check().passes, mutate.__name__
@@ -264,6 +266,10 @@ def test_flux_of_a_sigmoid_flip(rng):
     assert result.passes, result
 
 
+@pytest.mark.short(
+    "prior0-sign flips of layer 0-permutations",
+    "prior3-class shift of the read-out's weights-flips",
+)
 @pytest.mark.parametrize(
     ("prior", "lost", "kept"),
     [
@@ -345,6 +351,7 @@ def test_a_position_outside_a_box_or_not_finite_does_not_spread():
     assert np.isfinite(jax.tree.leaves(info)).all()
 
 
+@pytest.mark.long
 def test_box_is_never_left():
     """In float32, rounding of absorbed and shifted numbers must not cross a bound."""
     network = mlp((1, 3, 3), "sigmoid")

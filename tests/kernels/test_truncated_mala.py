@@ -101,6 +101,7 @@ def test_flux_identity(pairs):
     assert result.passes, result
 
 
+@pytest.mark.short("none")
 @pytest.mark.parametrize("name", MUTANTS)
 def test_wrong_ratios_do_not_balance(pairs, name):
     result = check_flux_identity(log_pi, log_q, log_ratio(MUTANTS[name]), pairs)
@@ -114,6 +115,7 @@ def test_exact_draws_stay_exact(num_chains):
     assert result.passes, str(result)
 
 
+@pytest.mark.long
 @both_sizes()
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_are_found(monkeypatch, name, num_chains):
@@ -138,6 +140,7 @@ def last_positions(kernel, start, num_chains=1000, num_steps=10):
     return jax.jit(jax.vmap(chain), compiler_options=QUICK)(keys)
 
 
+@pytest.mark.short("30.0")
 @pytest.mark.parametrize("slope", [0.0, 30.0, -1e4])
 def test_positions_stay_in_the_box_in_float32(slope):
     """Bounds that float32 has to round, far from zero, and a drift through the wall."""
@@ -188,6 +191,7 @@ def test_without_bounds_it_is_mala(x64):
     assert float(found) == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.long
 def test_smaller_steps_are_accepted_more_often():
     def rate(step_size):
         kernel = truncated_mala(TARGET.log_density, step_size, LOWER, UPPER)

@@ -152,6 +152,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "num_chains"),
     [

@@ -11,7 +11,7 @@ from tests.kit.exact_start import (
 )
 from tests.kit.flux import check_deterministic_map, check_flux_identity, random_pairs
 from tests.kit.geweke import check_geweke, update_with
-from tests.kit.sizes import both_sizes
+from tests.kit.sizes import both_sizes, sizes_with_mutants
 from tests.kit.traces import counting
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "position_functions",
     "posterior_target",
     "random_pairs",
+    "sizes_with_mutants",
     "threshold",
     "update_with",
 ]

@@ -37,6 +37,9 @@ class KernelCase(NamedTuple):
         Whether `init` draws something (a momentum, a slice).
     third_party
         Reason why it doesn't run under strict dtypes, rank promotion or key-reuse checks.
+    wraps
+        Whether it only calls kernels that have rows of their own; `vmap_equals_one_chain`, which
+        compiles it twice, is then a long test.
     known
         {name of a check: reason} for checks known to fail; they must fail.
     """
@@ -47,6 +50,7 @@ class KernelCase(NamedTuple):
     metropolis: bool = True
     needs_key: bool = False
     third_party: str | None = None
+    wraps: bool = False
     known: Mapping[str, str] = {}
 
 
@@ -253,6 +257,8 @@ def conformance_params(cases: Sequence[KernelCase]) -> list:
             marks = []
             if case.third_party:
                 marks.append(pytest.mark.third_party(reason=case.third_party))
+            if case.wraps and check is check_vmap_equals_one_chain:
+                marks.append(pytest.mark.long)
             if check.__name__ in case.known:
                 marks.append(pytest.mark.xfail(strict=True, reason=case.known[check.__name__]))
             params.append(

@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 
 import jaxbnn
 from experiments.record.ledger import current_commit
+from tests.kit.memory import Programs
 
 ROOT = Path(__file__).parents[2]
 LONGEST_SENTENCE = 500
@@ -214,7 +215,9 @@ def try_family(report: Report, family: str, strategy: st.SearchStrategy, example
     def go(pair):
         number, call = pair
         report.add(family, call, number)
+        programs.drop_if_many(look_at_maps=True)
 
+    programs = Programs()
     go()
 
 

@@ -1,4 +1,4 @@
-"""The two sizes of a statistical test: quick in `pytest`, full in `pytest -m long`."""
+"""The sizes of a statistical test: quick in `pytest`, full in `pytest -m long`."""
 
 import pytest
 
@@ -20,5 +20,21 @@ def both_sizes(short: int = SHORT):
         [
             pytest.param(short, id="short"),
             pytest.param(None, id="full", marks=pytest.mark.long),
+        ],
+    )
+
+
+def sizes_with_mutants(short: int = SHORT):
+    """Parametrise `num_chains` as `both_sizes` does, and `with_mutants`: not in the quick test.
+
+    A mutant costs as much to compile as what it is a mutant of. The long tests find each of them
+    at the short size too, so that the quick test is known to find them.
+    """
+    return pytest.mark.parametrize(
+        ("num_chains", "with_mutants"),
+        [
+            pytest.param(short, False, id="short"),
+            pytest.param(short, True, id="mutants", marks=pytest.mark.long),
+            pytest.param(None, True, id="full", marks=pytest.mark.long),
         ],
     )

@@ -71,6 +71,7 @@ def skew_draws():
     return {"x0": x0, "x1": x1, "x0 x1": x0 * x1, "log density": x0 - np.exp(x0) - z**2 / 2}
 
 
+@pytest.mark.short("x1")
 @pytest.mark.parametrize("name", ["x0", "x1", "x0 x1", "log density"])
 def test_distribution_functions_of_the_skew_target(skew_draws, name):
     # Below 0.00135 with probability 1 - 1e-6: half of what the full-size test allows.

@@ -53,6 +53,7 @@ def sweep(mu_defect, tau_defect):
     return update
 
 
+@pytest.mark.short("right-short", "mean at half precision-short")
 @both_sizes(40_000)
 @pytest.mark.parametrize(
     ("mu_defect", "tau_defect", "is_right"),
@@ -71,6 +72,7 @@ def test_conditionals_of_a_normal_model(mu_defect, tau_defect, is_right, num_cha
     assert result.passes == is_right, str(result)
 
 
+@pytest.mark.short("right-short")
 @both_sizes(40_000)
 @pytest.mark.parametrize("noise", [1.0, 1.4], ids=["right", "data from another model"])
 def test_a_metropolis_kernel_as_conditional(noise, num_chains):

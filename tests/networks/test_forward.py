@@ -208,6 +208,7 @@ def small_network():
     )
 
 
+@pytest.mark.short("float32")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_jit_grad_and_vmap_over_parameters_in_both_precisions(x64, rng, dtype):
     network = small_network()
@@ -262,6 +263,7 @@ def test_products_are_asked_for_at_the_highest_precision():
     assert all("HIGHEST" in line for line in products)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("layer", "input_shape"),
     [

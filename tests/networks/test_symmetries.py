@@ -282,6 +282,7 @@ CANONICAL = [
 ]
 
 
+@pytest.mark.short("network1", "network2")
 @pytest.mark.parametrize("network", CANONICAL)
 def test_canonicalize_undoes_every_transformation(network, rng, x64):
     draws = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(draw(rng, network) for _ in range(4)))

@@ -82,6 +82,14 @@ def distance(draw, law, exact):
         return ks_distance(cdf(*exact)(np.log(values)))
 
 
+@pytest.mark.short(
+    "(0.3, 1.0, 2.0)",
+    "(0.0, 0.001, 0.001)",
+    "(-40.0, 0.001, 500.0)",
+    "(5.5, 0.001, 1000.0)",
+    "(2109.0, 4200.0, 0.7)",
+    "(50000.0, 100000.0, 1e-06)",
+)
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_draws_have_the_law(draw, law):
     assert distance(draw, law, law) < CRITICAL
@@ -131,6 +139,7 @@ def test_moments_by_bessel_functions(draw):
     assert (1 / values).mean() == pytest.approx(inverse, abs=5 * (1 / values).std() / math.sqrt(N))
 
 
+@pytest.mark.short("(0.3, 1.0, 2.0)", "(2109.0, 4200.0, 0.7)")
 @pytest.mark.parametrize(
     "law", [law for law in LAWS if math.hypot(law[0], math.sqrt(law[1] * law[2])) < 1e4], ids=str
 )
@@ -140,6 +149,7 @@ def test_an_order_off_by_one_is_seen(draw, law):
     assert distance(draw, law, (p + 1, a, b)) > CRITICAL
 
 
+@pytest.mark.long
 def test_mutants_of_the_envelope_are_found(monkeypatch):
     module = sys.modules["jaxbnn.numerics.generalised_inverse_gaussian"]
     right = module._law
@@ -167,6 +177,7 @@ def test_mutants_of_the_envelope_are_found(monkeypatch):
             assert distance(jax.jit(lambda *args: one(*args)), law, law) > CRITICAL, mutant
 
 
+@pytest.mark.long
 def test_in_float64_too(x64):
     law = (2109.5, 4e5, 8e3)
     values = generalised_inverse_gaussian(jax.random.key(3), np.full(N, law[0]), *law[1:])

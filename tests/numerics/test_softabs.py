@@ -27,6 +27,7 @@ def test_softabs_values(dtype, tolerance):
         assert value.dtype == dtype
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("alpha", [1e-3, 1.0, 1e6])
 def test_softabs_at_and_around_zero(alpha):
     assert float(softabs(jnp.float32(0.0), alpha)) == pytest.approx(1 / alpha, rel=1e-6)

@@ -49,6 +49,7 @@ def test_solutions_with_and_without_batches(problem, transposed):
     np.testing.assert_allclose(one_right_side, shared, rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.short("True")
 @pytest.mark.parametrize("transposed", [False, True])
 def test_derivatives_of_both_arguments(problem, transposed, x64):
     lower, columns = (jnp.asarray(np.asarray(a)[:2, 0], jnp.float64) for a in problem)

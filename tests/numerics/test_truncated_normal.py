@@ -70,6 +70,7 @@ def test_half_line_has_the_exact_law(sigma, side):
     assert ks_distance(-np.expm1(log_survival(sigma, delta))) < CRITICAL
 
 
+@pytest.mark.long
 def test_jax_truncated_normal_fails_this_test():
     """The power of the test, on the defect it was written for."""
     edge = 5.5
@@ -125,6 +126,7 @@ def test_inversion_is_exact_to_rounding(dtype, rng):
             np.testing.assert_allclose(value, np.log(u.astype(float)), atol=tolerance, rtol=0)
 
 
+@pytest.mark.short("float32")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_ends_of_the_uniform_are_finite_and_inside(dtype):
     with jax.enable_x64(dtype is np.float64):

@@ -89,6 +89,7 @@ def test_heat_map_leaves_out_what_is_not_finite(draws):
     assert axes.get_title() == "1 of 120 draws not finite (chain 0)"
 
 
+@pytest.mark.short("27")
 @pytest.mark.parametrize("dim", [9, 27, 100])
 def test_tick_labels_do_not_touch(dim, rng):
     draws = rng.normal(size=(2, 20, dim))

@@ -93,6 +93,7 @@ def test_nothing_global_changes_and_every_figure_can_be_saved(rng, tmp_path):
     assert pyplot.get_fignums() == open_before
 
 
+@pytest.mark.long
 def test_the_package_needs_no_matplotlib_until_something_is_drawn(monkeypatch):
     code = "import sys, jaxbnn.plots; assert 'matplotlib' not in sys.modules, 'imported'"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -68,6 +68,7 @@ def case(request):
     return law, y, predict(draws, X, posterior, level=0.8), scores(draws, X, y, posterior)
 
 
+@pytest.mark.short("poisson")
 def test_moments_are_those_of_the_mixture(case):
     law, _, found, _ = case
     np.testing.assert_allclose(found.mean, law.mean().mean(0), rtol=1e-4)
@@ -132,6 +133,7 @@ def test_the_pit_of_counts_is_uniform_where_the_model_is_right():
     np.testing.assert_allclose(coverage(pit, [0.5, 0.9]), [0.5, 0.9], atol=0.04)
 
 
+@pytest.mark.long
 def test_heavy_tails_without_a_variance_say_so():
     posterior, draws = posterior_and_draws(StudentT(1.5, 0.5), {}, np.zeros(3))
     found = predict(draws, X, posterior)

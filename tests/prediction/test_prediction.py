@@ -79,6 +79,7 @@ def test_quantiles_where_newton_alone_goes_astray(probability):
         assert tail == pytest.approx(wanted, rel=2e-4, abs=4 * spacing), (mean, sd)
 
 
+@pytest.mark.short("5")
 @pytest.mark.parametrize("number", [2, 5])
 def test_crps_counts_each_pair_once(number):
     means, sds = HARD_MEANS[0, :1] + np.arange(6.0)[:number], np.linspace(0.5, 2, 6)[:number]

@@ -161,7 +161,7 @@ def digest(draws) -> str:
     return seen.hexdigest()
 
 
-SHORT = ("a Posterior", "parameters of distributions")
+SHORT = ("parameters of distributions",)
 
 
 def main(folder: str, what: str, size: str = "long") -> None:

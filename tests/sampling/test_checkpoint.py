@@ -37,6 +37,7 @@ def folder(half, tmp_path):
     return shutil.copytree(half, tmp_path / "run")
 
 
+@pytest.mark.short("stops1")
 @pytest.mark.parametrize("stops", [[1], [1, 1, 2, 3]])
 def test_taken_up_is_not_interrupted(tmp_path, whole, stops):
     for num_chunks in stops:
@@ -78,6 +79,7 @@ THINNED = {
 }
 
 
+@pytest.mark.short("nothing")
 @pytest.mark.parametrize("collect", ["nothing", "tree"])
 def test_thinned_runs_and_what_they_collect(tmp_path, collect):
     def tree(state, info):
@@ -175,6 +177,7 @@ def test_other_versions_are_refused(folder, monkeypatch):
         run(folder)
 
 
+@pytest.mark.long
 def test_arrays_inside_a_kernel_belong_to_its_fingerprint(tmp_path):
     def kernel_with(number):
         hidden = np.full(300, number, np.float32)

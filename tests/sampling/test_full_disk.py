@@ -20,6 +20,7 @@ def whole():
     return run(None)
 
 
+@pytest.mark.short("9000")
 @pytest.mark.parametrize("room", [0, 9_000, 90_000])
 def test_a_full_disk_is_told_and_the_run_goes_on_later(tmp_path, whole, monkeypatch, room):
     """Writes that stop after so many bytes, the last of them cut short."""

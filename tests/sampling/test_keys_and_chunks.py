@@ -206,6 +206,7 @@ def test_long_gaps_are_walked_in_pieces(rng):
     assert Schedule.of(np.array([10_000, 20_001])).num_records == 3
 
 
+@pytest.mark.long
 def test_completions_belong_to_the_draw_and_not_to_the_run():
     def function(rng_key, position):
         return {

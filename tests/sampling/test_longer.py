@@ -30,6 +30,7 @@ SHORT = [("every step", 5), ("thinned", None)]
 ALL = [(name, stop) for name in CASES for stop in (None, 3, 5)]
 
 
+@pytest.mark.short("thinned-None")
 @pytest.mark.parametrize(
     ("name", "stop"),
     SHORT + [pytest.param(*case, marks=pytest.mark.long) for case in ALL if case not in SHORT],
@@ -48,6 +49,7 @@ def test_a_longer_run_goes_on(tmp_path, name, stop):
     same(run(tmp_path, num_samples=70, **options), longer)
 
 
+@pytest.mark.long
 def test_a_schedule_is_continued(tmp_path):
     options = PLAIN | {"num_warmup": 0}
     whole = run(None, num_samples=100, thinning=SCHEDULE, **options)
@@ -91,6 +93,7 @@ def test_a_refusal_names_only_what_differs(finished, tmp_path, changed, message)
     assert len(open_draws(folder).steps) == 10
 
 
+@pytest.mark.long
 def test_acceptance_rates_do_not_depend_on_chunks_and_keep_their_precision():
     """A plain float32 sum of these rates is off by 1e-6; chunks of any size give the same bits."""
     key, starts = jax.random.key(0), np.zeros((2, 3), np.float32)

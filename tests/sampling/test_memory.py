@@ -35,6 +35,7 @@ def growth(num_samples):
     return max(seen)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("num_samples", [8_000, pytest.param(400_000, marks=pytest.mark.long)])
 def test_memory_stays_flat(num_samples):
     growth(1000)  # compiles
@@ -44,6 +45,7 @@ def test_memory_stays_flat(num_samples):
     assert grown < 40 * 2**20
 
 
+@pytest.mark.long
 def test_draws_that_go_to_files_leave_the_host(tmp_path):
     def grown_by(num_samples, folder):
         gc.collect()
@@ -68,6 +70,7 @@ def test_draws_that_go_to_files_leave_the_host(tmp_path):
     assert grown < 40 * 2**20
 
 
+@pytest.mark.short("400000")
 @pytest.mark.parametrize("budget", [50_000, 400_000])
 def test_chunks_keep_to_their_bytes(budget):
     """Device bytes: states and reducers before and after, and one chunk, never the draws."""

@@ -59,6 +59,7 @@ def values_of(draws):
     }
 
 
+@pytest.mark.short("cut")
 @KINDS
 def test_moments(kind):
     draws = run(kind)

@@ -25,6 +25,7 @@ def both(tmp_path_factory):
     return folder, open_draws(folder), draws
 
 
+@pytest.mark.long
 def test_the_summary_of_stored_draws_is_that_of_the_run(both, annotations_unchecked):
     _, stored, draws = both
     for options in ({}, {"function": lambda x: x[0] * x[1]}):

@@ -67,6 +67,7 @@ def adapted(metric, is_pooled, is_diagonal=False, num_warmup=300):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "is_pooled",
     [True, pytest.param(False, marks=pytest.mark.long)],
@@ -87,6 +88,7 @@ def test_gradients_see_the_inside_of_the_modes(is_pooled):
     np.testing.assert_allclose(2 * draws.acceptance_rate.mean() - 1, 0.8, atol=0.15)
 
 
+@pytest.mark.long
 def test_draws_see_the_distance_between_the_modes():
     learnt = adapted("draws", True).parameters["inverse_mass_matrix"]
     assert (learnt == learnt[:1]).all()

@@ -36,6 +36,7 @@ def _exact_acceptance(info, start, x, y):
     return np.exp(np.minimum(0, ratios))
 
 
+@pytest.mark.long
 @pytest.mark.third_party(reason="BlackJAX's HMC mixes dtypes and ranks")
 def test_hmc_accepts_rightly_in_float32_where_plain_totals_do_not(rng):
     network = mlp((4, 1))

@@ -72,6 +72,7 @@ def position(network):
     return jax.tree.map(lambda leaf: leaf + 0.3, params)
 
 
+@pytest.mark.short("two hidden layers, ntk", "tempered")
 @pytest.mark.parametrize("name", CASES)
 def test_hessian_equals_the_automatic_one(rng, name):
     posterior = make(rng, name)
@@ -83,6 +84,7 @@ def test_hessian_equals_the_automatic_one(rng, name):
     )
 
 
+@pytest.mark.long
 @pytest.mark.third_party(reason="NumPyro's multivariate normal promotes ranks")
 def test_hessian_with_a_prior_that_couples_parameters(rng):
     network = mlp((2, 2, 1), "tanh")
@@ -109,6 +111,7 @@ def fisher_of_outputs(name, outputs):
     return np.tile(np.diag(precision), (N, 1, 1))
 
 
+@pytest.mark.short("two hidden layers, ntk-False", "tempered-True")
 @pytest.mark.parametrize(
     ("name", "any_function"),
     [
@@ -146,6 +149,7 @@ def test_gauss_newton_is_the_expected_fisher_information_and_the_priors(rng, nam
     assert np.linalg.eigvalsh(found).min() > 0
 
 
+@pytest.mark.long
 def test_what_has_no_gauss_newton_form_is_refused(rng):
     """Of either the matrix has a negative diagonal: -50 of the first, far from its targets."""
     network = mlp((3, 2))

@@ -83,6 +83,7 @@ def _scipy_log_prior(prior, position):
     return total
 
 
+@pytest.mark.short("True-learned")
 @pytest.mark.parametrize("likelihood", [None, NOISE], ids=["known", "learned"])
 @pytest.mark.parametrize("relevance", [False, True])
 def test_the_density_is_that_of_the_definition_in_both_coordinates(x64, relevance, likelihood):
@@ -110,6 +111,7 @@ def test_the_density_is_that_of_the_definition_in_both_coordinates(x64, relevanc
     )
 
 
+@pytest.mark.short("False")
 @pytest.mark.parametrize("is_centred", [True, False])
 def test_differences_are_those_of_the_totals_and_do_not_cancel(x64, is_centred):
     posterior = posterior_of(make(is_centred, likelihood=NOISE))
@@ -133,6 +135,7 @@ def test_differences_are_those_of_the_totals_and_do_not_cancel(x64, is_centred):
     np.testing.assert_allclose(found, exact, atol=1e-6)
 
 
+@pytest.mark.long
 def test_parameters_are_student_t_marginally(x64):
     """Two weights of an array: the joint density by quadrature over the precision."""
     prior = hierarchical_prior({"w": jnp.zeros(2)}, concentration=1.5, rate=0.6)
@@ -262,6 +265,7 @@ def test_bad_input_gets_one_sentence(call, error, sentence):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.long
 def test_a_posterior_with_it_is_an_argument_of_compiled_functions():
     posterior = posterior_of(make(likelihood=NOISE))
     position = posterior.sample_prior(jax.random.key(0), (4,))

@@ -69,6 +69,13 @@ def _posterior(likelihood, own, y):
     return Posterior(_apply, prior, likelihood, np.ones((N, 1)), y), position
 
 
+@pytest.mark.short(
+    "StudentT(degrees=None, s1",
+    "Laplace(scale=None)",
+    "Poisson()",
+    "NegativeBinomial(concent1",
+    "Ordinal(num_classes=4, c1",
+)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: repr(case[0])[:24])
 def test_terms_and_predictive_agree_with_scipy(x64, case):
     likelihood, own, y, expected = case

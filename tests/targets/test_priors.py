@@ -103,6 +103,7 @@ def test_uniform_prior_is_minus_infinity_outside_and_its_gradient_finite(x64):
     assert prior_log_ratio(prior, inside)(inside) == 0.0
 
 
+@pytest.mark.short("StudentT-rv_continuous_frozen", "Gamma-rv_continuous_frozen")
 @pytest.mark.parametrize(
     ("distribution", "reference"),
     [

@@ -29,6 +29,7 @@ def test_the_schedule_is_geometric_and_raises_no_noise_that_is_larger():
     assert np.all(variances[:, 0] == variances[0, 0])
 
 
+@pytest.mark.long
 def test_one_call_ends_at_the_models_posterior():
     x, y = dataset()
     zero = jax.tree.map(lambda leaf: jnp.stack([leaf] * 8), MODEL.zero_position(x, y))

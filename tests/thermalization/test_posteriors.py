@@ -85,6 +85,7 @@ def moments_by(make_kernel, start, num_chains, num_steps, key):
     return means.mean(axis=0), means.std(axis=0, ddof=1) / np.sqrt(num_chains)
 
 
+@pytest.mark.long
 @pytest.mark.third_party(reason="BlackJAX's HMC, NUTS and MALA")
 @pytest.mark.parametrize(
     ("posterior", "sampler"),

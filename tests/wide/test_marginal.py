@@ -67,6 +67,7 @@ def test_read_outs_have_their_conditional_law(marginal):
     assert np.abs(z).max() < stats.norm.isf(1e-6 / 2 / 44)
 
 
+@pytest.mark.long
 def test_drawing_read_outs_does_not_change_the_chain_of_inner_weights(marginal):
     inner_kernel = jaxbnn.underdamped_langevin(
         lambda inner: marginal.log_likelihood(inner).sum(), 0.1, 0.5

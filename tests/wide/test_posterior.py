@@ -111,6 +111,7 @@ SAMPLERS = {
 SHORT = {("pcnl", "features"), ("underdamped", "data")}
 
 
+@pytest.mark.short("pcnl-features")
 @pytest.mark.parametrize(
     ("name", "form"),
     [
@@ -125,6 +126,7 @@ def test_moments(name, form):
     assert np.abs(scores).max() < THRESHOLD, scores
 
 
+@pytest.mark.long
 def test_moments_of_the_marginal_conditional_split():
     marginal = wide.marginal_conditional(NETWORK, X, Y, NOISE_SCALE)
     kernel = wide.with_read_out(jaxbnn.pcn(marginal.log_likelihood, 0.8), marginal)
@@ -164,6 +166,7 @@ def test_printed_densities_have_other_moments():
     assert min(wrong) > 2 * THRESHOLD, scores
 
 
+@pytest.mark.long
 def test_matheron_without_its_noise_has_other_moments():
     posterior = wide.reparametrise(NETWORK, X, Y, NOISE_SCALE)
 
@@ -179,6 +182,7 @@ def test_matheron_without_its_noise_has_other_moments():
     assert np.abs(scores).max() > 2 * THRESHOLD, scores
 
 
+@pytest.mark.long
 def test_the_noise_scale_may_be_sampled():
     """PCN on (phi, u) with l(W; sigma), log sigma = log 0.4 + u / 2."""
     grid = np.linspace(-4, 5, 19)

@@ -16,7 +16,7 @@ import jaxbnn
 from jaxbnn import wide
 from jaxbnn.networks import Activation, Dense, Network, init
 from jaxbnn.wide import complement_pair, langevin_fill_in
-from tests.kit import both_sizes
+from tests.kit import both_sizes, sizes_with_mutants
 from tests.kit.dkw import compare
 from tests.kit.sizes import QUICK
 
@@ -178,7 +178,7 @@ def defects(monkeypatch):
     return set_defects
 
 
-@both_sizes(short=BATCH)
+@sizes_with_mutants(short=BATCH)
 @pytest.mark.parametrize(
     ("refreshment", "thinning"),
     [
@@ -186,7 +186,7 @@ def defects(monkeypatch):
         pytest.param(0.1, 1, id="underdamped"),
     ],
 )
-def test_joint_law(refreshment, thinning, num_chains, defects):
+def test_joint_law(refreshment, thinning, num_chains, with_mutants, defects):
     num_chains = num_chains or 1_200_000
     full = network(5, 2)
     reduction = wide.reduce_inputs(full, X)
@@ -197,7 +197,7 @@ def test_joint_law(refreshment, thinning, num_chains, defects):
         return filled_in(full, reduction, refreshment, thinning)(key)
 
     # MALA's momentum is drawn anew.
-    names = list(VARIANTS)[: 5 if refreshment == 1.0 else 6]
+    names = list(VARIANTS)[: (5 if refreshment == 1.0 else 6) if with_mutants else 1]
     found = run(variant, 0, num_chains, jnp.array([VARIANTS[name] for name in names]))
     reference = run(unreduced(full, reduction, refreshment, thinning), 1, num_chains)
     for i, name in enumerate(names):
@@ -220,6 +220,7 @@ def test_joint_law_in_few_dimensions(dimension, num_chains):
     assert result.passes, str(result)
 
 
+@pytest.mark.long
 def test_thousands_of_weights_keep_their_law_in_float32():
     """Norms and the step's gain with ten million left-out weights, against their moments."""
     num, m, eps = 4_000, 10_000_000, 0.1

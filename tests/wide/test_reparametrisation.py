@@ -246,6 +246,12 @@ ALIKE = {
 }
 
 
+@pytest.mark.short(
+    "repeated rows-data-float32",
+    "one row-features-float32",
+    "constant features-features-float32",
+    "rows apart-data-float64",
+)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("form", ["data", "features"])
 @pytest.mark.parametrize("kind", ALIKE)
