@@ -32,7 +32,7 @@ PCN = PCNState(jnp.zeros(2, jnp.int32), jnp.zeros(1))
     "options",
     [
         # What was found before, and the families that need no compiler.
-        pytest.param(["--examples", "1", "--only", "file"], id="short"),
+        pytest.param(["--examples", "1", "--only", "file", "--jobs", "0"], id="short"),
         pytest.param(["--examples", "400"], id="full", marks=pytest.mark.long),
     ],
 )

@@ -176,7 +176,7 @@ def allowed(runs):
     return stats.binom.ppf(5e-7, runs, 0.03), stats.binom.isf(5e-7, runs, 0.07)
 
 
-@pytest.mark.short("chains")
+@pytest.mark.long
 @pytest.mark.parametrize("mode", MODES)
 def test_p_values_keep_their_level(mode, rng):
     """P(p < .05) is between .03 and .07, autocorrelation and 27 coordinates notwithstanding."""

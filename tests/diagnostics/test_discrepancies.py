@@ -123,6 +123,7 @@ def many(rng, runs, phi=0.6, length=400):
     return draws.reshape(runs, 3, 2, length).swapaxes(2, 3)
 
 
+@pytest.mark.long
 def test_p_values_keep_their_level(rng, judge):
     """Under the null P(p < 0.01) is at most 0.03: of 200 runs 20 may be below by chance 1e-6."""
     runs = 200

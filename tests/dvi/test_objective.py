@@ -262,6 +262,7 @@ def test_labels(x64):
     np.testing.assert_allclose(drawn, average(log_softmax), atol=0.01)
 
 
+@pytest.mark.long
 @pytest.mark.third_party(reason="NumPyro's mixtures broadcast ranks")
 def test_predictive_densities(x64):
     y = jnp.asarray(Y)
@@ -364,7 +365,7 @@ def test_divergence_of_correlated_weights(x64):
     assert float(kl_divergence(q, dist.Normal(0.0, 2.0))) == pytest.approx(expected)
 
 
-@pytest.mark.short("tensor-True", "layer-False", "all-True", "own-True", "rows-True")
+@pytest.mark.short("layer-False", "all-True", "own-True", "rows-True")
 @pytest.mark.parametrize("include_hyperprior", [True, False])
 @pytest.mark.parametrize("partition", ["tensor", "layer", "all", "own", "rows"])
 def test_empirical_bayes(partition, include_hyperprior, x64):

@@ -37,6 +37,7 @@ def starts(runs, dtype=jnp.float64):
     return initial_position(jax.random.key(0), NETWORK, shape=(runs,), dtype=dtype)
 
 
+@pytest.mark.long
 def test_runs_side_by_side_equal_runs_alone(x64):
     vi = algorithm(method="ddvi")
     keys = jax.random.split(jax.random.key(1), 3)

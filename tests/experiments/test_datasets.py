@@ -290,6 +290,7 @@ def test_the_cifar10_archive_is_unpacked_into_the_cache(places, monkeypatch):
     datasets.cifar10(2, 1)
 
 
+@pytest.mark.long
 def test_the_original_mnist(original):
     split = original(datasets.mnist)
     counts = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]

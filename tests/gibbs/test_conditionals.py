@@ -182,6 +182,7 @@ def test_gaussian_latents_are_those_of_the_joint_density(name, x64):
     assert_equal(jax.jit(lambda: latent_comparisons(name), compiler_options=QUICK)())
 
 
+@pytest.mark.short("conv-joint")
 @pytest.mark.parametrize(
     ("name", "bias"),
     [
@@ -258,6 +259,7 @@ def distance_to_density(draws, z, log_density):
     return max(np.max(steps[1:] - at_draws), np.max(at_draws - steps[:-1]))
 
 
+@pytest.mark.short("sample_binary_logit")
 @pytest.mark.parametrize("draw", [probit.sample_logits, probit.sample_binary_logit])
 def test_logits_have_the_law_of_the_joint_density(draw, x64, monkeypatch):
     """The label's logit given the others', then the others given it: normals, cut off."""

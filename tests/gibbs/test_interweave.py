@@ -85,7 +85,7 @@ def test_the_law_of_the_weights_is_that_of_the_density(name, x64):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.short("probit")
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["regression", "probit"])
 def test_the_map_to_the_noise_keeps_volume(name, x64):
     """Its automatic Jacobian, weights and latents together, has the determinant 1."""

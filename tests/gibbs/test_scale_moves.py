@@ -216,6 +216,7 @@ def not_refreshed(gibbs, scales):
     return step
 
 
+@pytest.mark.long
 def test_a_stale_first_layer_is_found():
     """A step depends on the position alone; that of the mutant also on what it had cached."""
     model, x, position, y = drawn("regression", 6, np.float32)

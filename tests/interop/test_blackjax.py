@@ -49,6 +49,7 @@ def check_ends(ends):
     assert abs((z[0] * z[1]).mean()) * np.sqrt(chains) < 5.5
 
 
+@pytest.mark.long
 def test_blackjax_runs_and_thins_our_kernels():
     kernel = jaxbnn.cycle(
         jaxbnn.pcn(log_likelihood, 0.7), jaxbnn.underdamped_langevin(log_density, 0.4, 0.5)

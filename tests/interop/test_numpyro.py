@@ -263,6 +263,7 @@ def test_our_runner_samples_a_numpyro_model():
     assert stats.kstest(rate, stats.gamma(10, scale=1 / 4).cdf).pvalue > 1e-6
 
 
+@pytest.mark.long
 @NUMPYRO
 def test_simulate_draws_new_data():
     posterior = posterior_from_numpyro(means, Y)

@@ -129,7 +129,7 @@ RIGHT = {
 SHORT = {"factor", "mask", "scale of data", "improper prior", "support that moves", "scan", "do"}
 
 
-@pytest.mark.short("factor", "scan")
+@pytest.mark.short("factor")
 @pytest.mark.parametrize(
     "name",
     [pytest.param(one, marks=[] if one in SHORT else [pytest.mark.long]) for one in RIGHT],

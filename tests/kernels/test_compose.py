@@ -169,7 +169,7 @@ MOMENTUM = {
 }
 
 
-@pytest.mark.short("dynamic_hmc")
+@pytest.mark.long
 @THIRD_PARTY
 @pytest.mark.parametrize("name", MOMENTUM)
 def test_a_cycle_with_the_identity_is_the_kernel_itself(name):

@@ -138,7 +138,7 @@ def regression_acceptance(make, dimension, chains=16, beta=0.5, noise=0.3):
     )
 
 
-@pytest.mark.short("pcnl")
+@pytest.mark.long
 @pytest.mark.parametrize("make", [pcn, jaxbnn.pcnl])
 def test_acceptance_does_not_depend_on_the_dimension(make):
     rates = [regression_acceptance(make, d, 4000 if d < 1000 else 32) for d in (10, 100_000)]

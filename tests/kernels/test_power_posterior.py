@@ -200,6 +200,7 @@ def at(temperature, step_size):
     return blackjax.mala(lambda x: log_target(temperature, "likelihood", x), step_size)
 
 
+@pytest.mark.long
 def test_in_the_runner_with_traced_step_sizes():
     def make_kernel(parameters, data):
         return power_posterior(

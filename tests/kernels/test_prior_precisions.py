@@ -155,7 +155,7 @@ def test_geweke_with_data_drawn_anew(num_chains, with_mutants, monkeypatch):
             assert exceeds(found, OF_NOISE), f"{name}, of the noise: {found}"
 
 
-@pytest.mark.short("posterior")
+@pytest.mark.long
 @pytest.mark.parametrize("what", ["likelihood", "posterior"])
 def test_draws_follow_the_density_of_the_position_by_quadrature(x64, what):
     """One precision and the noise, tempered, against the posterior's own density."""

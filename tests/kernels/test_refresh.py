@@ -95,9 +95,7 @@ def scales(state):
     return np.concatenate([np.ravel(s.log_scale) for s in leaves if isinstance(s, kinds)])
 
 
-@pytest.mark.short(
-    "cycle of mix of cycle-Adaptive", "power_posterior-Adaptive", "repeat-AdaptiveData"
-)
+@pytest.mark.short("repeat-AdaptiveData")
 @pytest.mark.parametrize(
     ("name", "make_state"),
     [*((name, Adaptive) for name in NESTS), ("cycle", AdaptiveData), ("repeat", AdaptiveData)],

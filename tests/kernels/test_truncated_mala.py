@@ -140,7 +140,7 @@ def last_positions(kernel, start, num_chains=1000, num_steps=10):
     return jax.jit(jax.vmap(chain), compiler_options=QUICK)(keys)
 
 
-@pytest.mark.short("30.0")
+@pytest.mark.long
 @pytest.mark.parametrize("slope", [0.0, 30.0, -1e4])
 def test_positions_stay_in_the_box_in_float32(slope):
     """Bounds that float32 has to round, far from zero, and a drift through the wall."""

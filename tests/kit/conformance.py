@@ -38,8 +38,8 @@ class KernelCase(NamedTuple):
     third_party
         Reason why it doesn't run under strict dtypes, rank promotion or key-reuse checks.
     wraps
-        Whether it only calls kernels that have rows of their own; `vmap_equals_one_chain`, which
-        compiles it twice, is then a long test.
+        Whether it only calls kernels that have rows of their own; the checks that compile it whole
+        are then long tests.
     known
         {name of a check: reason} for checks known to fail; they must fail.
     """
@@ -257,7 +257,7 @@ def conformance_params(cases: Sequence[KernelCase]) -> list:
             marks = []
             if case.third_party:
                 marks.append(pytest.mark.third_party(reason=case.third_party))
-            if case.wraps and check is check_vmap_equals_one_chain:
+            if case.wraps and check in (check_vmap_equals_one_chain, check_nan_is_never_accepted):
                 marks.append(pytest.mark.long)
             if check.__name__ in case.known:
                 marks.append(pytest.mark.xfail(strict=True, reason=case.known[check.__name__]))

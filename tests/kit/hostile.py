@@ -14,7 +14,7 @@ import sys
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -271,7 +271,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Bad and extreme input, and what comes of it.")
     parser.add_argument("--examples", type=int, default=200, help="calls a family")
     parser.add_argument("--only", default="", help="families whose name holds this word")
-    parser.add_argument("--jobs", type=int, default=1, help="families tried side by side")
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="families side by side; 0: in this process"
+    )
     parser.add_argument("--keep", type=Path, help="a folder: families found there are not tried")
     parser.add_argument("--table", type=Path, help="write its sums by kind and family to this file")
     options = parser.parse_args(arguments)
@@ -279,14 +281,10 @@ def main(arguments: list[str] | None = None) -> int:
     for number, call in enumerate(hostile_found.calls()):
         report.add("found before", call, number, words=call.name)
     names = [family for family in families() if options.only in family]
-    # A process a family: what one has compiled does not pile up for the next.
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(options.jobs, maxtasksperchild=1) as pool:
-        each = (options.examples, options.keep)
-        tasks = [(name, pool.apply_async(try_one, (name, *each))) for name in names]
-        for name, task in tasks:
-            report.merge(task.get())
-            print(f"{name}: done", file=sys.stderr, flush=True)
+    each = (options.examples, options.keep)
+    for name, found in _tried(names, each, options.jobs):
+        report.merge(found)
+        print(f"{name}: done", file=sys.stderr, flush=True)
     print(report.table())
     if options.table:
         command = f"python -m tests.kit.hostile --examples {options.examples} --table {FILE}"
@@ -297,6 +295,18 @@ def main(arguments: list[str] | None = None) -> int:
     for (family, name, kind), (number, seen) in report.failures.items():
         print(f"FAILURE {family}: {name}, {kind} (number {number}): {seen}", file=sys.stderr)
     return 1 if report.failures else 0
+
+
+def _tried(names: list[str], each: tuple, jobs: int) -> Iterator[tuple[str, Report]]:
+    if not jobs:
+        yield from ((name, try_one(name, *each)) for name in names)
+        return
+    # A process a family: what one has compiled does not pile up for the next.
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(jobs, maxtasksperchild=1) as pool:
+        tasks = [(name, pool.apply_async(try_one, (name, *each))) for name in names]
+        for name, task in tasks:
+            yield name, task.get()
 
 
 if __name__ == "__main__":

@@ -77,6 +77,7 @@ def test_log_ndtr_value_and_two_derivatives(dtype):
     np.testing.assert_allclose(second, expected, rtol=tolerance)
 
 
+@pytest.mark.long
 def test_jax_log_ndtr_has_wrong_derivatives_where_ours_are_right():
     """The reason for this file: remove it when this fails."""
     x = jnp.float32(-1e4)

@@ -155,6 +155,7 @@ def test_arrays_of_bounds_equal_single_draws_and_nan_stays():
     assert np.isnan(together[4])
 
 
+@pytest.mark.long
 def test_pathwise_derivatives(x64):
     """dz/dloc and dz/dscale at a fixed uniform, float32, against float64 differences."""
     ends = jnp.asarray([[1.0, np.inf], [-np.inf, 1.0], [-np.inf, np.inf], [-1.0, 2.0], [9.0, 9.5]])

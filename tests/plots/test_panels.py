@@ -78,6 +78,7 @@ def test_every_real_dtype_is_drawn(dtype):
     np.testing.assert_array_equal(axes.get_lines()[0].get_ydata(), np.ones(3))
 
 
+@pytest.mark.long
 def test_nothing_global_changes_and_every_figure_can_be_saved(rng, tmp_path):
     from matplotlib import pyplot
 

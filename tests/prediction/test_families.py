@@ -76,6 +76,7 @@ def test_moments_are_those_of_the_mixture(case):
     np.testing.assert_allclose(found.epistemic, law.mean().var(0), rtol=1e-3)
 
 
+@pytest.mark.short("student")
 def test_intervals_hold_their_probability(case):
     """By the mixture's own distribution function: within what 4,096 draws allow."""
     law, _, found, _ = case

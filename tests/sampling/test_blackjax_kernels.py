@@ -89,7 +89,7 @@ def check_draws(draws, tolerance=0.15):
 ALONE = ["nuts", "elliptical_slice"]
 
 
-@pytest.mark.short("nuts")
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [name if name in ALONE else pytest.param(name, marks=LONG) for name in KERNELS]
 )

@@ -37,7 +37,7 @@ def folder(half, tmp_path):
     return shutil.copytree(half, tmp_path / "run")
 
 
-@pytest.mark.short("stops1")
+@pytest.mark.long
 @pytest.mark.parametrize("stops", [[1], [1, 1, 2, 3]])
 def test_taken_up_is_not_interrupted(tmp_path, whole, stops):
     for num_chunks in stops:

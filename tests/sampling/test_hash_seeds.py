@@ -30,6 +30,7 @@ def in_process(hash_seed, *arguments):
 
 
 # NumPyro's own code runs under standard promotion.
+@pytest.mark.long
 @pytest.mark.third_party
 @pytest.mark.parametrize("size", ["short", pytest.param("long", marks=pytest.mark.long)])
 def test_another_hash_seed_resumes_bit_for_bit(tmp_path, size):

@@ -70,7 +70,7 @@ def test_draws_that_go_to_files_leave_the_host(tmp_path):
     assert grown < 40 * 2**20
 
 
-@pytest.mark.short("400000")
+@pytest.mark.long
 @pytest.mark.parametrize("budget", [50_000, 400_000])
 def test_chunks_keep_to_their_bytes(budget):
     """Device bytes: states and reducers before and after, and one chunk, never the draws."""

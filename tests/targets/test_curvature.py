@@ -72,7 +72,7 @@ def position(network):
     return jax.tree.map(lambda leaf: leaf + 0.3, params)
 
 
-@pytest.mark.short("two hidden layers, ntk", "tempered")
+@pytest.mark.short("tempered")
 @pytest.mark.parametrize("name", CASES)
 def test_hessian_equals_the_automatic_one(rng, name):
     posterior = make(rng, name)

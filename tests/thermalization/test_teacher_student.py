@@ -102,6 +102,7 @@ def test_the_score_is_the_formula(x64, rng):
         score_statistic(model_at(0.3), position, jnp.asarray(x), jnp.asarray(y), layer=2)
 
 
+@pytest.mark.long
 def test_the_scores_posterior_mean_is_zero():
     """The teacher is an exact posterior draw, so U has mean zero there, for each layer (Stein)."""
     num, delta = 20_000, 0.05

@@ -48,6 +48,7 @@ def finished(tmp_path):
     return write
 
 
+@pytest.mark.long
 def test_a_finished_run_is_recorded_with_a_small_picture(finished, tmp_path):
     results = finished()
     noise = np.random.default_rng(0).normal(size=(700, 900, 3))
