@@ -78,7 +78,7 @@ time by up to a half: the last column, of the least times of all rounds, is the 
 
 The sweep of the deep network does more than before, and is meant to: each factor of a precision is
 checked for the digits it lost, and made again where it lost them, which in float32 mends a wrong
-law (`gibbs_float32` in `BEFORE_AFTER.md`).
+law ("float32 Gibbs with collinear features" in `BEFORE_AFTER.md`).
 
 | case | before | now | ratio | ratio of the least |
 | --- | --- | --- | --- | --- |
