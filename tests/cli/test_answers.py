@@ -6,9 +6,9 @@ from scipy import stats
 
 from jaxbnn.cli import main
 from jaxbnn.cli.answers import check_quantiles, id_columns, outside, predictions_of
-from jaxbnn.cli.command import _file_before_hidden
 from jaxbnn.cli.encoding import Column, Encoding
-from jaxbnn.cli.folder import check_free
+from jaxbnn.cli.options import _file_before_hidden
+from jaxbnn.cli.place import check_free
 from jaxbnn.cli.table import Table
 from jaxbnn.networks import mlp
 from jaxbnn.targets import Gaussian, Posterior, normal_prior
