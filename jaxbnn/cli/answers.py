@@ -33,6 +33,7 @@ def write_predictions(
     """Predict the rows of a table by the fit in `folder`, write them, and return remarks."""
     positions, encoding, posterior = folders.load(folder)
     check_quantiles(quantiles, encoding)
+    table = _numbered(table, encoding)
     x = encoding.inputs(table)
     strange, remarks = outside(encoding, table)
     columns = id_columns(table, encoding, ids)
@@ -52,6 +53,22 @@ def write_predictions(
                 [v if isinstance(v, str) else f"{v:.6g}".replace(".", table.decimal) for v in row]
             )
     return [*encoding.remarks(table), *remarks]
+
+
+def _numbered(table: Table, encoding: Encoding) -> Table:
+    """Return a table without a header with the columns' numbers in the fit, target or none."""
+    if table.has_header or not encoding.width:
+        return table
+    count, width = len(table.columns), encoding.width
+    if count not in (width - 1, width):
+        raise ValueError(
+            f"{table.source} has no header and {count} columns, but the fit's file had {width}: "
+            "give all of them, or all but the target."
+        )
+    names = [f"column {number}" for number in range(1, width + 1)]
+    if count < width:
+        names.remove(encoding.target)
+    return table._replace(columns=dict(zip(names, table.columns.values(), strict=True)))
 
 
 def check_quantiles(quantiles: Sequence[float], encoding: Encoding) -> None:
@@ -74,9 +91,7 @@ def id_columns(table: Table, encoding: Encoding, asked: Sequence[str]) -> dict[s
     ValueError
         If there is no column of a name asked for.
     """
-    for name in asked:
-        if name not in table.columns:
-            raise ValueError(table.missing_column(name))
+    asked = [table.column(name) for name in asked]
     used = {encoding.target, *(column.name for column in encoding.columns)}
     found = asked or [
         name

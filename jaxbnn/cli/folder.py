@@ -3,12 +3,13 @@
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from jaxbnn.cli.dates import Order, part_names
 from jaxbnn.cli.encoding import Encoding
 from jaxbnn.cli.kinds import LIKELIHOODS
 from jaxbnn.cli.place import DRAWS, MODEL, check_fit
@@ -94,6 +95,8 @@ def _check_model(sampler: Any, settings: Settings, encoding: Encoding) -> None:
         and all(isinstance(name, str) for name in [encoding.target, *encoding.features])
         and all(one is None or all(isinstance(word, str) for word in one) for one in lists)
         and all(column.sd > 0 for column in columns)
+        and all(column.date in (None, *get_args(Order)) for column in columns)
+        and all(part_names(part) for column in columns for part in column.date_parts)
     )
     if not is_right:
         raise ValueError

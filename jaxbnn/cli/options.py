@@ -80,8 +80,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_fit(fit: argparse.ArgumentParser) -> None:
-    fit.add_argument("data", type=Path, help="CSV file with a header")
-    fit.add_argument("--target", required=True, help="the column to predict")
+    fit.add_argument("data", type=Path, help="CSV file")
+    fit.add_argument(
+        "--target",
+        required=True,
+        help="the column to predict; in a file without a header its number, from 1 on",
+    )
     fit.add_argument(
         "--sampler", choices=SAMPLERS, default="auto", help="auto: nuts, or dvi for many rows"
     )

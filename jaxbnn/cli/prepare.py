@@ -1,12 +1,13 @@
 """A table as `fit` takes it: what is learnt from, what is held out, and how it is encoded."""
 
 import argparse
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from jaxbnn.cli.encoding import Encoding, learn_encoding, usable_rows
-from jaxbnn.cli.kinds import choose_likelihood
+from jaxbnn.cli.kinds import Kind, choose_likelihood
 from jaxbnn.cli.options import separator_of
 from jaxbnn.cli.settings import Settings, check_sampler, choose_sampler, prior_note
 from jaxbnn.cli.table import Table, read_table, take
@@ -22,6 +23,7 @@ class Prepared(NamedTuple):
     settings: Settings
     encoding: Encoding
     notes: list[str]
+    kind: Kind
 
     @property
     def num_classes(self) -> int | None:
@@ -43,37 +45,38 @@ def prepare(options: argparse.Namespace, settings: Settings) -> Prepared:
     ValueError
         If the file, its columns or the options cannot be used; one sentence says why.
     """
-    table, notes = usable_rows(read(options), options.target, options.drop)
+    whole = read(options)
+    target = whole.column(options.target)
+    table, notes = usable_rows(whole, target, [whole.column(name) for name in options.drop])
     training, held_out = _split(table.num_rows, options.test, settings.seed)
-    return _encode(options, settings, table, training, held_out, notes)
-
-
-def _encode(
-    options: argparse.Namespace,
-    settings: Settings,
-    table: Table,
-    training: np.ndarray,
-    held_out: np.ndarray,
-    notes: list[str],
-) -> Prepared:
-    values = table.columns[options.target]
     rows = take(table, training)
+    width = 0 if whole.has_header else len(whole.columns)
 
-    def encoded(newer: bool) -> tuple[str, str, Encoding, list[str]]:
+    def encoded(newer: bool) -> tuple[Kind, Encoding, list[str]]:
         asked = options.likelihood, options.task, options.order
-        kind = choose_likelihood(options.target, values, *asked, newer=newer)
-        learnt = learn_encoding(table, rows, options.target, options.task, kind)
-        return kind.likelihood, kind.note, *learnt
+        kind = choose_likelihood(target, table.columns[target], *asked, newer=newer)
+        encoding, notes = learn_encoding(table, rows, target, options.task, kind)
+        return kind, replace(encoding, width=width), notes
 
-    likelihood, why, encoding, more = encoded(settings.sampler not in ("dvi", "gibbs"))
+    kind, encoding, more = encoded(settings.sampler not in ("dvi", "gibbs"))
     sampler = choose_sampler(settings, len(training), len(encoding.features))
     if settings.sampler == "auto" and sampler == "dvi":
-        likelihood, why, encoding, more = encoded(False)
+        kind, encoding, more = encoded(False)
         more.append("auto took dvi: so many rows and weights are too many for nuts.")
-    check_sampler(sampler, likelihood)
-    settings = settings._replace(likelihood=likelihood)
-    notes = [*notes, why, *more, prior_note(settings, sampler)]
-    return Prepared(table, training, held_out, sampler, settings, encoding, notes)
+    check_sampler(sampler, kind.likelihood)
+    settings = settings._replace(likelihood=kind.likelihood)
+    notes = [*notes, kind.note, *more, prior_note(settings, sampler)]
+    return Prepared(table, training, held_out, sampler, settings, encoding, notes, kind)
+
+
+def on_all_rows(prepared: Prepared) -> Prepared:
+    """Return what a second fit takes: every row to learn from, none held out."""
+    table = prepared.table
+    # The task was settled with the first fit.
+    encoding, notes = learn_encoding(table, table, prepared.encoding.target, "auto", prepared.kind)
+    encoding = replace(encoding, width=prepared.encoding.width)
+    rows = np.arange(table.num_rows)
+    return prepared._replace(training=rows, held_out=rows[:0], encoding=encoding, notes=notes)
 
 
 def _split(num_rows: int, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
