@@ -17,7 +17,8 @@ from jaxbnn.cli.progress import Progress
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 after one sentence that says what was wrong.
 
-    A Ctrl-C while draws are kept ends the sampling and keeps them; before that it returns 130.
+    A Ctrl-C while draws are kept ends the sampling and keeps them; before that it returns 130. In
+    both cases the same command goes on where it was, unless by dvi.
 
     Examples
     --------
@@ -36,8 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, ImportError, csv.Error) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("interrupted before there was anything to keep.", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        said = str(error) or "interrupted before there was anything to keep."
+        print(said, file=sys.stderr)
         return 130
     return 0
 
@@ -45,19 +47,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _fit(options: argparse.Namespace, progress: Progress) -> str:
     progress.begin("reading", options.data.name)
     _check_installed("fit")
+    from jaxbnn.cli import unfinished
     from jaxbnn.cli.place import check_free, held
     from jaxbnn.cli.prepare import prepare
 
     settings = settings_of(options)
     out = options.out or options.data.with_name(f"{options.data.stem}-fit")
-    check_free(out, options.force)
     prepared = prepare(options, settings)
+    identity = unfinished.identity_of(options)
+    is_going_on = unfinished.goes_on(out, identity, options.force)
+    check_free(out, options.force or is_going_on)
     with held(out):
         progress.begin("loading JAX")
         from jaxbnn.cli.fit import fit
 
-        text = fit(prepared, options.level, out, progress)
-    return f"{text}\nWritten to {out}: {', '.join(sorted(p.name for p in out.iterdir()))}"
+        checkpoints = unfinished.begin(out, identity, is_going_on)
+        try:
+            text = fit(prepared, options.level, out, progress, checkpoints, options.refit)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(unfinished.what_is_left(out)) from None
+    names = sorted(path.name for path in out.iterdir() if not path.name.startswith("."))
+    return f"{text}\nWritten to {out}: {', '.join(names)}"
 
 
 def _predict(options: argparse.Namespace, progress: Progress) -> str:

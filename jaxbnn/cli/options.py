@@ -122,6 +122,9 @@ def _add_fit(fit: argparse.ArgumentParser) -> None:
         "--noise", type=float, default=0.3, help="gibbs: noise, in standard deviations of y"
     )
     fit.add_argument("--seed", type=int, default=0, help="of the split and of the draws")
+    fit.add_argument(
+        "--refit", action="store_true", help="once scored, fit again on all rows, to predict by"
+    )
     fit.add_argument("--out", type=Path, help="folder for the results; else DATA-fit")
     fit.add_argument("--force", action="store_true", help="write over the fit that is there")
     _add_common(fit)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 MODEL, DRAWS = "model.json", "posterior.nc"
 WRITTEN = (
-    *(MODEL, DRAWS, "summary.md", "scores.json"),
-    *("predictions.png", "calibration.png", "chains.png"),
+    *(MODEL, DRAWS, "summary.md", "summary.html", "scores.json"),
+    *("predictions.png", "calibration.png", "confusion.png", "chains.png"),
 )
 
 

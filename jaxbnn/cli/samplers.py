@@ -142,7 +142,8 @@ def run(
         kept = len(fitted.draws.steps)
         if kept < FEWEST_DRAWS:
             raise KeyboardInterrupt
-        note = f"Interrupted: {kept} of {settings.samples} draws of each chain."
+        note = f"Interrupted: {kept} of {settings.samples} draws of each chain"
+        note += ", and the same command goes on with the rest." if checkpoint else "."
         return fitted._replace(notes=[note, *fitted.notes])
     return fitted
 

@@ -174,7 +174,7 @@ def _records(text: str, separator: str, path: Path) -> list[tuple[int, list[str]
 
 
 def _separator(line: str) -> str:
-    """Return the mark that makes most of the first line; of one of numbers, 0,5;1,5, not a comma."""
+    """Return the mark that makes most of the first line; of numbers, 0,5;1,5, not a comma."""
     fields = {mark: next(csv.reader([line], delimiter=mark), []) for mark in _SEPARATORS}
     for mark in _SEPARATORS[1:]:
         plain = [field.strip().replace(",", ".") for field in fields[mark]]

@@ -53,7 +53,8 @@ def houses():
 
 def check_folder(folder, pictures):
     names = {path.name for path in folder.iterdir()}
-    assert names == {"posterior.nc", "model.json", "scores.json", "summary.md", *pictures}
+    written = {"posterior.nc", "model.json", "scores.json", "summary.md", "summary.html"}
+    assert names == {*written, *pictures}
     for picture in pictures:
         assert (folder / picture).read_bytes()[:4] == b"\x89PNG"
     return (folder / "summary.md").read_text(), json.loads((folder / "scores.json").read_text())
@@ -123,7 +124,7 @@ def test_fit_and_predict_classes(flowers, tmp_path):
     out = tmp_path / "out"
     arguments = ["fit", data, "--target", "kind", "--sampler", "dvi", "--out", str(out), *TINY]
     assert main(arguments) == 0
-    text, scores = check_folder(out, ["calibration.png"])
+    text, scores = check_folder(out, ["calibration.png", "confusion.png"])
     assert "kind: 3 classes." in text
     assert "no diagnostic of chains can show" in text
     assert scores["accuracy"] > scores["accuracy_of_the_commonest"]
@@ -143,7 +144,7 @@ def test_other_samplers(sampler, flowers, houses, tmp_path):
     table, target = (houses, "price") if is_auto else (flowers, "kind")
     data = write(tmp_path / "data.csv", table)
     assert main(["fit", data, "--target", target, "--sampler", sampler, *TINY]) == 0
-    pictures = ["calibration.png", "chains.png", *(["predictions.png"] if is_auto else [])]
+    pictures = ["calibration.png", "chains.png", "predictions.png" if is_auto else "confusion.png"]
     text, scores = check_folder(tmp_path / "data-fit", pictures)
     assert f"sampled by {'nuts' if is_auto else 'pcn'}" in text
     assert np.isfinite(scores["log_score"])
@@ -155,7 +156,9 @@ def test_classes_by_nuts(flowers, tmp_path):
     data = write(tmp_path / "flowers.csv", flowers)
     arguments = ["--target", "kind", "--hidden", "5", "--warmup", "300", "--samples", "300"]
     assert main(["fit", data, *arguments]) == 0
-    text, scores = check_folder(tmp_path / "flowers-fit", ["calibration.png", "chains.png"])
+    text, scores = check_folder(
+        tmp_path / "flowers-fit", ["calibration.png", "chains.png", "confusion.png"]
+    )
     assert "Believe the chains" in text
     assert scores["accuracy"] > 0.9
 
