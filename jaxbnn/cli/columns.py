@@ -100,7 +100,9 @@ class Column:
         """Return dates as days, in the order that they tell themselves, else in the fit's."""
         assert self.date is not None
         order = find_order(values)
-        return as_days(values, self.date if order in (None, "open") else order)
+        if order is None or order == "open":
+            order = self.date
+        return as_days(values, order)
 
     @property
     def features(self) -> list[str]:
