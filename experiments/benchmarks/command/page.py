@@ -54,7 +54,7 @@ def _table(results: list[dict[str, Any]], sets: tuple[str, ...], quantity: str) 
             values = list(_by_split(results, name, method, quantity).values())
             error = f" ± {_said(_error(values))}" if len(values) > 1 else ""
             number = f" ({len(values)})" if 0 < len(values) < most else ""
-            cells.append(f"{_said(np.mean(values))}{error}{number}" if values else "-")
+            cells.append(f"{_said(float(np.mean(values)))}{error}{number}" if values else "-")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
