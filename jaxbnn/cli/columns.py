@@ -68,7 +68,7 @@ class Column:
         if not len(seen):
             return []
         return [
-            f"{self.name}: {len(seen)} dates, {written(seen.min())} to {written(seen.max())}, lie "
+            f"{self.name}: {len(seen)} of {len(values)} dates, {written(seen.min())} to {written(seen.max())}, lie "
             f"outside the fit's, {written(self.low)} to {written(self.high)}."
         ]
 
@@ -191,7 +191,7 @@ def _learn_dates(
     missing = bool(np.isnan(days).any())
     mean, sd = float(np.nanmean(days)), float(np.nanstd(days))
     column = Column(name, mean, sd, missing, None, low, high, order, parts)
-    made = " and ".join(["the days since the first", *(f"the {part}" for part in parts)])
+    made = ", ".join(["days since the first", *parts])
     return column, (
         f"{name}: dates, written {order}, {written(low)} to {written(high)}; taken as {made}."
     )

@@ -152,7 +152,7 @@ def test_columns_of_dates_become_days_and_what_else_is_known():
     encoding, notes = learn_encoding(table, table, "y", "auto", Kind("gaussian", None, ""))
     (note,) = [n for n in notes if n.startswith("when")]
     assert "written day-month-year, 2019-01-02 to 2020-09-09" in note
-    assert "the season and the weekday" in note
+    assert "days since the first, season, weekday." in note
     assert encoding.features[:3] == ["when", "when is missing", "when: season (cos)"]
     x = encoding.inputs(table)
     assert x.shape == (10, 4 + 7)
@@ -168,7 +168,7 @@ def test_columns_of_dates_become_days_and_what_else_is_known():
     assert again.inputs(new)[0, 0] == pytest.approx(float(x[7, 0]))
     assert again.columns[0].is_outside(new.columns["when"]).tolist() == [False, True, False, True]
     (remark,) = again.remarks(new)
-    assert "2 dates, 2018-12-31 to 2021-01-01, lie outside" in remark
+    assert "2 of 4 dates, 2018-12-31 to 2021-01-01, lie outside" in remark
     with pytest.raises(ValueError, match="holds 'soon', but was all dates"):
         again.inputs(Table({"when": ["soon"]}, "n"))
 

@@ -10,7 +10,6 @@ need packages that jaxbnn does not: they get an environment of their own, made i
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -31,6 +30,12 @@ ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "command_comparison.md"
 # One core-hour a set for the dearest of the others: as many splits as it allows.
 SECONDS_A_SET = 3600
+_LIMITED = """
+import os, resource, sys
+seconds = int(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
 
 
 def run(
@@ -143,16 +148,11 @@ def _timed(
     command: list[str], environment: dict[str, str], limit: float | None, log: Path
 ) -> tuple[float, float, int]:
     """Return processor seconds of a process and its children, wall seconds, and its status."""
-
-    def restrict() -> None:
-        if limit is not None:
-            resource.setrlimit(resource.RLIMIT_CPU, (int(limit), int(limit) + 5))
-
+    if limit is not None:
+        command = [sys.executable, "-c", _LIMITED, str(int(limit)), *command]
     begun = time.monotonic()
     with log.open("wb") as file:
-        process = subprocess.Popen(
-            command, env=environment, stdout=file, stderr=file, preexec_fn=restrict
-        )
+        process = subprocess.Popen(command, env=environment, stdout=file, stderr=file)
         _, status, usage = os.wait4(process.pid, 0)
     process.returncode = status
     return usage.ru_utime + usage.ru_stime, time.monotonic() - begun, status
