@@ -68,8 +68,9 @@ class Column:
         if not len(seen):
             return []
         return [
-            f"{self.name}: {len(seen)} of {len(values)} dates, {written(seen.min())} to {written(seen.max())}, lie "
-            f"outside the fit's, {written(self.low)} to {written(self.high)}."
+            f"{self.name}: {len(seen)} of {len(values)} dates, {written(seen.min())} to "
+            f"{written(seen.max())}, lie outside the fit's, {written(self.low)} to "
+            f"{written(self.high)}."
         ]
 
     def encode(self, values: list[str], source: str) -> list[np.ndarray]:
