@@ -112,7 +112,7 @@ def _functions_first(item: tuple) -> tuple[int, str]:
 @functools.cache
 def public_names(room: str) -> dict[str, list[str]]:
     """Return for each public object of a package where it is defined, and its public names."""
-    exported = _exports("jaxbnn")
+    exported = _exports("jaxbnn._public")
     found = {}
     for name, where in sorted(_exports(f"jaxbnn.{room}").items()):
         names = [f"jaxbnn.{room}.{name}"]

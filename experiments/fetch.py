@@ -163,6 +163,11 @@ def _download(name: str) -> Path:
     family, _, rest = name.partition("/")
     if family == "cifar10":
         return _download_cifar10(name)
+    if family == "tabular":
+        raise MissingDataError(
+            f"{name} is neither in $JAXBNN_DATA nor in {cache_directory()}, and cannot be "
+            "downloaded: put it there."
+        )
     if family == "uci":
         dataset, _, file = rest.partition("/")
         url, stored_name = f"{ADDRESSES['uci']}{dataset}/data/{file}", name

@@ -5,159 +5,32 @@ A kernel is a pair `init(position, rng_key=None) -> state`, `step(rng_key, state
 `diagnostics` and `plots` judge the draws.
 """
 
-from jaxbnn import (
-    diagnostics,
-    dvi,
-    gibbs,
-    interop,
-    kernels,
-    networks,
-    numerics,
-    plots,
-    prediction,
-    sampling,
-    targets,
-    thermalization,
-    wide,
-)
-from jaxbnn.diagnostics import covariance_agreement, summary
-from jaxbnn.dvi import deterministic_vi
-from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler
-from jaxbnn.kernels import (
-    cycle,
-    explain_symmetries,
-    jittered,
-    mix,
-    on_block,
-    pcn,
-    pcnl,
-    power_posterior,
-    prior_precisions,
-    redraw_units,
-    refresh,
-    repeat,
-    smmala,
-    symmetry_moves,
-    truncated_mala,
-    underdamped_langevin,
-)
-from jaxbnn.networks import (
-    Activation,
-    AvgPool,
-    Conv,
-    Dense,
-    Flatten,
-    Network,
-    Residual,
-    canonicalize,
-    mlp,
-    network_summary,
-    num_parameters,
-)
-from jaxbnn.prediction import predict, scores
-from jaxbnn.sampling import (
-    Adaptation,
-    Draws,
-    Reducer,
-    acceptance,
-    batch_means,
-    complete,
-    covariance,
-    dual_averaging,
-    moments,
-    predictive_mean,
-    sample,
-    schedule,
-    window_adaptation,
-)
-from jaxbnn.targets import (
-    Bernoulli,
-    Categorical,
-    CrossEntropy,
-    Gaussian,
-    HeteroscedasticGaussian,
-    LearnedGaussian,
-    Posterior,
-    gauss_newton_metric,
-    hierarchical_prior,
-    normal_prior,
-    posterior_hessian,
-    uniform_prior,
-)
+import importlib
+import typing
+
+if typing.TYPE_CHECKING:
+    from jaxbnn._public import *  # noqa: F403
+    from jaxbnn._public import __all__
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Activation",
-    "Adaptation",
-    "AvgPool",
-    "Bernoulli",
-    "Categorical",
-    "Conv",
-    "CrossEntropy",
-    "Dense",
-    "Draws",
-    "Flatten",
-    "Gaussian",
-    "HeteroscedasticGaussian",
-    "IntermediateNoise",
-    "LearnedGaussian",
-    "Network",
-    "Posterior",
-    "Reducer",
-    "Residual",
-    "acceptance",
-    "batch_means",
-    "canonicalize",
-    "complete",
-    "covariance",
-    "covariance_agreement",
-    "cycle",
-    "deterministic_vi",
-    "diagnostics",
-    "dual_averaging",
-    "dvi",
-    "explain_symmetries",
-    "gauss_newton_metric",
-    "gibbs",
-    "gibbs_sampler",
-    "hierarchical_prior",
-    "interop",
-    "jittered",
-    "kernels",
-    "mix",
-    "mlp",
-    "moments",
-    "network_summary",
-    "networks",
-    "normal_prior",
-    "num_parameters",
-    "numerics",
-    "on_block",
-    "pcn",
-    "pcnl",
-    "plots",
-    "posterior_hessian",
-    "power_posterior",
-    "predict",
-    "prediction",
-    "predictive_mean",
-    "prior_precisions",
-    "redraw_units",
-    "refresh",
-    "repeat",
-    "sample",
-    "sampling",
-    "schedule",
-    "scores",
-    "smmala",
-    "summary",
-    "symmetry_moves",
-    "targets",
-    "thermalization",
-    "truncated_mala",
-    "underdamped_langevin",
-    "uniform_prior",
-    "wide",
-    "window_adaptation",
-]
+
+def __getattr__(name: str) -> typing.Any:
+    """Load the public names with the first one: JAX takes seconds, and the command tells at once.
+
+    Raises
+    ------
+    AttributeError
+        No such name.
+    """
+    if name == "__all__" or not name.startswith("_"):
+        public = importlib.import_module("jaxbnn._public")
+        if hasattr(public, name):
+            names = getattr(public, "__all__", [])
+            globals().update({known: getattr(public, known) for known in names})
+            return getattr(public, name)
+    raise AttributeError(f"module 'jaxbnn' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__getattr__("__all__")})

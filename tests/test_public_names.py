@@ -1,4 +1,4 @@
-"""The public names: complete, documented, and none of them hides a subpackage."""
+"""Tests of jaxbnn._public: the public names are complete, documented, and hide no subpackage."""
 
 import ast
 import importlib
@@ -6,6 +6,8 @@ import importlib.util
 import inspect
 import pkgutil
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ import jaxbnn
 SUBPACKAGES = [
     module.name
     for module in pkgutil.iter_modules(jaxbnn.__path__)
-    if module.name not in ("__main__", "cli")
+    if module.name != "cli" and not module.name.startswith("_")
 ]
 
 
@@ -27,6 +29,24 @@ def _public():
         module = getattr(jaxbnn, package)
         for name in module.__all__:
             yield f"jaxbnn.{package}", name, getattr(module, name)
+
+
+def test_jax_is_imported_with_the_first_name_and_not_before():
+    """The command tells that it has begun before the seconds that JAX takes to import."""
+    program = """
+import sys, jaxbnn
+assert jaxbnn.__version__ and not hasattr(jaxbnn, "_nothing")
+assert not {"jax", "jaxbnn.cli.fit"} & set(sys.modules)
+import jaxbnn.cli.command
+assert "jax" not in sys.modules
+assert "pcn" in dir(jaxbnn) and jaxbnn.pcn is jaxbnn.kernels.pcn
+try:
+    jaxbnn.nothing
+except AttributeError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "module 'jaxbnn' has no attribute 'nothing'\n", done.stderr
 
 
 def test_no_public_function_has_the_name_of_a_subpackage():
@@ -43,7 +63,7 @@ def test_all_is_sorted_and_whole():
     assert list(jaxbnn.__all__) == sorted(jaxbnn.__all__)
     bound = {
         name
-        for name, value in vars(jaxbnn).items()
+        for name, value in (vars(jaxbnn) | vars(jaxbnn._public)).items()
         if not name.startswith("_") and not inspect.ismodule(value)
     }
     assert bound <= set(jaxbnn.__all__)

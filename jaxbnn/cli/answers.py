@@ -1,12 +1,17 @@
 """What `predict` writes of each row: ids, predictions, quantiles, and what lies outside the fit."""
 
+import csv
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import PyTree
 
+from jaxbnn.cli import folder as folders
 from jaxbnn.cli.encoding import Encoding
+from jaxbnn.cli.place import written
+from jaxbnn.cli.progress import Progress
 from jaxbnn.cli.table import Table
 from jaxbnn.prediction import ClassPrediction, predict
 from jaxbnn.targets import Posterior
@@ -14,6 +19,56 @@ from jaxbnn.targets import Posterior
 OUTSIDE = "outside the training range"
 # Of a level that stands for the median: two quantiles that are one.
 _NO_WIDTH = 1e-6
+
+
+def write_predictions(
+    folder: Path,
+    table: Table,
+    out: Path,
+    progress: Progress,
+    level: float,
+    quantiles: Sequence[float],
+    ids: Sequence[str],
+) -> list[str]:
+    """Predict the rows of a table by the fit in `folder`, write them, and return remarks."""
+    positions, encoding, posterior = folders.load(folder)
+    check_quantiles(quantiles, encoding)
+    table = _numbered(table, encoding)
+    x = encoding.inputs(table)
+    strange, remarks = outside(encoding, table)
+    columns = id_columns(table, encoding, ids)
+    progress.begin("predicting", f"{table.num_rows:,} rows")
+    columns |= predictions_of(positions, x, posterior, encoding, level, quantiles)
+    columns[OUTSIDE] = strange
+    progress.begin("writing", str(out))
+    with (
+        written(out.parent) as part,
+        (part / out.name).open("w", newline="", encoding="utf-8") as file,
+    ):
+        # As the new rows were written, so that the same program opens both.
+        writer = csv.writer(file, delimiter=table.separator)
+        writer.writerow(columns)
+        for row in zip(*columns.values(), strict=True):
+            writer.writerow(
+                [v if isinstance(v, str) else f"{v:.6g}".replace(".", table.decimal) for v in row]
+            )
+    return [*encoding.remarks(table), *remarks]
+
+
+def _numbered(table: Table, encoding: Encoding) -> Table:
+    """Return a table without a header with the columns' numbers in the fit, target or none."""
+    if table.has_header or not encoding.width:
+        return table
+    count, width = len(table.columns), encoding.width
+    if count not in (width - 1, width):
+        raise ValueError(
+            f"{table.source} has no header and {count} columns, but the fit's file had {width}: "
+            "give all of them, or all but the target."
+        )
+    names = [f"column {number}" for number in range(1, width + 1)]
+    if count < width:
+        names.remove(encoding.target)
+    return table._replace(columns=dict(zip(names, table.columns.values(), strict=True)))
 
 
 def check_quantiles(quantiles: Sequence[float], encoding: Encoding) -> None:
@@ -36,9 +91,7 @@ def id_columns(table: Table, encoding: Encoding, asked: Sequence[str]) -> dict[s
     ValueError
         If there is no column of a name asked for.
     """
-    for name in asked:
-        if name not in table.columns:
-            raise ValueError(table.missing_column(name))
+    asked = [table.column(name) for name in asked]
     used = {encoding.target, *(column.name for column in encoding.columns)}
     found = asked or [
         name

@@ -1,7 +1,8 @@
 """From columns to arrays and back: scales, categories and missing values, learnt in training.
 
 Numbers are standardised; a missing one becomes the mean, and a column of its own says where. Text
-becomes one column a category, and missing text a category. Constant columns are left out.
+becomes one column a category, and missing text a category; dates become days and what else is known
+of them. Constant columns are left out.
 """
 
 from dataclasses import asdict, dataclass
@@ -9,65 +10,29 @@ from typing import Any
 
 import numpy as np
 
-from jaxbnn.cli.fields import (
-    as_numbers,
-    how_to_mend,
-    is_missing,
-    looks_like_number,
-    no_numbers,
-)
+from jaxbnn.cli.columns import Column, learn_column, with_missing
+from jaxbnn.cli.dates import find_order
+from jaxbnn.cli.fields import as_numbers, how_to_mend, is_missing, looks_like_number, no_numbers
 from jaxbnn.cli.kinds import CLASSES, COUNTS, Kind
 from jaxbnn.cli.table import Table, take
 
-_MOST_CATEGORIES = 20
 _MOST_CLASSES = 50
 _FEW_NUMBERS = 10
-_MISSING_CATEGORY = "(missing)"
-
-
-@dataclass(frozen=True)
-class Column:
-    """How a column becomes numbers: `categories` is None for one that holds numbers."""
-
-    name: str
-    mean: float = 0.0
-    sd: float = 1.0
-    has_missing: bool = False
-    categories: list[str] | None = None
-    low: float | None = None
-    high: float | None = None
-
-    def is_outside(self, values: list[str]) -> np.ndarray:
-        """Return which values lie outside the training rows' by more than a tenth of their range.
-
-        Of text, those that did not occur; of fits that wrote no range, none.
-        """
-        if self.categories is not None:
-            known = set(self.categories)
-            return np.array([value not in known for value in _with_missing(values)], bool)
-        numbers = as_numbers(values)
-        if numbers is None or self.low is None or self.high is None:
-            return np.zeros(len(values), bool)
-        margin = (self.high - self.low) / 10
-        return (numbers < self.low - margin) | (numbers > self.high + margin)
-
-    @property
-    def features(self) -> list[str]:
-        """Names of the features that it becomes."""
-        if self.categories is not None:
-            return [f"{self.name}={category}" for category in self.categories]
-        return [self.name] + ([f"{self.name} is missing"] if self.has_missing else [])
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """How a table becomes x and y. `classes` is None where the target is a number."""
+    """How a table becomes x and y.
+
+    `classes` is None where the target is a number, `width` the columns of a file without a header.
+    """
 
     target: str
     columns: list[Column]
     classes: list[str] | None
     y_mean: float
     y_sd: float
+    width: int = 0
 
     @property
     def features(self) -> list[str]:
@@ -85,28 +50,13 @@ class Encoding:
 
     def inputs(self, table: Table) -> np.ndarray:
         """Return x, (n, features); a category that the fit did not see is 0 in every column."""
-        parts: list[Any] = []
+        parts: list[np.ndarray] = []
         for column in self.columns:
             if column.name not in table.columns:
                 raise ValueError(
                     f"the fit used {column.name!r}: {table.missing_column(column.name)}"
                 )
-            values = table.columns[column.name]
-            if column.categories is not None:
-                values = _with_missing(values)
-                parts += [[value == category for value in values] for category in column.categories]
-                continue
-            numbers = as_numbers(values)
-            if numbers is None:
-                strange = no_numbers(values)[0]
-                raise ValueError(
-                    f"column {column.name!r} of {table.source} holds {strange!r}, but was all "
-                    f"numbers in the fit; {how_to_mend(strange)}."
-                )
-            missing = np.isnan(numbers)
-            parts.append(np.where(missing, 0.0, (numbers - column.mean) / column.sd))
-            if column.has_missing:
-                parts.append(missing)
+            parts += column.encode(table.columns[column.name], table.source)
         return np.stack([np.asarray(part, np.float32) for part in parts], axis=1)
 
     def remarks(self, table: Table) -> list[str]:
@@ -115,13 +65,16 @@ class Encoding:
         for column in self.columns:
             values = table.columns[column.name]
             if column.categories is not None:
-                strange = set(_with_missing(values)) - set(column.categories)
+                strange = set(with_missing(values)) - set(column.categories)
                 if strange:
                     notes.append(
                         f"{column.name}: {min(strange)!r} did not occur in the fit; such rows are "
                         "of no category."
                     )
-            elif not column.has_missing and is_missing(values).any():
+                continue
+            if column.date is not None:
+                notes += column.dates_outside(values)
+            if not column.has_missing and is_missing(values).any():
                 notes.append(
                     f"{column.name}: {is_missing(values).sum()} missing, taken as the mean; none "
                     "was in the fit."
@@ -141,9 +94,6 @@ class Encoding:
 
 def usable_rows(table: Table, target: str, drop: list[str]) -> tuple[Table, list[str]]:
     """Return the table without dropped columns and rows of unknown target, and what was done."""
-    for name in [target, *drop]:
-        if name not in table.columns:
-            raise ValueError(table.missing_column(name))
     if target in drop:
         raise ValueError(f"column {target!r} cannot be both the target and dropped.")
     known = np.flatnonzero(~is_missing(table.columns[target]))
@@ -169,6 +119,11 @@ def learn_encoding(
     if len(distinct) < 2:
         raise ValueError(f"the target {target!r} is {distinct[0]} in every row; nothing to learn.")
     is_class = kind.likelihood in CLASSES
+    if task != "classification" and find_order(table.columns[target]) is not None:
+        raise ValueError(
+            f"the target {target!r} holds dates such as {distinct[-1]!r}; give a column of numbers "
+            "instead, of days from a day of yours, say."
+        )
     if not is_class and numbers is None:
         strange = no_numbers(table.columns[target])
         raise ValueError(
@@ -197,7 +152,7 @@ def learn_encoding(
     for name, values in training.columns.items():
         if name == target:
             continue
-        column, note = _learn_column(name, values, table.columns[name])
+        column, note = learn_column(name, values, table.columns[name])
         notes += [note] if note else []
         columns += [column] if column else []
         if column and column.has_missing:
@@ -214,50 +169,3 @@ def learn_encoding(
         mean, sd = float(y.mean()), float(y.std())
     classes = (kind.order or distinct) if is_class else None
     return Encoding(target, columns, classes, mean, sd), notes
-
-
-def _learn_column(
-    name: str, values: list[str], everywhere: list[str]
-) -> tuple[Column | None, str | None]:
-    """Return a column's encoding, or None where it is left out, and what to tell of it."""
-    if is_missing(values).all():
-        return None, f"{name}: empty; left out."
-    if as_numbers(everywhere) is None:
-        found = _with_missing(values)
-        categories = sorted(set(found))
-        strange = no_numbers(everywhere)
-        meant_numbers = len(strange) < len(everywhere) / 2 or looks_like_number(strange[0])
-        if len(categories) > _MOST_CATEGORIES and meant_numbers:
-            raise ValueError(
-                f"column {name!r} holds {strange[0]!r} among its numbers; "
-                f"{how_to_mend(strange[0])}, or leave the column out by --drop {name!r}."
-            )
-        if len(categories) > _MOST_CATEGORIES:
-            raise ValueError(
-                f"column {name!r} holds text with {len(categories)} different values "
-                f"({categories[0]!r}, {categories[1]!r}, ...), more than {_MOST_CATEGORIES}; leave "
-                f"it out by --drop {name!r}, or group its values."
-            )
-        if len(categories) == 1:
-            return None, f"{name}: always {categories[0]}; left out."
-        return Column(name, categories=categories), f"{name}: {len(categories)} categories."
-    numbers = as_numbers(values)
-    assert numbers is not None
-    missing = np.isnan(numbers)
-    mean, sd = float(np.nanmean(numbers)), float(np.nanstd(numbers))
-    if sd <= 1e-12 * max(1.0, abs(mean)):
-        return None, f"{name}: always {mean:g}; left out."
-    note = None
-    every = as_numbers(everywhere)
-    if every is not None and every[0] in (0, 1) and (np.diff(every) == 1).all():
-        note = (
-            f"{name}: counts the rows from {every[0]:.0f} on; if it tells no more than that, leave "
-            f"it out by --drop {name}."
-        )
-    low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
-    return Column(name, mean, sd, bool(missing.any()), low=low, high=high), note
-
-
-def _with_missing(values: list[str]) -> list[str]:
-    missing = is_missing(values)
-    return [_MISSING_CATEGORY if m else v for v, m in zip(values, missing, strict=True)]

@@ -6,9 +6,14 @@ import numpy as np
 
 from jaxbnn.cli.encoding import Encoding
 from jaxbnn.cli.samplers import Fitted, predicted
+from jaxbnn.cli.verdict import confusion
 from jaxbnn.diagnostics import evaluate
 from jaxbnn.plots import trace
-from jaxbnn.plots.predictions import calibration, observed_against_predicted
+from jaxbnn.plots.predictions import (
+    calibration,
+    confusion_matrix,
+    observed_against_predicted,
+)
 from jaxbnn.prediction import (
     ClassPrediction,
     NumberPrediction,
@@ -43,13 +48,20 @@ def draw_numbers(
     axes.figure.savefig(folder / "calibration.png")
 
 
-def draw_classes(folder: Path, y: np.ndarray, prediction: ClassPrediction) -> None:
-    """Draw the reliability diagram."""
+def draw_classes(
+    folder: Path, encoding: Encoding, y: np.ndarray, prediction: ClassPrediction
+) -> None:
+    """Draw the reliability diagram, and which classes were taken for which."""
     found = reliability(prediction.probabilities, y, bins=_BINS)
     seen = found.num_data > 0
     axes = calibration(found.confidence[seen], found.accuracy[seen], counts=found.num_data[seen])
     axes.set_title("held-out rows, by confidence", fontsize="medium")
     axes.figure.savefig(folder / "calibration.png")
+    assert encoding.classes is not None
+    counts = np.array(confusion(y, prediction.label, len(encoding.classes)))
+    axes = confusion_matrix(counts, encoding.classes)
+    axes.set_title(f"{len(y):,} held-out rows", fontsize="medium")
+    axes.figure.savefig(folder / "confusion.png")
 
 
 def draw_chains(
@@ -71,5 +83,9 @@ def draw_chains(
     else:
         series = values[..., np.arange(len(rows)), y[rows]]
         names = [f"p({encoding.classes[y[row]]}), held-out row {row + 1}" for row in rows]
-    axes = trace(series, names=names)
-    np.ravel(axes)[0].figure.savefig(folder / "chains.png")
+    from matplotlib.figure import Figure
+
+    # One below the other: side by side they are too small for the page on a phone.
+    figure = Figure(figsize=(6.0, 2.2 * len(rows)), dpi=120, layout="constrained")
+    trace(series, figure.subplots(len(rows), 1, squeeze=False).ravel(), names=names)
+    figure.savefig(folder / "chains.png")

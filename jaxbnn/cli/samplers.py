@@ -1,6 +1,7 @@
 """The posterior of a table, and four ways to sample it."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import blackjax
@@ -13,10 +14,12 @@ from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from jaxbnn import dvi
-from jaxbnn.cli.kinds import COUNTS, NEWER
+from jaxbnn.cli.kinds import COUNTS
+from jaxbnn.cli.progress import Progress, of_sampling, of_updates
+from jaxbnn.cli.settings import FEWEST_DRAWS, Settings, check_sampler
 from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler
 from jaxbnn.kernels import cycle, pcn, prior_precisions
-from jaxbnn.networks import mlp, num_parameters
+from jaxbnn.networks import mlp
 from jaxbnn.sampling import Draws, dual_averaging, sample, window_adaptation
 from jaxbnn.targets import (
     Categorical,
@@ -35,10 +38,6 @@ from jaxbnn.targets import (
 )
 from jaxbnn.targets.prior_trees import is_distribution
 
-SAMPLERS = ("auto", "nuts", "gibbs", "pcn", "dvi")
-FEWEST_DRAWS = 4
-# Beyond this many data times parameters, NUTS takes longer than one waits for it.
-_MOST_FOR_NUTS = 2_000_000
 # An ELBO that rises by more nats a row than this at the end was stopped early.
 _STILL_RISING = 1e-3
 # A log mean of counts may lie far from zero.
@@ -47,62 +46,12 @@ _SD_OF_LOG_MEAN = 5.0
 _INNER_NOISE_VARIANCE = 0.01
 
 
-class Settings(NamedTuple):
-    """What the command was asked for."""
-
-    sampler: str
-    hidden: tuple[int, ...]
-    chains: int
-    warmup: int
-    samples: int
-    noise: float
-    seed: int
-    likelihood: str = "auto"
-    prior_scale: float | None = None
-
-    def learns_precisions(self, sampler: str) -> bool:
-        """Whether the precisions of the weights are learnt, or fixed."""
-        return sampler == "nuts" and self.prior_scale is None
-
-
 class Fitted(NamedTuple):
     """Draws with leaves (chain, draw, ...), the runner's own where it drew them, and remarks."""
 
     positions: PyTree
     draws: Draws | None
     notes: list[str]
-
-
-def choose_sampler(settings: Settings, num_data: int, num_features: int) -> str:
-    """Return the sampler's name; "auto" is NUTS where it ends in minutes, else DVI."""
-    if settings.sampler != "auto":
-        return settings.sampler
-    size = num_parameters(mlp((num_features, *settings.hidden, 1)))
-    return "nuts" if size * num_data <= _MOST_FOR_NUTS else "dvi"
-
-
-def describe(sampler: str, settings: Settings, num_data: int) -> str:
-    """Return a line that says what is about to take long."""
-    if sampler == "dvi":
-        return f"fitting {num_data:,} rows by dvi, {10 * settings.warmup:,} updates ..."
-    return (
-        f"sampling {num_data:,} rows by {sampler}: {settings.chains} chains, "
-        f"{settings.warmup} + {settings.samples} draws each ..."
-    )
-
-
-def check_sampler(sampler: str, likelihood: str) -> None:
-    """Raise ValueError where a sampler does not take a likelihood."""
-    if sampler == "gibbs" and likelihood != "gaussian":
-        raise ValueError(
-            "gibbs predicts numbers only, with Gaussian noise, but the likelihood is "
-            f"{likelihood}; take --sampler nuts or dvi."
-        )
-    if sampler == "dvi" and likelihood in NEWER:
-        raise ValueError(
-            f"dvi does not know the likelihood {likelihood}; take --sampler nuts, or --likelihood "
-            f"{'categorical' if likelihood == 'ordinal' else 'gaussian'}."
-        )
 
 
 def make_posterior(
@@ -161,18 +110,6 @@ def _likelihood(
     return (Gaussian(settings.noise), {}) if sampler == "gibbs" else known[name]
 
 
-def prior_note(settings: Settings, sampler: str) -> str:
-    """Return a sentence about the prior of the weights."""
-    if settings.learns_precisions(sampler):
-        return (
-            "The weights' prior scales were learnt, one for each layer's weights and one for its "
-            "biases (--prior-scale fixes them)."
-        )
-    scale = 1.0 if settings.prior_scale is None else settings.prior_scale
-    more = "" if settings.prior_scale is not None else f", which {sampler} does not learn"
-    return f"The weights' prior scales were fixed at {scale:g} times the usual ones{more}."
-
-
 def predicted(posterior: Posterior, x: np.ndarray) -> Callable[[PyTree], Array]:
     """Return what a position predicts at x: numbers, mean counts, or probabilities of classes.
 
@@ -185,16 +122,28 @@ def predicted(posterior: Posterior, x: np.ndarray) -> Callable[[PyTree], Array]:
     return lambda position: posterior.outputs(position, x)
 
 
-def run(sampler: str, posterior: Posterior, settings: Settings) -> Fitted:
-    """Sample a posterior."""
+def run(
+    sampler: str,
+    posterior: Posterior,
+    settings: Settings,
+    progress: Progress | None = None,
+    checkpoint: Path | None = None,
+) -> Fitted:
+    """Sample a posterior; `checkpoint` is a folder from which an interrupted run goes on."""
     key = jax.random.key(settings.seed)
-    ways = {"nuts": _nuts, "pcn": _pcn, "gibbs": _gibbs, "dvi": _dvi}
-    fitted = ways[sampler](key, posterior, settings)
+    told = Progress(is_quiet=True) if progress is None else progress
+    told.begin("compiling", "the sampler")
+    if sampler == "dvi":
+        return _dvi(key, posterior, settings, of_updates(told))
+    ways = {"nuts": _nuts, "pcn": _pcn, "gibbs": _gibbs}
+    watch = {"progress": of_sampling(told), "checkpoint": checkpoint}
+    fitted = ways[sampler](key, posterior, settings, watch)
     if fitted.draws is not None and fitted.draws.interrupted:
         kept = len(fitted.draws.steps)
         if kept < FEWEST_DRAWS:
             raise KeyboardInterrupt
-        note = f"Interrupted: {kept} of {settings.samples} draws of each chain."
+        note = f"Interrupted: {kept} of {settings.samples} draws of each chain"
+        note += ", and the same command goes on with the rest." if checkpoint else "."
         return fitted._replace(notes=[note, *fitted.notes])
     return fitted
 
@@ -203,7 +152,9 @@ def _weight_precision(widths: tuple[int, ...]) -> list[float]:
     return [widths[0] / 4] + [float(width) for width in widths[1:-1]]
 
 
-def _nuts(key: PRNGKeyArray, posterior: Posterior, settings: Settings) -> Fitted:
+def _nuts(
+    key: PRNGKeyArray, posterior: Posterior, settings: Settings, watch: dict[str, Any]
+) -> Fitted:
     key_start, key_run = jax.random.split(key)
     starts = posterior.sample_prior(key_start, (settings.chains,))
     learns = settings.learns_precisions("nuts")
@@ -234,13 +185,16 @@ def _nuts(key: PRNGKeyArray, posterior: Posterior, settings: Settings) -> Fitted
             "inverse_mass_matrix": jnp.ones((settings.chains, dim)),
         },
         adapt=window_adaptation(settings.warmup, is_pooled=True, component=0 if learns else None),
+        **watch,
     )
     divergent = 0 if draws.infos is None else int(np.sum(draws.infos.is_divergent))
     notes = [f"{divergent} of the trajectories diverged."] if divergent else []
     return Fitted(draws.positions, draws, notes)
 
 
-def _pcn(key: PRNGKeyArray, posterior: Posterior, settings: Settings) -> Fitted:
+def _pcn(
+    key: PRNGKeyArray, posterior: Posterior, settings: Settings, watch: dict[str, Any]
+) -> Fitted:
     key_start, key_run = jax.random.split(key)
     starts = posterior.sample_prior(key_start, (settings.chains,))
 
@@ -266,11 +220,14 @@ def _pcn(key: PRNGKeyArray, posterior: Posterior, settings: Settings) -> Fitted:
         data=posterior,
         parameters={"step_size": 0.05},
         adapt=dual_averaging(0.25),
+        **watch,
     )
     return Fitted(draws.positions, draws, ["Each kept draw is 20 steps of pCN."])
 
 
-def _gibbs(key: PRNGKeyArray, posterior: Posterior, settings: Settings) -> Fitted:
+def _gibbs(
+    key: PRNGKeyArray, posterior: Posterior, settings: Settings, watch: dict[str, Any]
+) -> Fitted:
     key_start, key_run = jax.random.split(key)
     network: Any = posterior.network
     stages = [_INNER_NOISE_VARIANCE] * (len(network.layers) - 1) + [settings.noise**2]
@@ -290,6 +247,7 @@ def _gibbs(key: PRNGKeyArray, posterior: Posterior, settings: Settings) -> Fitte
         num_warmup=5 * settings.warmup,
         data=(x, y),
         collect=lambda state, info: state.position.params,
+        **watch,
     )
     notes = [
         f"The noise of {settings.noise:g} standard deviations of the target was given, not learnt "
@@ -298,7 +256,12 @@ def _gibbs(key: PRNGKeyArray, posterior: Posterior, settings: Settings) -> Fitte
     return Fitted(draws.positions, draws, notes)
 
 
-def _dvi(key: PRNGKeyArray, posterior: Posterior, settings: Settings) -> Fitted:
+def _dvi(
+    key: PRNGKeyArray,
+    posterior: Posterior,
+    settings: Settings,
+    report: Callable[[dvi.FitProgress], None],
+) -> Fitted:
     key_start, key_fit, key_draw = jax.random.split(key, 3)
     network: Any = posterior.network
     num_data = len(posterior.x)
@@ -321,7 +284,14 @@ def _dvi(key: PRNGKeyArray, posterior: Posterior, settings: Settings) -> Fitted:
         dtype=jnp.float32,
     )
     fit = dvi.fit(
-        key_fit, algorithm, starts, posterior.x, posterior.y, updates, batch_size=batch_size
+        key_fit,
+        algorithm,
+        starts,
+        posterior.x,
+        posterior.y,
+        updates,
+        batch_size=batch_size,
+        progress=report,
     )
     if fit.diverged[0]:
         raise ValueError("the fit of DVI diverged; take --sampler nuts, or fewer --hidden units.")

@@ -25,11 +25,45 @@ class Table(NamedTuple):
     separator: str = ","
     decimal: str = "."
     notes: tuple[str, ...] = ()
+    has_header: bool = True
 
     @property
     def num_rows(self) -> int:
         """The number of rows below the header."""
         return len(next(iter(self.columns.values())))
+
+    def column(self, name: str) -> str:
+        """Return the name of the column that is meant.
+
+        Without a header that is a column's number, from 1 on, or what its first field holds.
+
+        Raises
+        ------
+        ValueError
+            If there is no such column, or more than one.
+        """
+        if name in self.columns:
+            return name
+        if self.has_header:
+            raise ValueError(self.missing_column(name))
+        first = {known: values[0] for known, values in self.columns.items()}
+        meant = [known for known in first if known == f"column {name}"]
+        meant += [
+            known
+            for known, value in first.items()
+            if value in (name, name.replace(",", ".")) and known not in meant
+        ]
+        if len(meant) > 1:
+            raise ValueError(
+                f"{self.source} has no header, and {name} may be any of {', '.join(meant)}: write "
+                f"{meant[0]!r}, say."
+            )
+        if not meant:
+            raise ValueError(
+                f"{self.source} has no header, and no column is meant by {name!r}: give its "
+                f"number, 1 to {len(first)}."
+            )
+        return meant[0]
 
     def missing_column(self, name: str) -> str:
         """Return a sentence that says that a column is not here, and why that may be."""
@@ -40,6 +74,8 @@ class Table(NamedTuple):
                 f"{said}, but only one, {names[0]!r}; if that is more than one, say by --separator "
                 "what stands between them."
             )
+        if not self.has_header:
+            return f"{said}, for it has no header: its columns are {names[0]!r} to {names[-1]!r}."
         if not no_numbers(names):
             return f"{said}: its first line holds numbers; put the names of the columns above it."
         lower = {known.lower(): known for known in names}
@@ -51,11 +87,13 @@ class Table(NamedTuple):
 
 
 def read_table(path: Path, separator: str | None = None, decimal: str | None = None) -> Table:
-    """Read a CSV file with a header.
+    """Read a CSV file.
 
     Fields are separated by commas, semicolons, tabs or bars, whichever makes most of the header;
     decimals have points or commas. Columns without a name are left out where they are empty or
-    number the rows.
+    number the rows. Where the first line holds numbers, and otherwise only what stands below it
+    too, it is a row and no header, and columns are called "column 1", "column 2", ...; but numbers
+    that count up by one, such as years, are names.
 
     Raises
     ------
@@ -65,28 +103,32 @@ def read_table(path: Path, separator: str | None = None, decimal: str | None = N
     """
     text = _read_text(path)
     if separator is None:
-        header = next((line for line in text.splitlines() if line.strip()), "")
-        separator = max(
-            _SEPARATORS, key=lambda mark: len(next(csv.reader([header], delimiter=mark), []))
-        )
+        separator = _separator(next((line for line in text.splitlines() if line.strip()), ""))
     records = _records(text, separator, path)
     if len(records) < 2:
         raise ValueError(f"{path} needs a header and at least one row below it.")
     names = [name.strip() for name in records[0][1]]
+    has_header = _is_header(names, [fields for _, fields in records[1:]])
     for line, fields in records[1:]:
         if len(fields) != len(names):
             commas = separator == "," and len(fields) > len(names)
             number = "one field" if len(fields) == 1 else f"{len(fields)} fields"
+            above = "header" if has_header else "first line"
             raise ValueError(
-                f"line {line} of {path} has {number}, but the header has {len(names)}; "
+                f"line {line} of {path} has {number}, but the {above} has {len(names)}; "
                 f"mend that line{' (a decimal comma needs quotes)' if commas else ''}."
             )
-    columns = [[f.strip() for f in c] for c in zip(*(r for _, r in records[1:]), strict=True)]
+    rows = records[1:] if has_header else records
+    columns = [[f.strip() for f in c] for c in zip(*(r for _, r in rows), strict=True)]
+    if not has_header:
+        names = [f"column {number}" for number in range(1, len(names) + 1)]
     named, notes = _named(names, columns, path)
+    if not has_header:
+        notes.append(f"No header: the first line is a row; columns are 1 to {len(names)}.")
     named, decimal = with_decimal_points(named, decimal, str(path))
     if decimal == ",":
         notes.append("Decimal commas were read as such.")
-    return Table(named, str(path), separator, decimal, tuple(notes))
+    return Table(named, str(path), separator, decimal, tuple(notes), has_header)
 
 
 def take(table: Table, rows: np.ndarray) -> Table:
@@ -129,6 +171,28 @@ def _records(text: str, separator: str, path: Path) -> list[tuple[int, list[str]
             f"{path} cannot be read from line {before + 1} on ({error}); look for an open quote."
         ) from None
     return records
+
+
+def _separator(line: str) -> str:
+    """Return the mark that makes most of the first line; of numbers, 0,5;1,5, not a comma."""
+    fields = {mark: next(csv.reader([line], delimiter=mark), []) for mark in _SEPARATORS}
+    for mark in _SEPARATORS[1:]:
+        plain = [field.strip().replace(",", ".") for field in fields[mark]]
+        if len(plain) > 1 and as_numbers(plain) is not None:
+            return mark
+    return max(_SEPARATORS, key=lambda mark: len(fields[mark]))
+
+
+def _is_header(first: list[str], rows: list[list[str]]) -> bool:
+    """Return whether the first line names the columns; see `read_table`."""
+    plain = [field.replace(",", ".") for field in first]
+    numbers = as_numbers([p for p in plain if p and as_numbers([p]) is not None])
+    if numbers is None or not len(numbers):
+        return True
+    if len(numbers) == len(first) > 1 and (np.diff(numbers) == 1).all():
+        return True
+    texts = [i for i, field in enumerate(plain) if as_numbers([field]) is None]
+    return any(all(len(row) <= i or row[i].strip() != first[i] for row in rows) for i in texts)
 
 
 def _named(

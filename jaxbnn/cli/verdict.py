@@ -20,13 +20,15 @@ from jaxbnn.targets import Posterior
 
 _PROBES = 10
 _RHAT, _ESS = 1.05, 100
+_FINE = ("fits", "little", "open")
 
 
 class Verdict(NamedTuple):
-    """Sentences for people, and the numbers behind them."""
+    """Sentences for people, the numbers behind them, and whether nothing in them warns."""
 
     sentences: list[str]
     numbers: dict[str, Any]
+    is_good: bool = True
 
 
 def judge_chains(sampler: str, fitted: Fitted, posterior: Posterior, x: np.ndarray) -> Verdict:
@@ -65,7 +67,7 @@ def judge_chains(sampler: str, fitted: Fitted, posterior: Posterior, x: np.ndarr
             f"Do not believe it yet: the chains have not settled ({facts}, where {_RHAT} and "
             f"{_ESS} are wanted); raise --warmup and --samples, or take {other}."
         )
-    return Verdict([sentence], numbers)
+    return Verdict([sentence], numbers, sentence.startswith("Believe"))
 
 
 def judge_numbers(
@@ -91,13 +93,14 @@ def judge_numbers(
         "held_out": n,
     }
     sentences = [
-        f"Typical error (RMSE) on {n} held-out rows: {rmse:.4g}; always guessing the mean: "
-        f"{guess:.4g}."
+        f"Typical error (RMSE) on {n} held-out rows: {plain(rmse)}; always guessing the "
+        f"mean: {plain(guess)}."
     ]
     if rmse > 0.95 * guess:
         sentences.append("It has learnt next to nothing: the inputs hardly tell of the target.")
     sentences.append(coverage_sentence(inside, prediction.level, n))
-    return Verdict(sentences, numbers)
+    is_good = rmse <= 0.95 * guess and weigh(inside, n, prediction.level).judgement in _FINE
+    return Verdict(sentences, numbers, is_good)
 
 
 def judge_classes(
@@ -117,6 +120,8 @@ def judge_classes(
         "calibration_error": expected_calibration_error(prediction.probabilities, y),
         "mean_confidence": claimed,
         "held_out": n,
+        "classes": encoding.classes or [],
+        "confusion": confusion(y, prediction.label, len(encoding.classes or [])),
     }
     sentences = [
         f"Right on {accuracy:.1%} of {n} held-out rows; always naming the commonest class: "
@@ -125,7 +130,32 @@ def judge_classes(
     if accuracy <= majority:
         sentences.append("It names classes no better than that.")
     sentences.append(confidence_sentence(claimed, accuracy, n))
-    return Verdict(sentences, numbers)
+    is_good = accuracy > majority and weigh(accuracy, n, claimed).judgement in _FINE
+    return Verdict(sentences, numbers, is_good)
+
+
+def confusion(y: np.ndarray, said: np.ndarray, num_classes: int) -> list[list[int]]:
+    """Return counts of rows, by class and by what was said of them.
+
+    Examples
+    --------
+    >>> confusion(np.array([0, 0, 1]), np.array([0, 1, 1]), 2)
+    [[1, 1], [0, 1]]
+    """
+    counts = np.zeros((num_classes, num_classes), int)
+    np.add.at(counts, (y, said), 1)
+    return counts.tolist()
+
+
+def plain(value: float) -> str:
+    """Return a number as people write it, of four digits or to the unit.
+
+    Examples
+    --------
+    >>> plain(63336.2), plain(0.123456), plain(1.2e9)
+    ('63,336', '0.1235', '1.2e+09')
+    """
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e8 else f"{value:.4g}"
 
 
 def confidence_sentence(claimed: float, accuracy: float, num_rows: int) -> str:

@@ -11,6 +11,7 @@ from jaxbnn.plots._series import as_numbers
 
 Numbers = ArrayLike | Sequence
 _MOST_POINTS = 400
+_MOST_CELLS = 20
 
 
 def observed_against_predicted(
@@ -26,7 +27,7 @@ def observed_against_predicted(
     """Draw what was observed against its prediction, with the interval of each as a bar.
 
     Intervals that miss what was observed are drawn in a second colour. Of more than 400 data,
-    evenly spaced ones are shown.
+    evenly spaced ones are shown; the title says how many, and of how many.
 
     Parameters
     ----------
@@ -70,7 +71,56 @@ def observed_against_predicted(
     ends = [min(y.min(), center.min()), max(y.max(), center.max())]
     axes.plot(ends, ends, color=REFERENCE, linewidth=1.0, label="observed = predicted")
     axes.set(xlabel=f"predicted {name}", ylabel=f"observed {name}")
+    shown = f"{len(y):,} of " if len(y) < len(arrays[0]) else ""
+    axes.set_title(f"{shown}{len(arrays[0]):,} rows", fontsize="medium")
     axes.legend(loc="upper left", framealpha=0.9)
+    return axes
+
+
+def confusion_matrix(counts: Numbers, names: Sequence[str], axes: Any = None) -> Any:
+    """Draw how many data of each class were taken for each: the diagonal was right.
+
+    Shades are shares of the row, so that rare classes are seen too; numbers are written into
+    the cells of up to 20 classes.
+
+    Parameters
+    ----------
+    counts
+        Whole numbers of shape (classes, classes): by the class it is, and the class it was given.
+    names
+        Of the classes.
+    axes
+        Matplotlib axes; None makes a figure.
+
+    Raises
+    ------
+    ValueError
+        If `counts` is not square with one row a name.
+
+    Examples
+    --------
+    >>> axes = confusion_matrix([[5, 1], [0, 4]], ["cat", "dog"])
+    >>> axes.get_xlabel()
+    'was taken for'
+    """
+    table = as_numbers("counts", counts)
+    if table.shape != (len(names), len(names)):
+        raise ValueError(
+            f"counts must have one row and one column a name, ({len(names)}, {len(names)}), but "
+            f"has shape {table.shape}."
+        )
+    size = min(3.0 + 0.45 * len(names), 9.0)
+    axes = new_axes(panel_size=(size, size))[0] if axes is None else given_axes(axes, 1)[0]
+    share = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
+    axes.imshow(share, cmap="Blues", vmin=0.0, vmax=1.0)
+    ticks = np.arange(len(names))
+    axes.set_xticks(ticks, names, rotation=45, ha="right", rotation_mode="anchor")
+    axes.set_yticks(ticks, names)
+    axes.set(xlabel="was taken for", ylabel="is")
+    if len(names) <= _MOST_CELLS:
+        for (row, column), count in np.ndenumerate(table):
+            color = "white" if share[row, column] > 0.5 else "black"
+            axes.text(column, row, f"{count:.0f}", ha="center", va="center", color=color)
     return axes
 
 

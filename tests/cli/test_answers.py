@@ -5,10 +5,10 @@ import pytest
 from scipy import stats
 
 from jaxbnn.cli import main
-from jaxbnn.cli.answers import check_quantiles, id_columns, outside, predictions_of
-from jaxbnn.cli.command import _file_before_hidden
+from jaxbnn.cli.answers import _numbered, check_quantiles, id_columns, outside, predictions_of
 from jaxbnn.cli.encoding import Column, Encoding
-from jaxbnn.cli.folder import check_free
+from jaxbnn.cli.options import _file_before_hidden
+from jaxbnn.cli.place import check_free
 from jaxbnn.cli.table import Table
 from jaxbnn.networks import mlp
 from jaxbnn.targets import Gaussian, Posterior, normal_prior
@@ -89,3 +89,20 @@ def test_version(capsys):
         main(["--version"])
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith("jaxbnn ")
+
+
+def test_a_file_without_a_header_may_leave_the_target_out():
+    columns = [Column("column 2"), Column("column 3")]
+    encoding = Encoding("column 1", columns, None, 0.0, 1.0, width=4)
+
+    def found(count):
+        names = [f"column {n}" for n in range(1, count + 1)]
+        table = Table({name: [f"field {name[-1]}"] for name in names}, "new.csv", has_header=False)
+        return _numbered(table, encoding).columns
+
+    assert list(found(4)) == ["column 1", "column 2", "column 3", "column 4"]
+    assert found(3) == {"column 2": ["field 1"], "column 3": ["field 2"], "column 4": ["field 3"]}
+    with pytest.raises(ValueError, match="has no header and 2 columns, but the fit's file had 4"):
+        found(2)
+    headed = Table({"a": ["1"]}, "new.csv")
+    assert _numbered(headed, encoding) is headed

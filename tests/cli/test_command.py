@@ -1,5 +1,6 @@
-"""Tests of jaxbnn.__main__, cli.folder, cli.hosts, cli.one_host, cli.pictures, cli.samplers and
-cli.verdict: the command, called as from a shell: what it writes, says, and refuses.
+"""Tests of jaxbnn.__main__, cli.fit, cli.folder, cli.hosts, cli.one_host, cli.options,
+cli.pictures, cli.place, cli.prepare, cli.samplers, cli.settings and cli.verdict: the command,
+called as from a shell: what it writes, says, and refuses.
 """
 
 import csv
@@ -9,14 +10,18 @@ import re
 import numpy as np
 import pytest
 
-from jaxbnn.cli import folder as folders
-from jaxbnn.cli import main
+from jaxbnn.cli import main, place
 from jaxbnn.sampling import Draws
 
 # NUTS and its adaptation, and Optax's optimisers, are run by the command.
 pytestmark = pytest.mark.third_party(reason="BlackJAX's NUTS and Optax promote dtypes and ranks")
 
 TINY = ["--hidden", "3", "--chains", "2", "--warmup", "30", "--samples", "20", "--seed", "1"]
+
+PHASES = (
+    *("reading: houses.csv", "loading JAX", "compiling: the sampler"),
+    *("scoring: 12 held-out rows", "drawing pictures"),
+)
 
 
 def write(path, columns):
@@ -48,7 +53,8 @@ def houses():
 
 def check_folder(folder, pictures):
     names = {path.name for path in folder.iterdir()}
-    assert names == {"posterior.nc", "model.json", "scores.json", "summary.md", *pictures}
+    written = {"posterior.nc", "model.json", "scores.json", "summary.md", "summary.html"}
+    assert names == {*written, *pictures}
     for picture in pictures:
         assert (folder / picture).read_bytes()[:4] == b"\x89PNG"
     return (folder / "summary.md").read_text(), json.loads((folder / "scores.json").read_text())
@@ -61,6 +67,10 @@ def test_fit_and_predict_numbers(sampler, houses, tmp_path, capsys):
     folder = tmp_path / "houses-fit"
     chains = ["chains.png"] if sampler == "gibbs" else []
     text, scores = check_folder(folder, ["calibration.png", "predictions.png", *chains])
+    told = capsys.readouterr().err
+    for phase in PHASES:
+        (_, found, told) = told.partition(f"{phase} ...\n")
+        assert found
     assert "price from 4 features, 47 rows" in text
     assert "Rows without price, left out: 1." in text
     assert "country: always DE; left out." in text
@@ -114,7 +124,7 @@ def test_fit_and_predict_classes(flowers, tmp_path):
     out = tmp_path / "out"
     arguments = ["fit", data, "--target", "kind", "--sampler", "dvi", "--out", str(out), *TINY]
     assert main(arguments) == 0
-    text, scores = check_folder(out, ["calibration.png"])
+    text, scores = check_folder(out, ["calibration.png", "confusion.png"])
     assert "kind: 3 classes." in text
     assert "no diagnostic of chains can show" in text
     assert scores["accuracy"] > scores["accuracy_of_the_commonest"]
@@ -134,7 +144,7 @@ def test_other_samplers(sampler, flowers, houses, tmp_path):
     table, target = (houses, "price") if is_auto else (flowers, "kind")
     data = write(tmp_path / "data.csv", table)
     assert main(["fit", data, "--target", target, "--sampler", sampler, *TINY]) == 0
-    pictures = ["calibration.png", "chains.png", *(["predictions.png"] if is_auto else [])]
+    pictures = ["calibration.png", "chains.png", "predictions.png" if is_auto else "confusion.png"]
     text, scores = check_folder(tmp_path / "data-fit", pictures)
     assert f"sampled by {'nuts' if is_auto else 'pcn'}" in text
     assert np.isfinite(scores["log_score"])
@@ -146,7 +156,9 @@ def test_classes_by_nuts(flowers, tmp_path):
     data = write(tmp_path / "flowers.csv", flowers)
     arguments = ["--target", "kind", "--hidden", "5", "--warmup", "300", "--samples", "300"]
     assert main(["fit", data, *arguments]) == 0
-    text, scores = check_folder(tmp_path / "flowers-fit", ["calibration.png", "chains.png"])
+    text, scores = check_folder(
+        tmp_path / "flowers-fit", ["calibration.png", "chains.png", "confusion.png"]
+    )
     assert "Believe the chains" in text
     assert scores["accuracy"] > 0.9
 
@@ -238,7 +250,7 @@ TEXT = {"id": [f"row {i}" for i in range(60)], "y": [str(i * 0.5) for i in range
     ],
 )
 def test_refusals_are_one_sentence(columns, arguments, sentence, tmp_path, capsys):
-    assert main(["fit", write(tmp_path / "data.csv", columns), *arguments]) == 2
+    assert main(["fit", write(tmp_path / "data.csv", columns), "--quiet", *arguments]) == 2
     said = capsys.readouterr().err
     assert sentence in said
     assert said.count("\n") == 1
@@ -254,7 +266,7 @@ def test_folders_that_cannot_take_the_results(tmp_path, capsys, monkeypatch):
     ):
         assert main(["fit", data, "--target", "y", "--out", str(folder)]) == 2
         assert sentence in capsys.readouterr().err
-    with folders.held(out):
+    with place.held(out):
         assert main(["fit", data, "--target", "y", "--out", str(out)]) == 2
         assert "another fit is writing to" in capsys.readouterr().err
     assert (tmp_path / "file").read_text() == "mine"
@@ -268,7 +280,7 @@ def test_a_fit_that_fails_leaves_the_one_before(tmp_path, error):
     (tmp_path / "model.json").write_text("old")
 
     def fail():
-        with folders.written(tmp_path) as part:
+        with place.written(tmp_path) as part:
             (part / "model.json").write_text("half of the n")
             raise error
 

@@ -1,4 +1,6 @@
-"""Tests of cli.encoding and cli.fields: CSV files as spreadsheets and data frames write them."""
+"""Tests of cli.columns, cli.encoding and cli.fields: CSV files as spreadsheets and data frames
+write them.
+"""
 
 import numpy as np
 import pytest
@@ -7,6 +9,8 @@ from jaxbnn.cli.encoding import learn_encoding
 from jaxbnn.cli.fields import as_numbers, how_to_mend, is_missing
 from jaxbnn.cli.kinds import Kind
 from jaxbnn.cli.table import Table, read_table
+
+JANUARY = [f"2020-01-{day:02d}" for day in range(1, 31)]
 
 
 @pytest.fixture
@@ -100,3 +104,95 @@ def test_a_column_that_counts_rows_is_pointed_out():
         Table(columns, "t"), Table(columns, "t"), "y", "auto", Kind("gaussian", None, "")
     )
     assert not any("counts the rows" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("content", "has_header"),
+    [
+        ("0.1,18.0,24.0\n0.2,0.0,21.6\n", False),
+        ("5.1,0.2,setosa\n4.9,0.3,rose\n5.0,0.1,setosa\n", False),
+        ("0,1,2\n0.2,0.0,21.6\n", True),
+        ("2019,2020\n3,4\n", True),
+        ("1990,country\n3,Chad\n", True),
+        ("a,b\n1,2\n", True),
+        ("0,1;18,0\n0,2;0,0\n", False),
+    ],
+)
+def test_a_first_line_of_numbers_is_a_row(table_of, content, has_header):
+    table = table_of(content)
+    assert table.has_header == has_header
+    assert table.num_rows == content.count("\n") - has_header
+    if not has_header:
+        assert next(iter(table.columns)) == "column 1"
+        assert any("No header" in note for note in table.notes)
+
+
+def test_columns_without_a_header_are_meant_by_number_or_first_field(table_of):
+    table = table_of("0.1,18.0,24.0\n0.2,0.0,21.6\n")
+    for said in ("3", "24.0", "column 3"):
+        assert table.column(said) == "column 3"
+    for said in ("4", "x", "21.6"):
+        with pytest.raises(ValueError, match=f"no column is meant by '{said}': give its number, 1"):
+            table.column(said)
+    with pytest.raises(ValueError, match="2 may be any of column 2, column 1"):
+        table_of("2,7.5\n3,4.5\n").column("2")
+    assert table_of("0,1;18,0\n0,2;0,0\n").column("18,0") == "column 2"
+    named = table_of("a,b\n1,2\n")
+    assert named.column("a") == "a"
+    with pytest.raises(ValueError, match="has no column '1'"):
+        named.column("1")
+
+
+def test_columns_of_dates_become_days_and_what_else_is_known():
+    dates = [
+        f"{day}.{month}.{year}" for year in (2019, 2020) for month in (1, 7) for day in (2, 20)
+    ]
+    columns = {"when": [*dates, "", "9.9.2020"], "y": [str(i) for i in range(10)]}
+    table = Table(columns, "t")
+    encoding, notes = learn_encoding(table, table, "y", "auto", Kind("gaussian", None, ""))
+    (note,) = [n for n in notes if n.startswith("when")]
+    assert "written day-month-year, 2019-01-02 to 2020-09-09" in note
+    assert "days since the first, season, weekday." in note
+    assert encoding.features[:3] == ["when", "when is missing", "when: season (cos)"]
+    x = encoding.inputs(table)
+    assert x.shape == (10, 4 + 7)
+    assert x[8].tolist() == [0, 1, *[0] * 9]
+    assert (x[:8, 4:].sum(axis=1) == 1).all()
+    days = np.array(
+        [0, 18, 181, 199, 365, 383, 547, 565, 616]
+    )  # since 2.1.2019; 2020 is a leap year
+    seen = np.delete(x[:, 0], 8)
+    np.testing.assert_allclose(seen, (days - days.mean()) / days.std(), atol=1e-5)
+    again = type(encoding).from_dict(encoding.to_dict())
+    new = Table({"when": ["2020-07-20", "2021-01-01", "", "2018-12-31"]}, "n")
+    assert again.inputs(new)[0, 0] == pytest.approx(float(x[7, 0]))
+    assert again.columns[0].is_outside(new.columns["when"]).tolist() == [False, True, False, True]
+    (remark,) = again.remarks(new)
+    assert "2 of 4 dates, 2018-12-31 to 2021-01-01, lie outside" in remark
+    with pytest.raises(ValueError, match="holds 'soon', but was all dates"):
+        again.inputs(Table({"when": ["soon"]}, "n"))
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ([f"{i % 12 + 1}/{i % 11 + 1}/2020" for i in range(30)], "day or the month may come first"),
+        ([*JANUARY[:29], "soon"], "holds 'soon' among its dates"),
+        (
+            [*(f"2020-01-{i:02d}" for i in range(1, 30)), "2020-02-30"],
+            "'2020-02-30' among its dates",
+        ),
+    ],
+)
+def test_dates_that_cannot_be_read_are_refused(values, sentence):
+    table = Table({"when": values, "y": [str(i) for i in range(30)]}, "t")
+    with pytest.raises(ValueError, match=sentence):
+        learn_encoding(table, table, "y", "auto", Kind("gaussian", None, ""))
+
+
+def test_a_target_of_dates_is_refused():
+    table = Table({"when": JANUARY, "y": [str(i) for i in range(30)]}, "t")
+    kind = Kind("categorical", None, "")
+    with pytest.raises(ValueError, match="holds dates such as '2020-01-30'; give a column of num"):
+        learn_encoding(table, table, "when", "auto", kind)
+    learn_encoding(table, table, "when", "classification", kind)

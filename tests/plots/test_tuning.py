@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from jaxbnn import plots
+from jaxbnn.plots import predictions
 
 STEP_SIZES = np.array([0.3, 0.1, 0.2])
 ORDER = [1, 2, 0]
@@ -96,3 +97,25 @@ def test_bars_of_calibration_hold_the_chance_as_often_as_two_standard_errors_do(
     low, high = bars(axes).T
     holds = (low <= chance) & (chance <= high)
     assert 0.91 < stats.binom.pmf(counts, number, chance)[holds].sum() < 0.995
+
+
+def test_a_scatter_picture_says_how_many_rows_it_shows():
+    y = np.linspace(0, 1, 500)
+    few = plots.observed_against_predicted(*[y[:40]] * 4)
+    many = plots.observed_against_predicted(*[y] * 4)
+    assert few.get_title() == "40 rows"
+    assert many.get_title() == "400 of 500 rows"
+    assert sum(len(line.get_xdata()) for line in many.get_lines()[:-1]) == 400
+
+
+def test_a_confusion_matrix_has_its_counts_and_shades_by_class():
+    counts = np.array([[3, 1, 0], [0, 90, 10], [0, 0, 0]])
+    axes = predictions.confusion_matrix(counts, ["a", "b", "c"])
+    assert [text.get_text() for text in axes.texts] == list(map(str, counts.ravel()))
+    shades = axes.images[0].get_array()
+    np.testing.assert_allclose(shades, [[0.75, 0.25, 0], [0, 0.9, 0.1], [0, 0, 0]])
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["a", "b", "c"]
+    many = predictions.confusion_matrix(np.eye(21), [str(i) for i in range(21)])
+    assert not many.texts
+    with pytest.raises(ValueError, match=r"\(2, 2\), but has shape \(3, 3\)"):
+        predictions.confusion_matrix(counts, ["a", "b"])

@@ -1,0 +1,198 @@
+"""`jaxbnn fit` against what people would use instead, on twelve data sets, five splits each.
+
+    python -m experiments benchmark command --set write_page=true
+
+Each method runs in a process of its own, whose processor time is taken with that of its children.
+Results are stored one by one for each (set, split, method), and what is stored is not run again:
+the command can be stopped at any time, and started with other sets, methods or splits. The others
+need packages that jaxbnn does not: they get an environment of their own, made in `out_dir`.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import venv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.benchmarks.command.page import write
+from experiments.benchmarks.command.tables import CLASSES, SETS, Table, rows_of, table, write_csv
+from experiments.errors import InputError, did_you_mean
+from experiments.results import Row, written_whole
+
+METHODS = ("jaxbnn", "linear", "forest", "boosting", "gaussian_process", "bde")
+PACKAGES = {"scikit-learn": "scikit-learn==1.9.1", "bde": "sklearn-contrib-bde==1.0.2"}
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "command_comparison.md"
+# One core-hour a set for the dearest of the others: as many splits as it allows.
+SECONDS_A_SET = 3600
+_LIMITED = """
+import os, resource, sys
+seconds = int(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+
+
+def run(
+    out_dir: Path,
+    *,
+    sets: tuple[str, ...] | list[str] = SETS,
+    methods: tuple[str, ...] | list[str] = METHODS,
+    splits: tuple[int, ...] | list[int] = (0, 1, 2, 3, 4),
+    write_page: bool = False,
+) -> list[Row]:
+    """Measure what is not stored yet; one row a number of each set, split and method.
+
+    Parameters
+    ----------
+    out_dir
+        Where results are stored, and the others' environment is made.
+    sets, methods
+        Some of `tables.SETS` and of METHODS.
+    splits
+        Seeds of `fit`, which choose its held-out fifth; all methods are tested on these rows.
+    write_page
+        Whether to write `docs/command_comparison.md` from all that is stored.
+    """
+    for name, known in [*((s, SETS) for s in sets), *((m, METHODS) for m in methods)]:
+        if name not in known:
+            raise InputError(f"There is no {name!r} here{did_you_mean(name, known)}")
+    stored = out_dir / "stored"
+    stored.mkdir(parents=True, exist_ok=True)
+    python = None
+    for method in methods:
+        if method != "jaxbnn" and python is None and not _all_stored(stored, sets, splits, method):
+            python = _environment(out_dir / "peers")
+    for name in sets:
+        data = table(name)
+        for split in splits:
+            for method in methods:
+                path = stored / f"{name}-{split}-{method}.json"
+                if path.exists() or (method != "jaxbnn" and python is None):
+                    continue
+                found = _measured(out_dir, stored, data, split, method, python)
+                if found is not None:
+                    with written_whole(path) as temporary:
+                        temporary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+                    print(f"{path.stem}: {_told(found)}", flush=True)
+    results = [json.loads(path.read_text()) for path in sorted(stored.glob("*.json"))]
+    if write_page:
+        write(PAGE, results)
+        print(PAGE)
+    return _rows(results)
+
+
+def _all_stored(stored: Path, sets: Any, splits: Any, method: str) -> bool:
+    return all((stored / f"{name}-{k}-{method}.json").exists() for name in sets for k in splits)
+
+
+def _environment(folder: Path) -> Path | None:
+    """Return the Python of an environment with the others; None, after a sentence, if none."""
+    python = folder / "bin" / "python"
+    if not (folder / "made").exists():
+        venv.create(folder, with_pip=True, clear=True)
+        for name, package in PACKAGES.items():
+            pip = [str(python), "-m", "pip", "install", "--quiet", package]
+            if subprocess.run(pip, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode:
+                print(f"{package} cannot be installed here: its methods are left out.", flush=True)
+                if name == "scikit-learn":
+                    return None
+        (folder / "made").touch()
+    return python
+
+
+def _measured(
+    out_dir: Path, stored: Path, data: Table, split: int, method: str, python: Path | None
+) -> dict[str, Any] | None:
+    """Run one method in a process; None, after a sentence, if it fails."""
+    work = out_dir / "work"
+    work.mkdir(exist_ok=True)
+    result = work / "result.json"
+    result.unlink(missing_ok=True)
+    limit = _left(stored, data.name) if method == "bde" else None
+    known = {"set": data.name, "split": split, "method": method}
+    if limit is not None and limit < 1:
+        return {**known, "over_limit": True, "cpu_seconds": 0.0}
+    environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
+    if method == "jaxbnn":
+        write_csv(work / "data.csv", data)
+        command = [sys.executable, "-m", "jaxbnn", "fit", str(work / "data.csv"), "--target", "y"]
+        command += ["--seed", str(split), "--out", str(work / "fit"), "--force", "--quiet"]
+        environment["PYTHONPATH"] = str(ROOT)
+    else:
+        train, test = rows_of(len(data.y), split)
+        np.savez(work / "data.npz", x=data.x, y=data.y, train=train, test=test)
+        program = str(Path(__file__).with_name("programs.py"))
+        command = [str(python), program, method, str(work / "data.npz"), str(result), str(split)]
+        # Threads that wait for each other use processor time for nothing.
+        environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    seconds, wall, status = _timed(command, environment, limit, work / "log.txt")
+    known |= {"cpu_seconds": seconds, "wall_seconds": wall}
+    if limit is not None and seconds >= limit - 1:
+        return {**known, "over_limit": True}
+    if status:
+        last = (work / "log.txt").read_text(errors="replace").strip().splitlines()[-1:]
+        print(f"{data.name}, split {split}: {method} failed: {' '.join(last)[:300]}", flush=True)
+        return None
+    if method == "jaxbnn":
+        return {**known, **_ours(work / "fit", data, split)}
+    return {**known, **json.loads(result.read_text())}
+
+
+def _timed(
+    command: list[str], environment: dict[str, str], limit: float | None, log: Path
+) -> tuple[float, float, int]:
+    """Return processor seconds of a process and its children, wall seconds, and its status."""
+    if limit is not None:
+        command = [sys.executable, "-c", _LIMITED, str(int(limit)), *command]
+    begun = time.monotonic()
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, env=environment, stdout=file, stderr=file)
+        _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = status
+    return usage.ru_utime + usage.ru_stime, time.monotonic() - begun, status
+
+
+def _left(stored: Path, name: str) -> float:
+    used = (json.loads(path.read_text()) for path in stored.glob(f"{name}-*-bde.json"))
+    return SECONDS_A_SET - sum(one["cpu_seconds"] for one in used)
+
+
+def _ours(folder: Path, data: Table, split: int) -> dict[str, Any]:
+    """Read what `fit` found, on rows that are checked to be those of the others."""
+    found = json.loads((folder / "scores.json").read_text())
+    train, test = rows_of(len(data.y), split)
+    y = data.y
+    if data.name in CLASSES:
+        expected = np.unique(y[test], return_counts=True)[1].max() / len(test)
+        same = found["accuracy_of_the_commonest"]
+        result = {"accuracy": found["accuracy"]}
+    else:
+        expected = np.sqrt(np.mean((y[test] - y[train].mean()) ** 2))
+        same = found["rmse_of_the_mean"]
+        result = {"rmse": found["rmse"], "coverage": found["coverage"]}
+    if not np.isclose(expected, same, rtol=1e-4):
+        raise InputError("`jaxbnn fit` holds out other rows than this benchmark: rows_of is stale.")
+    more = {name: found[name] for name in ("sampler", "rhat", "ess_bulk") if name in found}
+    return {**result, "log_score": found["log_score"], **more}
+
+
+def _told(found: dict[str, Any]) -> str:
+    if "over_limit" in found:
+        return f"over the limit of {SECONDS_A_SET} core-seconds a set"
+    return f"log score {found['log_score']:.3f} in {found['cpu_seconds']:.0f} CPU s"
+
+
+def _rows(results: list[dict[str, Any]]) -> list[Row]:
+    names = ("log_score", "rmse", "accuracy", "coverage", "cpu_seconds")
+    return [
+        Row(name, f"{one['set']}, split {one['split']}, {one['method']}", one[name])
+        for one in results
+        for name in names
+        if name in one
+    ]

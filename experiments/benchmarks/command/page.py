@@ -1,0 +1,108 @@
+"""`docs/command_comparison.md`, from stored results."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.benchmarks.command.tables import CLASSES, NUMBERS
+from experiments.results import written_whole
+
+_NAMES = {
+    "jaxbnn": "`jaxbnn fit`",
+    "linear": "ridge, logistic",
+    "forest": "random forest",
+    "boosting": "gradient boosting",
+    "gaussian_process": "Gaussian process",
+    "bde": "bde 1.0.2",
+}
+_HEAD = """# The command against what people would use instead
+
+Made by `python -m experiments benchmark command --set write_page=true` from the results that it stores.
+
+Twelve data sets, for each {splits} random splits: a fifth of the rows is held out, the same for every method. `jaxbnn
+fit` is run without an option (but `--seed`, which chooses the split) and each method in a process of its own; CPU
+seconds are its processor time and its children's, imports and compilation among them. No setting is chosen on test rows.
+Ridge and logistic regression take their penalty, gradient boosting its rate, trees and leaves from cross-validation of
+the training rows; the forest's density is a Gaussian whose variance, a + b times that of its trees, is fitted to its
+out-of-bag rows; ridge's and boosting's is a Gaussian with the error of cross-validation; the Gaussian process has a length scale a
+column for numbers, one for classes. bde has the settings of its paper (airfoil: 10 members, four layers of 16,
+50,000 + 1,000 steps) for all sets, and one core-hour a set: where that is not enough, fewer splits were run, as the number in brackets says.
+"""  # noqa: E501
+
+
+def write(path: Path, results: list[dict[str, Any]]) -> None:
+    """Write the page from all results."""
+    splits = len({one["split"] for one in results})
+    parts = [_HEAD.format(splits=splits), _verdict(results)]
+    parts.append("## Mean log score\n\nOf a held-out row, in nats; higher is better.\n")
+    parts.append(_table(results, (*NUMBERS, *CLASSES), "log_score"))
+    parts += ["## Typical error (RMSE)\n", _table(results, NUMBERS, "rmse")]
+    parts += ["## Share of rows that were right\n", _table(results, CLASSES, "accuracy")]
+    parts += ["## Coverage of the 90 % intervals\n", _table(results, NUMBERS, "coverage")]
+    parts += ["## CPU seconds a split\n", _table(results, (*NUMBERS, *CLASSES), "cpu_seconds")]
+    with written_whole(path) as temporary:
+        temporary.write_text("\n".join(parts).rstrip() + "\n", encoding="utf-8")
+
+
+def _table(results: list[dict[str, Any]], sets: tuple[str, ...], quantity: str) -> str:
+    lines = ["| set | " + " | ".join(_NAMES.values()) + " |", "| --- " * (len(_NAMES) + 1) + "|"]
+    most = max((one["split"] for one in results), default=0) + 1
+    for name in sets:
+        cells = []
+        for method in _NAMES:
+            values = list(_by_split(results, name, method, quantity).values())
+            error = f" ± {_said(_error(values))}" if len(values) > 1 else ""
+            number = f" ({len(values)})" if 0 < len(values) < most else ""
+            cells.append(f"{_said(float(np.mean(values)))}{error}{number}" if values else "-")
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _verdict(results: list[dict[str, Any]]) -> str:
+    """Say on how many sets ours is best, or within one standard error of the best."""
+    near, behind, counted = [], [], []
+    for name in (*NUMBERS, *CLASSES):
+        ours = _by_split(results, name, "jaxbnn", "log_score")
+        gaps = {}
+        for method in _NAMES:
+            other = _by_split(results, name, method, "log_score")
+            shared = [other[split] - ours[split] for split in ours if split in other]
+            if method != "jaxbnn" and shared:
+                gaps[method] = (float(np.mean(shared)), _error(shared))
+        if not gaps:
+            continue
+        counted.append(name)
+        gap, error = max(gaps.values())
+        if gap <= error:
+            near.append(name)
+        if gaps.get("linear", (0.0, 0.0))[0] > 0:
+            behind.append(name)
+    text = (
+        f"`jaxbnn fit` is best, or within one standard error of the best (of the difference, over "
+        f"splits), in log score on {len(near)} of {len(counted)} sets"
+    )
+    others = [name for name in counted if name not in near]
+    text += f"; not on {', '.join(others)}." if others else "."
+    text += f" Behind ridge or logistic regression: {', '.join(behind) or 'on none'}."
+    return text + "\n"
+
+
+def _by_split(
+    results: list[dict[str, Any]], name: str, method: str, quantity: str
+) -> dict[int, float]:
+    return {
+        one["split"]: one[quantity]
+        for one in results
+        if (one["set"], one["method"]) == (name, method)
+        and quantity in one
+        and "over_limit" not in one
+    }
+
+
+def _error(values: list[float]) -> float:
+    return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
+
+
+def _said(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"

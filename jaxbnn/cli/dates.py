@@ -1,0 +1,151 @@
+"""Dates: how a column writes them, and what of them a network is given.
+
+A date becomes the days since the first one; and, where the training rows tell of them, the season,
+the weekday and the time of day.
+"""
+
+import functools
+import re
+from datetime import date, timedelta
+from typing import Literal
+
+import numpy as np
+
+from jaxbnn.cli.fields import is_missing
+
+Order = Literal["year-month-day", "day-month-year", "month-day-year"]
+_TIME = (
+    r"(?:[T ]\s*(\d{1,2}):(\d\d)(?::(\d\d)(?:[.,]\d+)?)?\s*([AaPp][Mm])?\s*(Z|[+-]\d\d:?\d\d)?)?"
+)
+_YEAR_FIRST = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})" + _TIME)
+_YEAR_LAST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4})" + _TIME)
+_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_DAYS_A_YEAR = 365.2425
+# A season is known where more than one year of it was seen, a weekday where two weeks were.
+_LEAST_FOR_SEASON, _LEAST_FOR_WEEKDAY = 1.5 * _DAYS_A_YEAR, 14
+
+
+def find_order(values: list[str]) -> Order | Literal["open"] | None:
+    """Return how a column writes its dates; None if it holds none, "open" if that cannot be told.
+
+    With points, as in 3.4.2020, the day comes first unless a column contradicts; with strokes,
+    3/4/2020 may be either, and some date of the column has to tell by a number above 12.
+
+    Examples
+    --------
+    >>> find_order(["2020-04-03", "2020-12-24 18:00"]), find_order(["3.4.2020", ""])
+    ('year-month-day', 'day-month-year')
+    >>> find_order(["3/4/2020", "12/24/2020"]), find_order(["3/4/2020"])
+    ('month-day-year', 'open')
+    >>> find_order(["3/4/2020", "soon"])
+    """
+    known = [v for v, m in zip(values, is_missing(values), strict=True) if not m]
+    if not known:
+        return None
+    if all(_YEAR_FIRST.fullmatch(v) for v in known):
+        return "year-month-day"
+    parts = [_YEAR_LAST.fullmatch(v) for v in known]
+    if any(part is None for part in parts):
+        return None
+    first = max(int(part[1]) for part in parts if part)
+    second = max(int(part[3]) for part in parts if part)
+    if first > 12 and second > 12:
+        return None
+    if first > 12 or second > 12:
+        return "day-month-year" if first > 12 else "month-day-year"
+    has_points = all(part[2] == "." for part in parts if part)
+    return "day-month-year" if has_points else "open"
+
+
+def look_like_dates(values: list[str]) -> list[str]:
+    """Return the fields that are no dates if most are, else none."""
+    known = [v for v, m in zip(values, is_missing(values), strict=True) if not m]
+    strange = [v for v in known if not (_YEAR_FIRST.fullmatch(v) or _YEAR_LAST.fullmatch(v))]
+    return strange if len(strange) < len(known) / 2 else []
+
+
+def as_days(values: list[str], order: Order) -> np.ndarray | str:
+    """Return days since 1970, NaN where missing; or the first field that is no such date."""
+    days = np.full(len(values), np.nan)
+    for i, (value, is_gone) in enumerate(zip(values, is_missing(values), strict=True)):
+        if is_gone:
+            continue
+        found = _days(value, order)
+        if found is None:
+            return value
+        days[i] = found
+    return days
+
+
+def _days(value: str, order: Order) -> float | None:
+    pattern = _YEAR_FIRST if order == "year-month-day" else _YEAR_LAST
+    found = pattern.fullmatch(value)
+    if found is None:
+        return None
+    numbers = [int(found[1]), int(found[3]), int(found[4])]
+    if order == "day-month-year":
+        numbers.reverse()
+    elif order == "month-day-year":
+        numbers = [numbers[2], numbers[0], numbers[1]]
+    day = _day(*numbers)
+    if day is None or not found[5]:
+        return day
+    hour, minute, second = int(found[5]), int(found[6]), int(found[7] or 0)
+    if found[8]:
+        hour = hour % 12 + 12 * (found[8].lower() == "pm")
+    if hour > 23 or minute > 59 or second > 60:
+        return None
+    return day + (hour * 60 + minute - _minutes_east(found[9])) / 1440 + second / 86400
+
+
+@functools.lru_cache(maxsize=100_000)
+def _day(year: int, month: int, day: int) -> float | None:
+    try:
+        return float(date(year, month, day).toordinal() - date(1970, 1, 1).toordinal())
+    except ValueError:
+        return None
+
+
+def _minutes_east(zone: str | None) -> int:
+    if zone in (None, "", "Z"):
+        return 0
+    assert zone is not None
+    minutes = 60 * int(zone[1:3]) + int(zone[-2:])
+    return -minutes if zone[0] == "-" else minutes
+
+
+def parts_known(days: np.ndarray) -> list[str]:
+    """Return which parts of the date the training rows tell of: season, weekday, time of day."""
+    seen = days[~np.isnan(days)]
+    span = seen.max() - seen.min()
+    parts = ["season"] if span >= _LEAST_FOR_SEASON else []
+    if span >= _LEAST_FOR_WEEKDAY and len(np.unique(_weekday(seen))) > 1:
+        parts.append("weekday")
+    if len(np.unique(seen % 1)) > 1:
+        parts.append("time of day")
+    return parts
+
+
+def part_names(part: str) -> list[str]:
+    """Return the names of the features that a part becomes."""
+    return list(_WEEKDAYS) if part == "weekday" else [f"{part} (cos)", f"{part} (sin)"]
+
+
+def part_features(days: np.ndarray, part: str) -> list[np.ndarray]:
+    """Return the features of a part, each (n,); 0 where the date is missing."""
+    known = np.nan_to_num(days)
+    if part == "weekday":
+        features = [_weekday(known) == number for number in range(7)]
+    else:
+        turns = known / _DAYS_A_YEAR if part == "season" else known % 1
+        features = [np.cos(2 * np.pi * turns), np.sin(2 * np.pi * turns)]
+    return [np.where(np.isnan(days), 0.0, feature) for feature in features]
+
+
+def written(days: float) -> str:
+    """Return a day as 2020-04-03."""
+    return str(date(1970, 1, 1) + timedelta(days=int(np.floor(days))))
+
+
+def _weekday(days: np.ndarray) -> np.ndarray:
+    return (np.floor(days).astype(int) + 3) % 7  # 1970 began on a Thursday

@@ -1,0 +1,135 @@
+"""From a prepared table to draws, a verdict and pictures in a folder."""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxbnn.cli import folder as folders
+from jaxbnn.cli import unfinished
+from jaxbnn.cli.estimate import warning
+from jaxbnn.cli.page import page
+from jaxbnn.cli.pictures import draw_chains, draw_classes, draw_numbers
+from jaxbnn.cli.place import WRITTEN, written
+from jaxbnn.cli.prepare import Prepared, on_all_rows
+from jaxbnn.cli.progress import Progress
+from jaxbnn.cli.report import Report, about, markdown, next_steps
+from jaxbnn.cli.samplers import Fitted, make_posterior, run
+from jaxbnn.cli.settings import describe
+from jaxbnn.cli.verdict import Verdict, judge_chains, judge_classes, judge_numbers
+from jaxbnn.prediction import ClassPrediction, NumberScores, predict, scores
+from jaxbnn.targets import Posterior
+
+
+class _Sampled(NamedTuple):
+    prepared: Prepared
+    posterior: Posterior
+    fitted: Fitted
+    x: np.ndarray
+    y: np.ndarray
+
+    @property
+    def is_whole(self) -> bool:
+        return self.fitted.draws is None or not self.fitted.draws.interrupted
+
+
+def fit(
+    prepared: Prepared,
+    level: float,
+    out: Path,
+    progress: Progress,
+    checkpoints: Path,
+    is_refitted: bool = False,
+) -> str:
+    """Sample, judge and draw; write it all to `out` and return the summary.
+
+    What was interrupted goes on from `checkpoints`, which is removed when all has been drawn. With
+    `is_refitted` a second fit, on all rows, is what `predict` will use.
+    """
+    first = _sampled(prepared, progress, checkpoints / "first")
+    held_out = prepared.held_out
+    progress.begin("scoring", f"{len(held_out):,} held-out rows")
+    chains = judge_chains(prepared.sampler, first.fitted, first.posterior, first.x[held_out])
+    with written(out, WRITTEN) as part:
+        held = _judge(part, first, level, progress)
+        last, sentences = (
+            _refitted(first, progress, checkpoints / "refit") if is_refitted else (first, [])
+        )
+        progress.begin("writing", str(out))
+        more = folders.save(
+            part,
+            last.prepared.encoding,
+            prepared.settings,
+            prepared.sampler,
+            last.fitted,
+            last.posterior,
+        )
+        report = Report(
+            prepared.encoding.target,
+            about(prepared),
+            chains,
+            held,
+            sentences,
+            next_steps(prepared.settings, prepared.sampler, chains, held, out, is_refitted),
+            [*prepared.notes, *more, *first.fitted.notes],
+        )
+        text = markdown(report)
+        (part / "summary.md").write_text(text, encoding="utf-8")
+        (part / "summary.html").write_text(page(report, part), encoding="utf-8")
+        numbers = json.dumps(chains.numbers | held.numbers, indent=2)
+        (part / "scores.json").write_text(numbers + "\n", encoding="utf-8")
+    if first.is_whole and last.is_whole:
+        unfinished.end(checkpoints)
+    return text
+
+
+def _sampled(prepared: Prepared, progress: Progress, checkpoint: Path) -> _Sampled:
+    """Sample the posterior of the training rows."""
+    x, y = prepared.encoding.inputs(prepared.table), prepared.encoding.targets(prepared.table)
+    rows, sampler, settings = prepared.training, prepared.sampler, prepared.settings
+    posterior = make_posterior(sampler, settings, x[rows], y[rows], prepared.num_classes)
+    progress.say(describe(sampler, settings, len(rows)))
+    is_begun = (checkpoint / "state.nc").is_file()
+    if is_begun:
+        progress.say("going on where the fit that was interrupted stood.")
+    long = None if is_begun else warning(sampler, settings, posterior)
+    if long is not None:
+        progress.say(long)
+    fitted = run(sampler, posterior, settings, progress, checkpoint)
+    return _Sampled(prepared, posterior, fitted, x, y)
+
+
+def _refitted(first: _Sampled, progress: Progress, checkpoint: Path) -> tuple[_Sampled, list[str]]:
+    """Fit again on all rows, unless the first fit was interrupted; return what to say of it."""
+    number = first.prepared.table.num_rows
+    if not first.is_whole:
+        return first, ["Not fitted again on all rows, for it was interrupted before."]
+    last = _sampled(on_all_rows(first.prepared), progress, checkpoint)
+    progress.begin("scoring", "the fit to all rows")
+    rows = first.prepared.held_out  # any will do: the chains are to agree about them
+    verdict = judge_chains(last.prepared.sampler, last.fitted, last.posterior, last.x[rows])
+    return last, [
+        f"Fitted again on all {number} rows, and `predict` uses that fit; the scores above are of "
+        "the one that had not seen the held-out rows.",
+        *([] if last.fitted.draws is None else [f"Of the second fit: {verdict.sentences[0]}"]),
+        *last.fitted.notes,
+    ]
+
+
+def _judge(part: Path, first: _Sampled, level: float, progress: Progress) -> Verdict:
+    """Judge the predictions of the held-out rows, and draw them."""
+    prepared, posterior, fitted, x, y = first
+    encoding, rows = prepared.encoding, prepared.held_out
+    prediction = predict(fitted.positions, x[rows], posterior, level=level)
+    found = scores(fitted.positions, x[rows], y[rows], posterior)
+    progress.begin("drawing pictures")
+    draw_chains(part, encoding, fitted, posterior, x[rows], y[rows])
+    if isinstance(prediction, ClassPrediction):
+        assert not isinstance(found, NumberScores)
+        draw_classes(part, encoding, y[rows], prediction)
+        return judge_classes(encoding, y[rows], prediction, found)
+    assert isinstance(found, NumberScores)
+    draw_numbers(part, encoding, y[rows], prediction, found)
+    mean = float(y[prepared.training].mean())
+    return judge_numbers(encoding, y[rows], prediction, found, mean=mean)

@@ -1,0 +1,211 @@
+"""The arguments of the command: what there is, with defaults and an example, and their checks."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from jaxbnn import __version__
+from jaxbnn.cli.kinds import LIKELIHOODS
+from jaxbnn.cli.settings import FEWEST_DRAWS, SAMPLERS, Settings
+
+_EXAMPLE = """examples:
+  jaxbnn fit houses.csv --target price
+  jaxbnn predict houses-fit new.csv"""
+_FIT_EXAMPLE = """example:
+  jaxbnn fit houses.csv --target price --drop street --hidden 50
+reads houses.csv, holds a fifth of its rows back to be tested on, and writes the folder houses-fit;
+read summary.md, or summary.html, there."""
+_PREDICT_EXAMPLE = """example:
+  jaxbnn predict houses-fit new.csv --quantiles 0.1 0.9
+writes new-predictions.csv."""
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the options; SystemExit after one line where they cannot be understood."""
+    return _parser().parse_args(_file_before_hidden(list(arguments)))
+
+
+def _file_before_hidden(arguments: list[str]) -> list[str]:
+    """Return the arguments with what follows the numbers of --hidden, a file, put before it."""
+    if "--hidden" not in arguments:
+        return arguments
+    start = end = arguments.index("--hidden")
+    while end + 1 < len(arguments) and arguments[end + 1].isdigit():
+        end += 1
+    after = end + 1
+    while after < len(arguments) and not arguments[after].startswith("-"):
+        after += 1
+    if end == start:  # no number at all: argparse says so
+        return arguments
+    files, hidden = arguments[end + 1 : after], arguments[start : end + 1]
+    return [*arguments[:start], *files, *hidden, *arguments[after:]]
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Say what was wrong in one line; argparse would print the usage before it."""
+        self.exit(2, f"error: {message} (jaxbnn {{fit,predict,hosts}} --help)\n")
+
+
+class _Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
+    """Defaults beside the options, where there are any, and examples line by line."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        if action.default in (None, False, []):
+            return action.help
+        return super()._get_help_string(action)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="jaxbnn",
+        description="Bayesian neural networks on CSV files.",
+        epilog=_EXAMPLE,
+        formatter_class=_Help,
+    )
+    parser.add_argument("--version", action="version", version=f"jaxbnn {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
+
+    def command(name: str, about: str, example: str | None = None) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=about, epilog=example, formatter_class=_Help)
+
+    _add_fit(command("fit", "sample the posterior of a network on a CSV file", _FIT_EXAMPLE))
+    _add_predict(command("predict", "predict the rows of another CSV file", _PREDICT_EXAMPLE))
+    hosts = command("hosts", "run a script in several processes as one")
+    hosts.add_argument("--processes", type=int, required=True)
+    hosts.add_argument("script", type=Path, help="Python file that gives sample a mesh")
+    hosts.add_argument("arguments", nargs=argparse.REMAINDER, help="what the script is called with")
+    return parser
+
+
+def _add_fit(fit: argparse.ArgumentParser) -> None:
+    fit.add_argument("data", type=Path, help="CSV file")
+    fit.add_argument(
+        "--target",
+        required=True,
+        help="the column to predict; in a file without a header its number, from 1 on",
+    )
+    fit.add_argument(
+        "--sampler", choices=SAMPLERS, default="auto", help="auto: nuts, or dvi for many rows"
+    )
+    fit.add_argument(
+        "--task",
+        choices=("auto", "regression", "classification"),
+        default="auto",
+        help="auto: classification of text and of two values",
+    )
+    fit.add_argument(
+        "--likelihood",
+        choices=LIKELIHOODS,
+        default="auto",
+        help="auto: by the target's kind, and the summary says which",
+    )
+    fit.add_argument(
+        "--order", nargs="+", metavar="CLASS", help="ordinal: the target's classes, low to high"
+    )
+    fit.add_argument(
+        "--prior-scale",
+        type=float,
+        help="fix the weights' standard deviations at so many times the usual; nuts learns them",
+    )
+    fit.add_argument("--hidden", type=int, nargs="+", default=[50], help="hidden units by layer")
+    fit.add_argument("--drop", nargs="+", default=[], help="columns to leave out")
+    fit.add_argument("--test", type=float, default=0.2, help="fraction of the rows held out")
+    fit.add_argument("--level", type=float, default=0.9, help="probability of the intervals")
+    fit.add_argument("--chains", type=int, default=4, help="each begins anew, from the prior")
+    fit.add_argument(
+        "--warmup", type=int, default=400, help="draws before the kept ones; dvi: tens of updates"
+    )
+    fit.add_argument("--samples", type=int, default=400, help="kept draws of each chain")
+    fit.add_argument(
+        "--noise", type=float, default=0.3, help="gibbs: noise, in standard deviations of y"
+    )
+    fit.add_argument("--seed", type=int, default=0, help="of the split and of the draws")
+    fit.add_argument(
+        "--refit", action="store_true", help="once scored, fit again on all rows, to predict by"
+    )
+    fit.add_argument("--out", type=Path, help="folder for the results; else DATA-fit")
+    fit.add_argument("--force", action="store_true", help="write over the fit that is there")
+    _add_common(fit)
+
+
+def _add_predict(new: argparse.ArgumentParser) -> None:
+    new.add_argument("folder", type=Path, help="what fit wrote")
+    new.add_argument("data", type=Path, help="CSV file with the columns of the fit")
+    new.add_argument("--level", type=float, default=0.9, help="probability of the intervals")
+    new.add_argument(
+        "--quantiles", type=float, nargs="+", default=[], help="of numbers: to write, too"
+    )
+    new.add_argument(
+        "--id", nargs="+", default=[], help="columns to copy; else unused ones of distinct values"
+    )
+    new.add_argument("--out", type=Path, help="file for the predictions; else DATA-predictions.csv")
+    _add_common(new)
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--separator", help="between the fields: a character, or tab; else found out"
+    )
+    parser.add_argument(
+        "--decimal", choices=(".", ","), metavar="MARK", help="decimal: . or , ; else found out"
+    )
+    parser.add_argument("--quiet", action="store_true", help="tell no progress")
+
+
+def separator_of(options: argparse.Namespace) -> str | None:
+    """Return the mark between fields that was asked for, or None.
+
+    Raises
+    ------
+    ValueError
+        If it is no single character, or the decimal mark.
+    """
+    separator = {"tab": "\t", "\\t": "\t"}.get(options.separator, options.separator)
+    if separator is not None and (len(separator) != 1 or separator in '"\r\n'):
+        raise ValueError(f"--separator must be one character or tab, but is {separator!r}.")
+    if separator is not None and separator == options.decimal:
+        raise ValueError(f"--separator and --decimal cannot both be {separator!r}.")
+    return separator
+
+
+def check_level(level: float) -> None:
+    """Raise ValueError unless a level is a probability."""
+    if not 0 < level < 1:
+        raise ValueError(f"--level must be a probability between 0 and 1, but is {level}.")
+
+
+def settings_of(options: argparse.Namespace) -> Settings:
+    """Return what `fit` was asked for.
+
+    Raises
+    ------
+    ValueError
+        Of the first option whose value cannot be used.
+    """
+    for name in ("chains", "samples", "warmup"):
+        least = FEWEST_DRAWS if name == "samples" else 1
+        if getattr(options, name) < least:
+            raise ValueError(f"--{name} must be at least {least}, but is {getattr(options, name)}.")
+    if min(options.hidden) < 1:
+        raise ValueError(f"--hidden must be numbers of units, but holds {min(options.hidden)}.")
+    check_level(options.level)
+    if not 0 < options.test < 1:
+        raise ValueError(f"--test must be a fraction between 0 and 1, but is {options.test}.")
+    if not options.noise > 0:
+        raise ValueError(f"--noise must be positive, but is {options.noise}.")
+    scale = options.prior_scale
+    if scale is not None and not 0 < scale < float("inf"):
+        raise ValueError(f"--prior-scale must be positive and finite, but is {scale}.")
+    return Settings(
+        options.sampler,
+        tuple(options.hidden),
+        options.chains,
+        options.warmup,
+        options.samples,
+        options.noise,
+        options.seed,
+        options.likelihood,
+        scale,
+    )

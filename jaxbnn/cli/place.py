@@ -1,0 +1,92 @@
+"""The folder of a fit: free, held while it is worked for, and written to whole or not at all."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+MODEL, DRAWS = "model.json", "posterior.nc"
+WRITTEN = (
+    *(MODEL, DRAWS, "summary.md", "summary.html", "scores.json"),
+    *("predictions.png", "calibration.png", "confusion.png", "chains.png"),
+)
+
+
+def prepare(folder: Path) -> None:
+    """Make the folder, before the work begins."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise ValueError(f"{folder} is a file; name a folder for the results by --out.") from None
+    except OSError as error:
+        raise ValueError(
+            f"the folder {folder} cannot be made ({error.strerror}); name another by --out."
+        ) from None
+
+
+def check_fit(folder: Path) -> None:
+    """Refuse a folder in which there is no fit."""
+    for name in (MODEL, DRAWS):
+        if not (folder / name).is_file():
+            raise ValueError(f"{folder} has no {name}; give the folder that `jaxbnn fit` wrote.")
+
+
+def check_free(folder: Path, force: bool) -> None:
+    """Refuse a folder that holds a fit, unless it may be written over."""
+    if (folder / MODEL).exists() and not force:
+        raise ValueError(
+            f"{folder} holds a fit already; give --force to write over it, or another --out."
+        )
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold the folder of a fit, which is made if need be; refuse one that cannot be written to."""
+    import fcntl
+
+    prepare(folder)
+    try:
+        # Before the hours of sampling, not after them.
+        shutil.rmtree(tempfile.mkdtemp(prefix=".jaxbnn-", dir=folder))
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise OSError(
+            f"{folder} cannot be written to ({error.strerror}); give another folder by --out."
+        ) from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise OSError(
+                f"another fit is writing to {folder}; wait for its end or give another --out."
+            ) from None
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def written(folder: Path, old: Sequence[str] = ()) -> Iterator[Path]:
+    """Give a folder to write to; what is in it is moved to `folder` when the block ends well.
+
+    A fit that fails leaves the files of the one before as they were; after one that ends well
+    those named `old` are gone, so that no picture of it stays beside the new ones.
+    """
+    try:
+        part = Path(tempfile.mkdtemp(prefix=".jaxbnn-", dir=folder))
+        try:
+            yield part
+            for name in old:
+                (folder / name).unlink(missing_ok=True)
+            for path in sorted(part.iterdir()):
+                os.replace(path, folder / path.name)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    except (OSError, RuntimeError) as error:  # HDF5 says a full disk by either
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise OSError(
+            f"the results cannot be written to {folder} ({reason[:200]}); what was there before "
+            "is untouched: make room or give another --out."
+        ) from None

@@ -1,0 +1,85 @@
+"""A table as `fit` takes it: what is learnt from, what is held out, and how it is encoded."""
+
+import argparse
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxbnn.cli.encoding import Encoding, learn_encoding, usable_rows
+from jaxbnn.cli.kinds import Kind, choose_likelihood
+from jaxbnn.cli.options import separator_of
+from jaxbnn.cli.settings import Settings, check_sampler, choose_sampler, prior_note
+from jaxbnn.cli.table import Table, read_table, take
+
+
+class Prepared(NamedTuple):
+    """Rows of a table by number, its encoding, and what is to be said of them."""
+
+    table: Table
+    training: np.ndarray
+    held_out: np.ndarray
+    sampler: str
+    settings: Settings
+    encoding: Encoding
+    notes: list[str]
+    kind: Kind
+
+    @property
+    def num_classes(self) -> int | None:
+        """The number of the target's classes; None of numbers."""
+        return None if self.encoding.classes is None else len(self.encoding.classes)
+
+
+def read(options: argparse.Namespace) -> Table:
+    """Read the CSV file that the options name."""
+    separator = separator_of(options)
+    return read_table(options.data, separator, options.decimal)
+
+
+def prepare(options: argparse.Namespace, settings: Settings) -> Prepared:
+    """Read a table and split it; choose the sampler and the likelihood, and learn the encoding.
+
+    Raises
+    ------
+    ValueError
+        If the file, its columns or the options cannot be used; one sentence says why.
+    """
+    whole = read(options)
+    target = whole.column(options.target)
+    table, notes = usable_rows(whole, target, [whole.column(name) for name in options.drop])
+    training, held_out = _split(table.num_rows, options.test, settings.seed)
+    rows = take(table, training)
+    width = 0 if whole.has_header else len(whole.columns)
+
+    def encoded(newer: bool) -> tuple[Kind, Encoding, list[str]]:
+        asked = options.likelihood, options.task, options.order
+        kind = choose_likelihood(target, table.columns[target], *asked, newer=newer)
+        encoding, notes = learn_encoding(table, rows, target, options.task, kind)
+        return kind, replace(encoding, width=width), notes
+
+    kind, encoding, more = encoded(settings.sampler not in ("dvi", "gibbs"))
+    sampler = choose_sampler(settings, len(training), len(encoding.features))
+    if settings.sampler == "auto" and sampler == "dvi":
+        kind, encoding, more = encoded(False)
+        more.append("auto took dvi: so many rows and weights are too many for nuts.")
+    check_sampler(sampler, kind.likelihood)
+    settings = settings._replace(likelihood=kind.likelihood)
+    notes = [*notes, kind.note, *more, prior_note(settings, sampler)]
+    return Prepared(table, training, held_out, sampler, settings, encoding, notes, kind)
+
+
+def on_all_rows(prepared: Prepared) -> Prepared:
+    """Return what a second fit takes: every row to learn from, none held out."""
+    table = prepared.table
+    # The task was settled with the first fit.
+    encoding, notes = learn_encoding(table, table, prepared.encoding.target, "auto", prepared.kind)
+    encoding = replace(encoding, width=prepared.encoding.width)
+    rows = np.arange(table.num_rows)
+    return prepared._replace(training=rows, held_out=rows[:0], encoding=encoding, notes=notes)
+
+
+def _split(num_rows: int, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    order = np.random.default_rng(seed).permutation(num_rows)
+    held = min(max(1, round(fraction * num_rows)), num_rows - 2)
+    return np.sort(order[held:]), np.sort(order[:held])

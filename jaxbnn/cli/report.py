@@ -1,0 +1,123 @@
+"""What a fit has to say: the verdict, scores, what to do next, and what was made of the data."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from jaxbnn.cli.prepare import Prepared
+from jaxbnn.cli.settings import Settings
+from jaxbnn.cli.verdict import Verdict, plain
+
+_MOST_CLASSES = 12
+_LABELS = {
+    "rmse": "typical error (RMSE)",
+    "rmse_of_the_mean": "RMSE of always guessing the mean",
+    "accuracy": "share of rows that were right",
+    "accuracy_of_the_commonest": "the same of always naming the commonest class",
+    "mean_confidence": "mean confidence",
+    "coverage": "share of rows inside their intervals",
+    "level": "share that should be inside",
+    "log_score": "mean log score",
+    "crps": "CRPS",
+    "brier": "Brier score",
+    "calibration_error": "calibration error",
+    "rhat": "R-hat of the predictions",
+    "ess_bulk": "effective draws",
+    "held_out": "held-out rows",
+}
+_SHARES = ("accuracy", "accuracy_of_the_commonest", "mean_confidence", "coverage", "level")
+_WHOLE = ("ess_bulk", "held_out")
+
+
+class Report(NamedTuple):
+    """All that `summary.md` and `summary.html` hold."""
+
+    target: str
+    about: str
+    chains: Verdict
+    held: Verdict
+    refit: list[str]
+    steps: list[str]
+    notes: list[str]
+
+    @property
+    def scores(self) -> dict[str, str]:
+        """Scores as people read them, by what they are."""
+        numbers = self.held.numbers | self.chains.numbers
+        return {
+            label: _said(name, float(numbers[name]))
+            for name, label in _LABELS.items()
+            if name in numbers
+        }
+
+    @property
+    def confusion(self) -> tuple[list[str], list[list[int]]] | None:
+        """Classes, and for each the held-out rows by what was said of them; None of numbers."""
+        classes = self.held.numbers.get("classes")
+        if classes is None or len(classes) > _MOST_CLASSES:
+            return None
+        return classes, self.held.numbers["confusion"]
+
+
+def about(prepared: Prepared) -> str:
+    """Return what was fitted, and how."""
+    encoding, sampler = prepared.encoding, prepared.sampler
+    hidden = " and ".join(map(str, prepared.settings.hidden))
+    return (
+        f"{encoding.target} from {len(encoding.features)} features, {len(prepared.training)} rows, "
+        f"by a network of {hidden} hidden units, "
+        f"{'fitted' if sampler == 'dvi' else 'sampled'} by {sampler}."
+    )
+
+
+def next_steps(
+    settings: Settings,
+    sampler: str,
+    chains: Verdict,
+    held: Verdict,
+    out: Path,
+    is_refitted: bool,
+) -> list[str]:
+    """Return what to do with a fit, or about it; `sampler` is the one that was taken."""
+    steps = []
+    if not chains.is_good:
+        more = f"--warmup {2 * settings.warmup} --samples {2 * settings.samples} --force"
+        steps.append(f"Fit again with `{more}`: the chains need longer.")
+    if not held.is_good:
+        steps.append(
+            "Look at the pictures, and for columns that tell more of the target: what a network "
+            "is not given it cannot learn."
+        )
+    if sampler == "dvi" and settings.sampler == "auto":
+        steps.append("Some thousand rows, or `--sampler nuts`, give draws of the posterior itself.")
+    if not is_refitted:
+        steps.append("`--refit --force` fits once more, on the held-out rows too.")
+    steps.append(f"Predict new rows: `jaxbnn predict {out} new.csv`.")
+    return steps
+
+
+def markdown(report: Report) -> str:
+    """Return the report for `summary.md`."""
+    lines = [f"# {report.target}", "", report.about, ""]
+    lines += [*report.chains.sentences, "", *report.held.sentences, ""]
+    if report.refit:
+        lines += [*report.refit, ""]
+    if report.confusion is not None:
+        classes, counts = report.confusion
+        lines += ["| held-out rows | " + " | ".join(f"said {_cell(c)}" for c in classes) + " |"]
+        lines += ["| --- " * (len(classes) + 1) + "|"]
+        for name, row in zip(classes, counts, strict=True):
+            lines.append(f"| is {_cell(name)} | " + " | ".join(map(str, row)) + " |")
+        lines.append("")
+    lines += [*(f"- {note}" for note in report.notes), "", "What to do next:", ""]
+    lines += [f"- {step}" for step in report.steps]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _said(name: str, value: float) -> str:
+    if name in _SHARES:
+        return f"{value:.1%}"
+    return f"{value:,.0f}" if name in _WHOLE else plain(value)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

@@ -1,0 +1,75 @@
+"""Dates against the calendar of the standard library, and the formats that are told apart."""
+
+from datetime import datetime, timedelta
+
+import numpy as np
+import pytest
+
+from jaxbnn.cli.dates import (
+    as_days,
+    find_order,
+    look_like_dates,
+    part_features,
+    part_names,
+    parts_known,
+    written,
+)
+
+EPOCH = datetime(1970, 1, 1)
+MOMENTS = [datetime(1899, 12, 31), datetime(2000, 2, 29, 23, 59, 59), datetime(2024, 1, 13, 12)]
+
+
+@pytest.mark.parametrize(
+    ("form", "order"),
+    [
+        ("%Y-%m-%d %H:%M:%S", "year-month-day"),
+        ("%Y/%m/%dT%H:%M:%SZ", "year-month-day"),
+        ("%d.%m.%Y %H:%M:%S", "day-month-year"),
+        ("%d/%m/%Y %H:%M:%S", "day-month-year"),
+        ("%m/%d/%Y %I:%M:%S %p", "month-day-year"),
+    ],
+)
+def test_days_are_those_of_the_calendar(form, order):
+    values = [moment.strftime(form) for moment in MOMENTS]
+    assert find_order(values) == order
+    expected = [(moment - EPOCH) / timedelta(days=1) for moment in MOMENTS]
+    np.testing.assert_allclose(as_days([*values, "NA"], order), [*expected, np.nan])
+    assert [written(day) for day in expected] == [str(moment.date()) for moment in MOMENTS]
+
+
+def test_zones_count():
+    (utc, east) = as_days(["2020-01-01T10:00Z", "2020-01-01T12:30+02:30"], "year-month-day")
+    assert utc == east
+
+
+def test_what_is_no_date():
+    assert find_order(["", "NA"]) is None
+    assert find_order(["13/13/2020"]) is None
+    assert find_order(["13/1/2020", "1/13/2020"]) is None
+    assert find_order(["2020-1"]) is None
+    assert find_order(["20200101"]) is None
+    assert find_order(["3-4-2020"]) == "open"
+    assert as_days(["2020-02-30"], "year-month-day") == "2020-02-30"
+    assert as_days(["2020-02-03 25:00"], "year-month-day") == "2020-02-03 25:00"
+    assert look_like_dates(["2020-01-01", "2020-01-02", "soon"]) == ["soon"]
+    assert look_like_dates(["2020-01-01", "now", "soon"]) == []
+
+
+def test_parts():
+    assert parts_known(np.array([0.0, 7.0])) == []
+    assert parts_known(np.array([0.0, 14.0])) == []  # always the same weekday
+    assert parts_known(np.array([0.0, 15.0, np.nan])) == ["weekday"]
+    assert parts_known(np.array([0.0, 0.5])) == ["time of day"]
+    assert parts_known(np.array([0.25, 700.25])) == ["season"]
+    days = np.array([0.0, 4.0, 4.0 + 0.25, np.nan])
+    weekday = np.stack(part_features(days, "weekday"))
+    assert [part_names("weekday")[i] for i in weekday[:, :3].argmax(axis=0)] == [
+        "Thursday",
+        "Monday",
+        "Monday",
+    ]
+    cosine, sine = part_features(days, "time of day")
+    np.testing.assert_allclose(cosine, [1, 1, 0, 0], atol=1e-12)
+    np.testing.assert_allclose(sine, [0, 0, 1, 0], atol=1e-12)
+    season = np.stack(part_features(np.array([0.0, 365.2425, 365.2425 / 2]), "season"))
+    np.testing.assert_allclose(season[0], [1, 1, -1], atol=1e-9)

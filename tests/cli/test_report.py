@@ -1,0 +1,110 @@
+"""Tests of cli.page, cli.report: what a fit says, as Markdown and as a page of its own."""
+
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jaxbnn.cli.page import page
+from jaxbnn.cli.report import Report, markdown, next_steps
+from jaxbnn.cli.settings import Settings
+from jaxbnn.cli.verdict import Verdict, confusion
+
+GOOD = Verdict(["Believe <it>."], {"rhat": 1.01, "ess_bulk": 312.4})
+CLASSES = Verdict(
+    ["Right on 90.0% of 10 rows."],
+    {"accuracy": 0.9, "held_out": 10, "classes": ["a|b", "<c>"], "confusion": [[5, 1], [0, 4]]},
+    False,
+)
+NUMBERS = Verdict(["RMSE 3."], {"rmse": 63336.2, "coverage": 0.9})
+SETTINGS = Settings("auto", (5,), 4, 400, 300, 0.3, 0)
+
+
+def report(held=CLASSES, refit=()):
+    steps = ["Predict new rows: `jaxbnn predict out new.csv`.", "Raise --warmup."]
+    return Report("kind & sort", "from 2 features", GOOD, held, list(refit), steps, ["a: note"])
+
+
+class Strict(HTMLParser):
+    """Every tag that is opened is closed, in turn; sources are inside."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.sources, self.text = [], [], ""
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+        self.sources += [v for k, v in attributes if k in ("src", "href")]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_the_page_is_whole_and_needs_nothing_beside_it(tmp_path):
+    for name in ("calibration.png", "confusion.png"):
+        (tmp_path / name).write_bytes(b"\x89PNG" + name.encode())
+    text = page(report(refit=["Fitted again on all rows."]), tmp_path)
+    found = Strict(text)
+    assert len(found.sources) == 2
+    assert all(source.startswith("data:image/png;base64,iVBOR") for source in found.sources)
+    assert "http" not in text
+    assert 'name="viewport"' in text
+    for words in (
+        "kind & sort",
+        "Believe <it>.",
+        "said <c>",
+        "Fitted again",
+        "90.0%",
+        "312",
+        "a: n",
+    ):
+        assert words in found.text, words
+    assert "<code>jaxbnn predict out new.csv</code>" in text
+    assert "<code>--warmup</code>" in text
+    assert text.count('class="verdict doubt"') == 1
+    assert "<h2>Which classes" not in page(report(NUMBERS), tmp_path)
+    assert "63,336" in page(report(NUMBERS), tmp_path)
+
+
+def test_markdown_has_a_table_of_classes():
+    text = markdown(report())
+    assert "| held-out rows | said a\\|b | said <c> |\n| --- | --- | --- |\n" in text
+    assert "| is a\\|b | 5 | 1 |\n| is <c> | 0 | 4 |\n" in text
+    assert text.endswith("- Raise --warmup.\n")
+    assert "| is" not in markdown(report(NUMBERS))
+    many = CLASSES._replace(numbers={"classes": list("abcdefghijklm"), "confusion": []})
+    assert report(many).confusion is None
+
+
+def test_confusion_counts_rows_by_what_was_said():
+    rng = np.random.default_rng(0)
+    y, said = rng.integers(3, size=(2, 200))
+    counts = confusion(y, said, 3)
+    for i in range(3):
+        for j in range(3):
+            assert counts[i][j] == sum(a == i and b == j for a, b in zip(y, said, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("chains", "held", "sampler", "is_refitted", "wanted"),
+    [
+        (True, True, "nuts", True, ["Predict new rows"]),
+        (True, True, "nuts", False, ["--refit", "Predict"]),
+        (False, True, "nuts", True, ["--warmup 800 --samples 600 --force", "Predict"]),
+        (True, False, "nuts", True, ["Look at the pictures", "Predict"]),
+        (True, True, "dvi", True, ["--sampler nuts", "Predict"]),
+    ],
+)
+def test_what_to_do_next(chains, held, sampler, is_refitted, wanted):
+    verdicts = (Verdict([], {}, chains), Verdict([], {}, held))
+    steps = next_steps(SETTINGS, sampler, *verdicts, Path("out"), is_refitted)
+    assert len(steps) == len(wanted)
+    for step, words in zip(steps, wanted, strict=True):
+        assert words in step

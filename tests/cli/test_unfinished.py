@@ -1,0 +1,129 @@
+"""Tests of cli.estimate and cli.unfinished: a fit that was interrupted goes on where it was, and a
+long one is told of before.
+"""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from jaxbnn.cli import estimate, main, samplers, unfinished
+from jaxbnn.cli.options import parse
+from jaxbnn.cli.settings import Settings
+
+TINY = ["--hidden", "3", "--chains", "2", "--warmup", "30", "--samples", "20", "--quiet"]
+
+
+@pytest.fixture
+def data(tmp_path):
+    path = tmp_path / "data.csv"
+    path.write_text("x,y\n" + "".join(f"{i % 7},{(i % 7) * 0.5 + i % 3}\n" for i in range(40)))
+    return str(path)
+
+
+def identity(data, *more):
+    return unfinished.identity_of(parse(["fit", data, "--target", "y", *more]))
+
+
+def test_only_the_same_fit_goes_on(data, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    assert not unfinished.goes_on(out, identity(data), False)
+    folder = unfinished.begin(out, identity(data), False)
+    (folder / "first").mkdir()
+    (folder / "first" / "state.nc").write_text("")
+    for same in ([], ["--level", "0.5"], ["--force"], ["--refit"], ["--quiet"]):
+        assert unfinished.goes_on(out, identity(data, *same), False)
+    assert unfinished.begin(out, identity(data), True) == folder
+    assert (folder / "first" / "state.nc").is_file()
+    with pytest.raises(ValueError, match="with --hidden 50, and not 20 5: give the same arguments"):
+        unfinished.goes_on(out, identity(data, "--hidden", "20", "5"), False)
+    with pytest.raises(ValueError, match=r"with --prior-scale not given, and not 2\.0"):
+        unfinished.goes_on(out, identity(data, "--prior-scale", "2"), False)
+    assert not unfinished.goes_on(out, identity(data, "--seed", "1"), True)
+    with open(data, "a") as file:
+        file.write("1,1\n")
+    with pytest.raises(ValueError, match="with other data: give"):
+        unfinished.goes_on(out, identity(data), False)
+    unfinished.begin(out, identity(data), False)
+    assert not (folder / "first").exists()
+    unfinished.end(folder)
+    assert not folder.exists()
+
+
+def test_what_is_said_of_an_interruption(data, tmp_path):
+    folder = unfinished.begin(tmp_path, identity(data), False)
+    assert unfinished.what_is_left(tmp_path).startswith("interrupted before")
+    assert not folder.exists()
+    folder = unfinished.begin(tmp_path, identity(data), False)
+    (folder / "first").mkdir()
+    (folder / "first" / "state.nc").write_text("")
+    assert "the same command goes on" in unfinished.what_is_left(tmp_path)
+
+
+def test_a_damaged_note_begins_anew(data, tmp_path):
+    folder = unfinished.begin(tmp_path, identity(data), False)
+    (folder / "arguments.json").write_text("{")
+    assert not unfinished.goes_on(tmp_path, identity(data), False)
+
+
+@pytest.mark.third_party(reason="BlackJAX's NUTS promotes dtypes and ranks")
+@pytest.mark.long
+def test_a_fit_that_was_interrupted_draws_what_it_would_have(data, tmp_path, monkeypatch, capsys):
+    """Stopped in the warm-up, then among the draws, then whole; against one that ran through."""
+    arguments = ["fit", data, "--target", "y", "--sampler", "nuts", *TINY]
+    assert main([*arguments, "--out", str(tmp_path / "through")]) == 0
+    through = tmp_path / "through" / "posterior.nc"
+    assert not (tmp_path / "through" / unfinished.FOLDER).exists()
+    out = tmp_path / "out"
+    real = samplers.of_sampling
+
+    def stops_in(phase):
+        def of_sampling(progress):
+            report = real(progress)
+
+            def stop(done):
+                report(done)
+                if done.phase == phase:
+                    raise KeyboardInterrupt
+
+            return stop
+
+        return of_sampling
+
+    for phase in ("warm-up", "sampling"):
+        monkeypatch.setattr(samplers, "of_sampling", stops_in(phase))
+        main([*arguments, "--out", str(out)])
+        assert any((out / unfinished.FOLDER).glob("*/state.nc"))
+    monkeypatch.setattr(samplers, "of_sampling", real)
+    capsys.readouterr()
+    assert main([*arguments, "--out", str(out), "--seed", "3"]) == 2
+    assert "--seed 0, and not 3" in capsys.readouterr().err
+    assert main([*arguments, "--out", str(out)]) == 0
+    assert not (out / unfinished.FOLDER).exists()
+    assert json.loads((out / "scores.json").read_text()) == json.loads(
+        (tmp_path / "through" / "scores.json").read_text()
+    )
+    import xarray
+
+    with (
+        xarray.open_dataset(through, group="posterior", engine="h5netcdf") as one,
+        xarray.open_dataset(out / "posterior.nc", group="posterior", engine="h5netcdf") as other,
+    ):
+        assert one.equals(other)
+    shutil.rmtree(out)
+
+
+def test_a_long_run_is_told_of_before(monkeypatch):
+    settings = Settings("nuts", (50,), 4, 400, 400, 0.3, 0)
+    x, y = np.ones((3, 2), np.float32), np.ones(3, np.float32)
+    posterior = samplers.make_posterior("nuts", settings, x, y, None)
+    assert estimate.warning("nuts", settings, posterior) is None
+    assert estimate._seconds_of_gradient(posterior, 2) > 0
+    monkeypatch.setattr(estimate, "_LEAST", 0)
+    monkeypatch.setattr(estimate, "_seconds_of_gradient", lambda *_: 0.1)
+    said = estimate.warning("nuts", settings, posterior)
+    assert said.startswith("this will take between 20 minutes and 84 minutes; quicker are")
+    assert estimate.warning("dvi", settings, posterior) is None
+    assert estimate.sentence(1e5, 1e6).startswith("this will take between 28 hours and 12 days")

@@ -1,0 +1,138 @@
+"""Tests of experiments.benchmarks.command: its rows are those of `fit`, its scores are right, what
+is stored is not run again, and its page says what the numbers say.
+"""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from experiments.benchmarks import command
+from experiments.benchmarks.command import page, programs, tables
+from experiments.errors import InputError
+from experiments.fetch import MissingDataError
+from jaxbnn.cli.prepare import _split
+
+
+@pytest.mark.parametrize("num_rows", [10, 150, 207, 1599])
+def test_rows_are_those_that_fit_holds_out(num_rows):
+    for split in range(5):
+        for ours, theirs in zip(
+            tables.rows_of(num_rows, split), _split(num_rows, 0.2, split), strict=True
+        ):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def test_classes_are_written_as_words(tmp_path):
+    table = tables.table("iris")
+    tables.write_csv(tmp_path / "iris.csv", table)
+    lines = (tmp_path / "iris.csv").read_text().splitlines()
+    assert lines[:2] == ["x0,x1,x2,x3,y", "5.1,3.5,1.4,0.2,class 0"]
+    assert len(lines) == 151
+
+
+def test_a_missing_set_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("JAXBNN_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(MissingDataError, match=r"tabular/airfoil.csv is neither in"):
+        tables.table("airfoil")
+
+
+def test_scores_of_numbers_are_those_of_the_density(monkeypatch):
+    rng = np.random.default_rng(0)
+    y, y_new = rng.normal(5, 2, 40), rng.normal(5, 2, 30)
+    mean, sd = rng.normal(0, 1, 30), rng.uniform(0.5, 1, 30)
+    monkeypatch.setattr(programs, "linear_numbers", lambda *_: (mean, sd))
+    found = programs.numbers("linear", 0, None, y, None, y_new)
+    law = stats.norm(mean * y.std() + y.mean(), sd * y.std())
+    assert found["log_score"] == pytest.approx(law.logpdf(y_new).mean())
+    low, high = law.interval(0.9)
+    assert found["coverage"] == pytest.approx(np.mean((low <= y_new) & (y_new <= high)))
+    assert found["rmse"] == pytest.approx(np.sqrt(np.mean((law.mean() - y_new) ** 2)))
+    both = np.stack([mean, mean + 1]), np.stack([sd, sd])
+    monkeypatch.setattr(programs, "bde_numbers", lambda *_: both)
+    mixture = programs.numbers("bde", 0, None, y, None, y_new)
+    other = stats.norm(law.mean() + y.std(), sd * y.std())
+    density = (law.pdf(y_new) + other.pdf(y_new)) / 2
+    assert mixture["log_score"] == pytest.approx(np.log(density).mean())
+
+
+def test_scores_of_classes(monkeypatch):
+    given = np.array([[0.8, 0.2], [0.4, 0.6], [0.5, 0.5]])
+    monkeypatch.setattr(programs, "linear_classes", lambda *_: given)
+    y, y_new = np.array([3, 5, 3]), np.array([3, 3, 7])
+    found = programs.classes("linear", 0, None, y, None, y_new)
+    least = np.finfo(np.float32).tiny
+    assert found["log_score"] == pytest.approx(np.log([0.8, 0.4, least]).mean())
+    assert found["accuracy"] == pytest.approx(1 / 3)
+
+
+def test_what_is_stored_is_not_run_again(monkeypatch, tmp_path):
+    ran = []
+
+    def measured(out_dir, stored, data, split, method, python):
+        ran.append((data.name, split, method))
+        if method == "forest":
+            return None
+        return {
+            "set": data.name,
+            "split": split,
+            "method": method,
+            "log_score": -1.0,
+            "cpu_seconds": 2.0,
+        }
+
+    monkeypatch.setattr(command, "_measured", measured)
+    monkeypatch.setattr(command, "_environment", lambda folder: sys.executable)
+    options = {"sets": ["iris"], "splits": [0, 1], "methods": ["jaxbnn", "forest"]}
+    rows = command.run(tmp_path, **options)
+    assert len(ran) == 4
+    assert len(rows) == 2 * 2
+    command.run(tmp_path, **options)
+    assert ran[4:] == [("iris", 0, "forest"), ("iris", 1, "forest")]  # those that failed
+    monkeypatch.setattr(command, "_environment", lambda folder: None)
+    command.run(tmp_path, **options | {"splits": [0, 1, 2]})
+    assert ran[6:] == [("iris", 2, "jaxbnn")]
+    with pytest.raises(InputError, match="There is no 'irs' here"):
+        command.run(tmp_path, sets=["irs"])
+
+
+def test_the_dearest_method_stops_at_its_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "SECONDS_A_SET", 1)
+    stored = tmp_path / "stored"
+    stored.mkdir()
+    (stored / "iris-0-bde.json").write_text(json.dumps({"cpu_seconds": 1.0}))
+    data = tables.Table("iris", np.zeros((10, 1)), np.zeros(10, int))
+    found = command._measured(tmp_path, stored, data, 1, "bde", None)
+    assert found["over_limit"]
+    spin = [sys.executable, "-c", "while True: pass"]
+    seconds, _, status = command._timed(spin, {}, 1, tmp_path / "log.txt")
+    assert status != 0
+    assert seconds > 0.5
+
+
+def test_the_page_counts_what_the_table_says():
+    def one(name, split, method, score, **more):
+        return {"set": name, "split": split, "method": method, "log_score": score, **more}
+
+    results = [
+        one("boston", 0, "jaxbnn", -2.0, rmse=3.0, coverage=0.9, cpu_seconds=120.0),
+        one("boston", 1, "jaxbnn", -2.2, rmse=3.2, coverage=0.92, cpu_seconds=130.0),
+        one("boston", 0, "linear", -2.5),
+        one("boston", 1, "linear", -2.6),
+        one("boston", 0, "bde", -1.0),
+        {"set": "boston", "split": 1, "method": "bde", "over_limit": True, "cpu_seconds": 9.0},
+        one("iris", 0, "jaxbnn", -0.5),
+        one("iris", 1, "jaxbnn", -0.5),
+        one("iris", 0, "linear", -0.3),
+        one("iris", 1, "linear", -0.8),
+    ]
+    text = page._verdict(results)
+    assert "in log score on 1 of 2 sets; not on boston." in text
+    assert "Behind ridge or logistic regression: on none." in text
+    scores = page._table(results, ("boston",), "log_score")
+    assert "| boston | -2.1 ± 0.1 | -2.55 ± 0.05 | - | - | - | -1 (1) |" in scores
+    results[8]["log_score"] = results[9]["log_score"] = -0.1
+    assert "Behind ridge or logistic regression: iris." in page._verdict(results)
