@@ -15,7 +15,7 @@ from jaxbnn.cli.place import WRITTEN, written
 from jaxbnn.cli.prepare import Prepared, on_all_rows
 from jaxbnn.cli.progress import Progress
 from jaxbnn.cli.report import Report, about, markdown, next_steps
-from jaxbnn.cli.samplers import Fitted, make_posterior, run
+from jaxbnn.cli.samplers import Fitted, make_posterior, relevance_note, run
 from jaxbnn.cli.settings import describe
 from jaxbnn.cli.verdict import Verdict, judge_chains, judge_classes, judge_numbers
 from jaxbnn.prediction import ClassPrediction, NumberScores, predict, scores
@@ -97,6 +97,9 @@ def _sampled(prepared: Prepared, progress: Progress, checkpoint: Path) -> _Sampl
     if long is not None:
         progress.say(long)
     fitted = run(sampler, posterior, settings, progress, checkpoint)
+    if settings.relevance:
+        note = relevance_note(fitted, prepared.encoding.features)
+        fitted = fitted._replace(notes=[*fitted.notes, note])
     return _Sampled(prepared, posterior, fitted, x, y)
 
 

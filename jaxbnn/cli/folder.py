@@ -88,6 +88,7 @@ def _check_model(sampler: Any, settings: Settings, encoding: Encoding) -> None:
         sampler in SAMPLERS
         and settings.likelihood in LIKELIHOODS
         and (scale is None or (isinstance(scale, int | float) and 0 < scale < math.inf))
+        and isinstance(settings.relevance, bool)
         and len(columns) > 0
         and all(isinstance(size, int) and size > 0 for size in settings.hidden)
         and all(isinstance(value, int | float) and math.isfinite(value) for value in numbers)

@@ -109,6 +109,11 @@ def _add_fit(fit: argparse.ArgumentParser) -> None:
         type=float,
         help="fix the weights' standard deviations at so many times the usual; nuts learns them",
     )
+    fit.add_argument(
+        "--relevance",
+        action="store_true",
+        help="learn a prior scale for each column, too, and tell them: for many columns (nuts)",
+    )
     fit.add_argument("--hidden", type=int, nargs="+", default=[50], help="hidden units by layer")
     fit.add_argument("--drop", nargs="+", default=[], help="columns to leave out")
     fit.add_argument("--test", type=float, default=0.2, help="fraction of the rows held out")
@@ -198,6 +203,8 @@ def settings_of(options: argparse.Namespace) -> Settings:
     scale = options.prior_scale
     if scale is not None and not 0 < scale < float("inf"):
         raise ValueError(f"--prior-scale must be positive and finite, but is {scale}.")
+    if scale is not None and options.relevance:
+        raise ValueError("--relevance learns what --prior-scale fixes; leave one of them out.")
     return Settings(
         options.sampler,
         tuple(options.hidden),
@@ -208,4 +215,5 @@ def settings_of(options: argparse.Namespace) -> Settings:
         options.seed,
         options.likelihood,
         scale,
+        options.relevance,
     )

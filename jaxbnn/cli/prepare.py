@@ -63,7 +63,7 @@ def prepare(options: argparse.Namespace, settings: Settings) -> Prepared:
     if settings.sampler == "auto" and sampler == "dvi":
         kind, encoding, more = encoded(False)
         more.append("auto took dvi: so many rows and weights are too many for nuts.")
-    check_sampler(sampler, kind.likelihood)
+    check_sampler(sampler, kind.likelihood, relevance=settings.relevance)
     settings = settings._replace(likelihood=kind.likelihood)
     notes = [*notes, kind.note, *more, prior_note(settings, sampler)]
     return Prepared(table, training, held_out, sampler, settings, encoding, notes, kind)

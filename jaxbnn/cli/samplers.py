@@ -1,6 +1,6 @@
 """The posterior of a table, and four ways to sample it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,6 +42,7 @@ from jaxbnn.targets.prior_trees import is_distribution
 _STILL_RISING = 1e-3
 # A log mean of counts may lie far from zero.
 _SD_OF_LOG_MEAN = 5.0
+_MOST_SCALES_TOLD = 12
 # Stages before the last have little noise: the network is nearly the deterministic one.
 _INNER_NOISE_VARIANCE = 0.01
 
@@ -80,7 +81,13 @@ def make_posterior(
     }
     if settings.learns_precisions(sampler):
         prior: Any = hierarchical_prior(
-            network, concentration=2.0, rate=4.0, is_centred=False, likelihood=own, **precisions
+            network,
+            concentration=2.0,
+            rate=4.0,
+            relevance=settings.relevance,
+            is_centred=False,
+            likelihood=own,
+            **precisions,
         )
         return Posterior(network, prior, likelihood, x, y)
     scale = settings.prior_scale or 1.0
@@ -108,6 +115,24 @@ def _likelihood(
         "negative-binomial": (NegativeBinomial(), {"log_concentration": dist.Normal(1.0, 1.5)}),
     }
     return (Gaussian(settings.noise), {}) if sampler == "gibbs" else known[name]
+
+
+def relevance_note(fitted: Fitted, names: Sequence[str]) -> str:
+    """Return a sentence with the learnt scale of each column's weights, the largest first.
+
+    Examples
+    --------
+    >>> draws = {"log_precision": ({"w": np.log([[[4.0, 0.01]]])},)}
+    >>> relevance_note(Fitted(draws, None, []), ["sun", "moon"])
+    "Learnt scales of the columns' weights, in units of the usual: moon 10, sun 0.5."
+    """
+    log_precision = np.asarray(fitted.positions["log_precision"][0]["w"], float)
+    scales = np.exp(-0.5 * log_precision).reshape(-1, len(names)).mean(axis=0)
+    order = np.argsort(-scales, kind="stable")
+    shown = [f"{names[i]} {scales[i]:.2g}" for i in order[:_MOST_SCALES_TOLD]]
+    rest = len(order) - len(shown)
+    told = ", ".join(shown) + (f", and {rest} columns below" if rest else "")
+    return f"Learnt scales of the columns' weights, in units of the usual: {told}."
 
 
 def predicted(posterior: Posterior, x: np.ndarray) -> Callable[[PyTree], Array]:

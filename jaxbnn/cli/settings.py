@@ -23,6 +23,7 @@ class Settings(NamedTuple):
     seed: int
     likelihood: str = "auto"
     prior_scale: float | None = None
+    relevance: bool = False
 
     def learns_precisions(self, sampler: str) -> bool:
         """Whether the precisions of the weights are learnt, or fixed."""
@@ -51,8 +52,13 @@ def describe(sampler: str, settings: Settings, num_data: int) -> str:
     )
 
 
-def check_sampler(sampler: str, likelihood: str) -> None:
-    """Raise ValueError where a sampler does not take a likelihood."""
+def check_sampler(sampler: str, likelihood: str, *, relevance: bool = False) -> None:
+    """Raise ValueError where a sampler does not take a likelihood, or scales to learn."""
+    if relevance and sampler != "nuts":
+        raise ValueError(
+            f"--relevance learns a scale for each column by nuts, but the sampler is {sampler}; "
+            "take --sampler nuts, or leave --relevance out."
+        )
     if sampler == "gibbs" and likelihood != "gaussian":
         raise ValueError(
             "gibbs predicts numbers only, with Gaussian noise, but the likelihood is "
@@ -68,9 +74,10 @@ def check_sampler(sampler: str, likelihood: str) -> None:
 def prior_note(settings: Settings, sampler: str) -> str:
     """Return a sentence about the prior of the weights."""
     if settings.learns_precisions(sampler):
+        more = ", and in the first layer one for each column" if settings.relevance else ""
         return (
             "The weights' prior scales were learnt, one for each layer's weights and one for its "
-            "biases (--prior-scale fixes them)."
+            f"biases{more} (--prior-scale fixes them)."
         )
     scale = 1.0 if settings.prior_scale is None else settings.prior_scale
     more = "" if settings.prior_scale is not None else f", which {sampler} does not learn"

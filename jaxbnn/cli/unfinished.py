@@ -12,7 +12,7 @@ _ARGUMENTS = "arguments.json"
 # What the draws depend on; the rest may change from one call to the next.
 _NAMES = (
     *("target", "sampler", "task", "likelihood", "order", "prior_scale", "hidden", "drop", "test"),
-    *("chains", "warmup", "samples", "noise", "seed", "separator", "decimal"),
+    *("relevance", "chains", "warmup", "samples", "noise", "seed", "separator", "decimal"),
 )
 
 

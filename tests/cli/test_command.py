@@ -138,6 +138,25 @@ def test_fit_and_predict_classes(flowers, tmp_path):
 
 
 @pytest.mark.long
+def test_relevance_tells_the_columns_that_matter(tmp_path):
+    """Of 40 columns two matter: their scales are the largest, and `predict` reads the fit."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((150, 40))
+    y = 3 * x[:, 7] - 2 * x[:, 30] + 0.1 * rng.standard_normal(150)
+    columns = {f"x{i}": [f"{v:.4f}" for v in x[:, i]] for i in range(40)}
+    data = write(tmp_path / "data.csv", columns | {"y": [f"{v:.4f}" for v in y]})
+    out = tmp_path / "out"
+    arguments = ["fit", data, "--target", "y", "--relevance", "--hidden", "10", "--chains", "2"]
+    assert main([*arguments, "--warmup", "200", "--samples", "100", "--out", str(out)]) == 0
+    text = (out / "summary.md").read_text()
+    told = text.split("in units of the usual: ")[1].split(".\n")[0]
+    assert {part.split()[0] for part in told.split(", ")[:2]} == {"x7", "x30"}
+    assert told.endswith("and 28 columns below")
+    assert json.loads((out / "scores.json").read_text())["rmse"] < 0.6
+    assert main(["predict", str(out), data, "--out", str(tmp_path / "p.csv")]) == 0
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("sampler", ["pcn", "auto"])
 def test_other_samplers(sampler, flowers, houses, tmp_path):
     is_auto = sampler == "auto"
@@ -242,6 +261,8 @@ TEXT = {"id": [f"row {i}" for i in range(60)], "y": [str(i * 0.5) for i in range
             "dvi does not know the likelihood laplace",
         ),
         (GOOD, ["--target", "y", "--prior-scale", "0"], "--prior-scale must be positive"),
+        (GOOD, ["--target", "y", "--relevance", "--prior-scale", "2"], "leave one of them out"),
+        (GOOD, ["--target", "y", "--relevance", "--sampler", "dvi"], "but the sampler is dvi"),
         (GOOD, ["--target", "y", "--chains", "0"], "--chains must be at least 1"),
         (GOOD, ["--target", "y", "--test", "1.5"], "--test must be a fraction"),
         (GOOD, ["--target", "y", "--level", "90"], "--level must be a probability"),
