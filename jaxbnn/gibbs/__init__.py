@@ -2,7 +2,12 @@
 
 from jaxbnn.gibbs.chain import GibbsPosition
 from jaxbnn.gibbs.interweave import InterweaveInfo, InterweaveState, interweave
-from jaxbnn.gibbs.interwoven import InterwovenInfo, InterwovenState, interwoven_gibbs
+from jaxbnn.gibbs.interwoven import (
+    InterwovenInfo,
+    InterwovenState,
+    gibbs_with_moves,
+    interwoven_gibbs,
+)
 from jaxbnn.gibbs.latents import sample_inputs, sample_pooled
 from jaxbnn.gibbs.model import IntermediateNoise
 from jaxbnn.gibbs.pieces import Piece, PiecewiseLinear, activation_pieces
@@ -17,6 +22,7 @@ __all__ = [
     "GibbsPosition",
     "IntermediateNoise",
     "gibbs_sampler",
+    "gibbs_with_moves",
     "interweave",
     "interwoven_gibbs",
     "redraw_noisy_units",
