@@ -87,11 +87,11 @@ def optimised_start(
     """
     check_count("num_updates", num_updates)
     check_count("num_refits", num_refits)
-    can_merge = _can_merge(model.network)
-    if num_extra is None:
-        num_extra = model.network.layers[0].features if can_merge else 0
+    x, y = jnp.asarray(x), jnp.asarray(y)
+    most = _mergeable_units(model.network)
+    num_extra = most if num_extra is None else num_extra
     check_count("num_extra", num_extra, least=0)
-    if num_extra and not can_merge:
+    if num_extra and not most:
         raise ValueError(
             "units can be merged in a network of one hidden layer with relu, leaky_relu, abs or "
             "identity only; give num_extra=0 for this one."
@@ -99,7 +99,7 @@ def optimised_start(
     key_weights, key_latents = jax.random.split(key)
     wide = dataclasses.replace(model, network=_widened(model.network, num_extra))
     posterior = classical_posterior(wide, x, y)
-    params = wide.sample_prior(key_weights, jnp.asarray(x).dtype)
+    params = wide.sample_prior(key_weights, x.dtype)
     params = _trained(
         posterior, params, jax.tree.map(jnp.ones_like, params), optimizer, num_updates
     )
@@ -166,16 +166,15 @@ def merge_pair(params: PyTree, i: Any, j: Any) -> PyTree:
     return {"w": w, "b": b}, between, {**last, "w": v}
 
 
-def _can_merge(network: Network) -> bool:
-    layers = network.layers
-    return (
-        len(layers) == 3
-        and isinstance(layers[0], Dense)
-        and isinstance(layers[1], Activation)
-        and isinstance(layers[2], Dense)
-        and layers[0].bias
-        and layers[1].function in HOMOGENEOUS
-    )
+def _mergeable_units(network: Network) -> int:
+    """Return the hidden units of a network in which pairs of them can be merged, else 0."""
+    if len(network.layers) != 3:
+        return 0
+    first, between, last = network.layers
+    if not (isinstance(first, Dense) and first.bias and isinstance(last, Dense)):
+        return 0
+    is_homogeneous = isinstance(between, Activation) and between.function in HOMOGENEOUS
+    return first.features if is_homogeneous else 0
 
 
 def _widened(network: Network, num_extra: int) -> Network:

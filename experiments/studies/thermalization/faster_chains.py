@@ -37,7 +37,6 @@ from jaxbnn.thermalization import (
 )
 from jaxbnn.thermalization.annealing import stage_variances
 
-Start = Literal["informed", "zero", "prior", "optimised"]
 Move = Literal["interweave", "scales", "redraws"]
 
 
@@ -169,7 +168,7 @@ def _side_by_side(leaves):
 
 
 def run_chains(
-    settings: FasterSettings, case: Case, arm: Arm, start: Start, context: Context, data: DataSets
+    settings: FasterSettings, case: Case, arm: Arm, start: str, context: Context, data: DataSets
 ) -> dict:
     """Return the recorded series of one arm from one start: arrays (chain, record, ...)."""
     num_steps, num_warmup = lengths(case, settings)
@@ -300,7 +299,8 @@ class _Estimate:
     """Says once, after the first chunk, how long a stage will take; then each tenth of it."""
 
     def __init__(self, name: str, total: float):
-        self.name, self.total, self.told = name, total, -1
+        self.name, self.total = name, total
+        self.told: tuple[str, int] | None = None
 
     def __call__(self, progress):
         if not isinstance(progress, Progress) or not math.isfinite(progress.steps_per_second):
@@ -312,6 +312,6 @@ class _Estimate:
         rate = progress.steps_per_second
         print(
             f"{self.name}: {progress.phase} {progress.done:,} of {progress.total:,} steps, "
-            f"{1e3 / rate:.2f} ms for one of a chain, about {self.total / rate / 60:.0f} min in all",
+            f"{1e3 / rate:.2f} ms for one of a chain, {self.total / rate / 60:.0f} min for all",
             flush=True,
         )
