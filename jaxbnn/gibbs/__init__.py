@@ -16,6 +16,7 @@ from jaxbnn.gibbs.probit import sample_binary_logit, sample_logits, satisfying_l
 from jaxbnn.gibbs.redraws import RedrawsInfo, RedrawsState, redraw_noisy_units
 from jaxbnn.gibbs.sampler import GibbsInfo, GibbsState, gibbs_sampler
 from jaxbnn.gibbs.scale_moves import ScaleMovesInfo, ScaleMovesState, scale_moves
+from jaxbnn.gibbs.turns import TurnsInfo, TurnsState, turn_units
 from jaxbnn.gibbs.weights import sample_bias, sample_weights, sample_weights_and_bias
 
 __all__ = [
@@ -35,4 +36,5 @@ __all__ = [
     "sample_weights",
     "sample_weights_and_bias",
     "scale_moves",
+    "turn_units",
 ]

@@ -128,8 +128,8 @@ def merge_cost(params: PyTree) -> Float[Array, "units units"]:
     """
     directions, effects = _polar(params)
     size = jnp.sqrt(jnp.sum(jnp.square(effects), axis=1))
-    total = size[:, None] + size
-    share = size[:, None] * size / jnp.where(total > 0, total, 1)
+    total = size[:, None] + size[None]
+    share = size[:, None] * size[None] / jnp.where(total > 0, total, 1)
     apart = jnp.sum(jnp.square(directions[:, :, None] - directions[:, None, :]), axis=0)
     return jnp.where(jnp.eye(len(size), dtype=bool), jnp.inf, jnp.square(share) * apart)
 
@@ -210,7 +210,7 @@ def _merged(posterior, params, num_extra, optimizer, num_refits) -> PyTree:
 
     def merge(_, carry):
         params, is_kept = carry
-        both = is_kept[:, None] & is_kept
+        both = is_kept[:, None] & is_kept[None]
         cost = jnp.where(both, merge_cost(params), jnp.inf)
         i, j = jnp.divmod(jnp.argmin(cost), num_units)
         params, is_kept = merge_pair(params, i, j), is_kept.at[j].set(False)
@@ -228,7 +228,7 @@ def _mask(params, is_kept) -> PyTree:
     first, between, last = params
     kept = is_kept.astype(first["w"].dtype)
     of_last = {name: jnp.ones_like(leaf) for name, leaf in last.items()}
-    of_first = {"w": kept * jnp.ones_like(first["w"]), "b": kept}
+    of_first = {"w": kept[None] * jnp.ones_like(first["w"]), "b": kept}
     return of_first, between, {**of_last, "w": kept[:, None] * of_last["w"]}
 
 
@@ -237,4 +237,4 @@ def _polar(params) -> tuple[Array, Array]:
     first, _, last = params
     incoming = jnp.concatenate([first["w"], first["b"][None]])
     size = jnp.sqrt(jnp.sum(jnp.square(incoming), axis=0))
-    return incoming / jnp.where(size > 0, size, 1), size[:, None] * last["w"]
+    return incoming / jnp.where(size > 0, size, 1)[None], size[:, None] * last["w"]

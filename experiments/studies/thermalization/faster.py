@@ -63,7 +63,7 @@ def _chains(
         if start != "informed" and settings.only_starts and start not in settings.only_starts:
             continue
         of = {
-            "arm": arm.model_dump(mode="json"),
+            "arm": arm.model_dump(mode="json", exclude_defaults=True),
             "case": case.model_dump(mode="json", exclude={"arms", "starts"}),
             "start": start,
             **shared,

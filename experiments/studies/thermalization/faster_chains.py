@@ -14,12 +14,14 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, Float, PyTree
 from pydantic import Field, model_validator
 
 from experiments.studies.thermalization.common import geometric_steps, student, weight_norms
 from experiments.studies.thermalization.kernels import tracked
 from experiments.study import Context, Settings
+from jaxbnn import cycle, repeat
 from jaxbnn.gibbs import (
     IntermediateNoise,
     gibbs_sampler,
@@ -27,6 +29,7 @@ from jaxbnn.gibbs import (
     interweave,
     redraw_noisy_units,
     scale_moves,
+    turn_units,
 )
 from jaxbnn.sampling import Progress
 from jaxbnn.thermalization import (
@@ -35,17 +38,21 @@ from jaxbnn.thermalization import (
     optimised_start,
     teacher_student,
 )
-from jaxbnn.thermalization.annealing import stage_variances
 
 Move = Literal["interweave", "scales", "redraws"]
 
 
 class Arm(Settings):
-    """A kernel, and whether its warm-up is annealed from `FasterSettings.anneal_from`."""
+    """A kernel, and whether its warm-up is annealed from `FasterSettings.anneal_from`.
+
+    `turns_every` is the number of iterations from one step of `turn_units` to the next, 0 for none;
+    its steps are part of the seconds and no iterations.
+    """
 
     name: str
     moves: tuple[Move, ...] = ()
     is_annealed: bool = False
+    turns_every: int = Field(default=0, ge=0)
 
 
 class Case(Settings):
@@ -99,6 +106,10 @@ class FasterSettings(Settings):
             num_steps, num_warmup = lengths(case, self)
             if num_warmup > num_steps // 2:
                 raise ValueError("num_warmup must be at most half of num_steps, which is judged")
+            if any(
+                n % (arm.turns_every or 1) for n in (num_steps, num_warmup) for arm in self.arms
+            ):
+                raise ValueError("num_steps and num_warmup must be multiples of each turns_every")
         return self
 
 
@@ -174,14 +185,15 @@ def run_chains(
     num_steps, num_warmup = lengths(case, settings)
     is_adapted = arm.is_annealed or "interweave" in arm.moves
     num_warmup = num_warmup if is_adapted else 0
-    steps = recorded_steps(num_steps, num_warmup, settings)
-    program = _program(settings, arm, case.delta, num_warmup)
+    every = arm.turns_every or 1  # iterations in one step of the kernel
+    steps = recorded_steps(num_steps, num_warmup, settings, every)
+    program = _program(settings, arm, case.delta, num_warmup // every)
     # Chains of one data set stand side by side.
     dataset = np.repeat(np.arange(case.num_datasets, dtype=np.int32), case.num_copies)
     # Annealing would make the others forget where they start.
     is_annealed = arm.is_annealed and start in ("zero", "prior")
     anneal_from = np.float32(settings.anneal_from if is_annealed else 0)
-    variances = np.maximum(np.asarray(stage_variances(program.model)), anneal_from)
+    variance = np.maximum(np.float32(case.delta), anneal_from)
     name = stage_name(case, arm, start)
     draws = context.sample(
         name,
@@ -191,16 +203,16 @@ def run_chains(
         len(steps),
         parameters={
             "dataset": dataset,
-            "noise_variance": np.tile(variances, (len(dataset), 1)),
+            "noise_variance": np.full((len(dataset), len(program.model.stages)), variance),
             "step_size": np.full(len(dataset), 0.3, np.float32),
             "anneal_from": np.full(len(dataset), anneal_from),
         },
         data=(data.x, data.y, data.teachers, data.x_test),
-        num_warmup=num_warmup,
+        num_warmup=num_warmup // every,
         adapt=program.adapt,
-        thinning=steps - num_warmup,
+        thinning=(steps - num_warmup) // every,
         collect=program.record,
-        progress=_Estimate(name, num_steps * len(dataset)),
+        progress=_Estimate(name, num_steps * len(dataset), every),
     )
     chain_steps = num_steps * len(dataset)
     context.record_speed(name, chain_steps, draws.seconds)
@@ -234,6 +246,8 @@ def _program(settings: FasterSettings, arm: Arm, delta: float, num_warmup: int) 
         kernel = (
             gibbs_with_moves(now, x, y, moves) if moves else gibbs_sampler(now, x, y, "backward")
         )
+        if arm.turns_every:
+            kernel = _with_turns(kernel, turn_units(now, x, y), arm.turns_every)
         return tracked(kernel, (teacher, x, y, x_test))
 
     def record(state, info):
@@ -259,11 +273,27 @@ def _moves(settings, arm, model, x, y, step_size) -> list:
     return [makers[name]() for name in arm.moves]
 
 
-def recorded_steps(num_steps: int, num_warmup: int, settings: FasterSettings) -> np.ndarray:
-    """Return the steps, counted from the start, after which a state is recorded."""
+def _with_turns(kernel, turns, every: int) -> SamplingAlgorithm:
+    """Return `every` steps of a kernel and one of the turns; the Info is that of the first."""
+    both = cycle(repeat(kernel, every), turns)
+
+    def step(rng_key, state):
+        state, info = both.step(rng_key, state)
+        return state, info.infos[0]._replace(infos=())
+
+    return SamplingAlgorithm(both.init, step)
+
+
+def recorded_steps(
+    num_steps: int, num_warmup: int, settings: FasterSettings, every: int = 1
+) -> np.ndarray:
+    """Return the steps, counted from the start, after which a state is recorded.
+
+    They are multiples of `every`.
+    """
     geometric = geometric_steps(num_steps, settings.num_records)
     spaced = np.arange(settings.record_every, num_steps + 1, settings.record_every)
-    steps = np.union1d(geometric, spaced)
+    steps = np.unique(-(-np.union1d(geometric, spaced) // every) * every)
     return steps[steps > num_warmup]
 
 
@@ -298,8 +328,8 @@ def _number(name: str) -> int:
 class _Estimate:
     """Says once, after the first chunk, how long a stage will take; then each tenth of it."""
 
-    def __init__(self, name: str, total: float):
-        self.name, self.total = name, total
+    def __init__(self, name: str, total: float, every: int):
+        self.name, self.total, self.every = name, total, every
         self.told: tuple[str, int] | None = None
 
     def __call__(self, progress):
@@ -309,9 +339,10 @@ class _Estimate:
         if tenth == self.told or progress.steps_per_second <= 0:
             return
         self.told = tenth
-        rate = progress.steps_per_second
+        rate = progress.steps_per_second * self.every
         print(
-            f"{self.name}: {progress.phase} {progress.done:,} of {progress.total:,} steps, "
+            f"{self.name}: {progress.phase} {progress.done * self.every:,} of "
+            f"{progress.total * self.every:,} iterations, "
             f"{1e3 / rate:.2f} ms for one of a chain, {self.total / rate / 60:.0f} min for all",
             flush=True,
         )
