@@ -21,23 +21,10 @@ from pydantic import Field, model_validator
 from experiments.studies.thermalization.common import geometric_steps, student, weight_norms
 from experiments.studies.thermalization.kernels import tracked
 from experiments.study import Context, Settings
-from jaxbnn import cycle, repeat
-from jaxbnn.gibbs import (
-    IntermediateNoise,
-    gibbs_sampler,
-    gibbs_with_moves,
-    interweave,
-    redraw_noisy_units,
-    scale_moves,
-    turn_units,
-)
+from jaxbnn import cycle, gibbs, repeat, thermalization
+from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler
 from jaxbnn.sampling import Progress
-from jaxbnn.thermalization import (
-    annealing,
-    mean_squared_error,
-    optimised_start,
-    teacher_student,
-)
+from jaxbnn.thermalization import mean_squared_error, optimised_start, teacher_student
 
 Move = Literal["interweave", "scales", "redraws"]
 
@@ -244,10 +231,12 @@ def _program(settings: FasterSettings, arm: Arm, delta: float, num_warmup: int) 
         now = student(settings.widths, settings.activation, parameters["noise_variance"])
         moves = _moves(settings, arm, now, x, y, parameters["step_size"])
         kernel = (
-            gibbs_with_moves(now, x, y, moves) if moves else gibbs_sampler(now, x, y, "backward")
+            gibbs.gibbs_with_moves(now, x, y, moves)
+            if moves
+            else gibbs_sampler(now, x, y, "backward")
         )
         if arm.turns_every:
-            kernel = _with_turns(kernel, turn_units(now, x, y), arm.turns_every)
+            kernel = _with_turns(kernel, gibbs.turn_units(now, x, y), arm.turns_every)
         return tracked(kernel, (teacher, x, y, x_test))
 
     def record(state, info):
@@ -260,15 +249,17 @@ def _program(settings: FasterSettings, arm: Arm, delta: float, num_warmup: int) 
             model.log_density(state.state.position, x, y),
         )
 
-    adapt = annealing(model, num_warmup, hold=settings.hold) if num_warmup else None
+    adapt = thermalization.annealing(model, num_warmup, hold=settings.hold) if num_warmup else None
     return _Program(model, make_kernel, record, adapt)
 
 
 def _moves(settings, arm, model, x, y, step_size) -> list:
     makers = {
-        "interweave": lambda: interweave(model, x, y, step_size, settings.num_integration_steps),
-        "scales": lambda: scale_moves(model, x),
-        "redraws": lambda: redraw_noisy_units(model, x, y, settings.num_candidates),
+        "interweave": lambda: gibbs.interweave(
+            model, x, y, step_size, settings.num_integration_steps
+        ),
+        "scales": lambda: gibbs.scale_moves(model, x),
+        "redraws": lambda: gibbs.redraw_noisy_units(model, x, y, settings.num_candidates),
     }
     return [makers[name]() for name in arm.moves]
 
