@@ -22,6 +22,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Shaped
 from jaxbnn.gibbs import GibbsPosition, IntermediateNoise
 from jaxbnn.networks import Activation, Dense, Network
 from jaxbnn.numerics import check_count
+from jaxbnn.numerics.products import product
 from jaxbnn.thermalization.posteriors import classical_posterior
 
 HOMOGENEOUS = ("relu", "leaky_relu", "abs", "identity")
@@ -100,15 +101,10 @@ def optimised_start(
     wide = dataclasses.replace(model, network=_widened(model.network, num_extra))
     posterior = classical_posterior(wide, x, y)
     params = wide.sample_prior(key_weights, x.dtype)
-    params = _trained(
-        posterior, params, jax.tree.map(jnp.ones_like, params), optimizer, num_updates
-    )
+    params = _trained(posterior, params, optimizer, num_updates)
     if num_extra:
         params = _merged(posterior, params, num_extra, optimizer, num_refits)
-        posterior = classical_posterior(model, x, y)
-        params = _trained(
-            posterior, params, jax.tree.map(jnp.ones_like, params), optimizer, num_updates
-        )
+        params = _trained(classical_posterior(model, x, y), params, optimizer, num_updates)
     return model.position_from_weights(key_latents, params, x, y)
 
 
@@ -124,14 +120,18 @@ def merge_cost(params: PyTree) -> Float[Array, "units units"]:
     --------
     >>> first = {"w": jnp.array([[3.0, 1.0, 0.0]]), "b": jnp.array([0.0, 0.0, 1.0])}
     >>> merge_cost((first, (), {"w": jnp.ones((3, 1)), "b": jnp.zeros(1)}))[0].tolist()
-    [inf, 0.0, 1.125]
+    [inf, 0.0, 2.25]
     """
     directions, effects = _polar(params)
     size = jnp.sqrt(jnp.sum(jnp.square(effects), axis=1))
     total = size[:, None] + size[None]
     share = size[:, None] * size[None] / jnp.where(total > 0, total, 1)
     apart = jnp.sum(jnp.square(directions[:, :, None] - directions[:, None, :]), axis=0)
-    return jnp.where(jnp.eye(len(size), dtype=bool), jnp.inf, jnp.square(share) * apart)
+    # With the mean direction the change is of second order in the angle, of first where the two
+    # counteract each other.
+    agree = product(effects, effects.T) > 0
+    cost = jnp.square(share) * jnp.where(agree, jnp.square(apart), apart)
+    return jnp.where(jnp.eye(len(size), dtype=bool), jnp.inf, cost)
 
 
 def merge_pair(params: PyTree, i: Any, j: Any) -> PyTree:
@@ -214,8 +214,8 @@ def _merged(posterior, params, num_extra, optimizer, num_refits) -> PyTree:
         cost = jnp.where(both, merge_cost(params), jnp.inf)
         i, j = jnp.divmod(jnp.argmin(cost), num_units)
         params, is_kept = merge_pair(params, i, j), is_kept.at[j].set(False)
-        mask = _mask(params, is_kept)
-        return _trained(posterior, params, optimizer, num_refits, mask), is_kept
+        params = _trained(posterior, params, optimizer, num_refits, _mask(params, is_kept))
+        return params, is_kept
 
     is_kept = jnp.ones(num_units, bool)
     (first, between, last), is_kept = jax.lax.fori_loop(0, num_extra, merge, (params, is_kept))
