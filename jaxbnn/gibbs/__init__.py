@@ -2,7 +2,12 @@
 
 from jaxbnn.gibbs.chain import GibbsPosition
 from jaxbnn.gibbs.interweave import InterweaveInfo, InterweaveState, interweave
-from jaxbnn.gibbs.interwoven import InterwovenInfo, InterwovenState, interwoven_gibbs
+from jaxbnn.gibbs.interwoven import (
+    InterwovenInfo,
+    InterwovenState,
+    gibbs_with_moves,
+    interwoven_gibbs,
+)
 from jaxbnn.gibbs.latents import sample_inputs, sample_pooled
 from jaxbnn.gibbs.model import IntermediateNoise
 from jaxbnn.gibbs.pieces import Piece, PiecewiseLinear, activation_pieces
@@ -11,12 +16,14 @@ from jaxbnn.gibbs.probit import sample_binary_logit, sample_logits, satisfying_l
 from jaxbnn.gibbs.redraws import RedrawsInfo, RedrawsState, redraw_noisy_units
 from jaxbnn.gibbs.sampler import GibbsInfo, GibbsState, gibbs_sampler
 from jaxbnn.gibbs.scale_moves import ScaleMovesInfo, ScaleMovesState, scale_moves
+from jaxbnn.gibbs.turns import TurnsInfo, TurnsState, turn_units
 from jaxbnn.gibbs.weights import sample_bias, sample_weights, sample_weights_and_bias
 
 __all__ = [
     "GibbsPosition",
     "IntermediateNoise",
     "gibbs_sampler",
+    "gibbs_with_moves",
     "interweave",
     "interwoven_gibbs",
     "redraw_noisy_units",
@@ -29,4 +36,5 @@ __all__ = [
     "sample_weights",
     "sample_weights_and_bias",
     "scale_moves",
+    "turn_units",
 ]

@@ -48,12 +48,12 @@ class InterwovenInfo(NamedTuple):
     Attributes
     ----------
     acceptance_rate
-        Of the move with the noise held fixed, which is the one with a step size.
+        Of the first move: of `interwoven_gibbs` that with the noise held fixed, which has a step
+        size.
     is_accepted
         Whether that move was made.
     is_divergent
-        Whether a conditional of the sweep could not be drawn, or that move's log ratio was no
-        number.
+        Whether a conditional of the sweep could not be drawn, or that move was divergent.
     """
 
     acceptance_rate: Float[Array, ""]
@@ -117,7 +117,6 @@ def interwoven_gibbs(
     >>> state.position.post[0].shape
     (3, 5)
     """
-    gibbs = gibbs_sampler(model, x, y, order)
     if more_moves:
         check_kernels("more_moves", tuple(more_moves), "write more_moves=[first, second]")
     moves = [interweave(model, x, y, step_size, num_integration_steps, proposal)]
@@ -126,7 +125,58 @@ def interwoven_gibbs(
     check_count("num_candidates", num_candidates, least=0)
     if num_candidates and hidden_groups(model):
         moves.append(redraw_noisy_units(model, x, y, num_candidates))
-    moves += more_moves
+    return gibbs_with_moves(model, x, y, [*moves, *more_moves], order)
+
+
+def gibbs_with_moves(
+    model: IntermediateNoise,
+    x: Shaped[Array | np.ndarray, "n ..."],
+    y: Shaped[Array | np.ndarray, "n ..."],
+    moves: Sequence[SamplingAlgorithm],
+    order: str = "backward",
+) -> SamplingAlgorithm:
+    """Return a Gibbs sweep and then the moves given, as one step.
+
+    What `interwoven_gibbs` does with moves of its own choice; for one of them alone, or in another
+    order.
+
+    Parameters
+    ----------
+    model, x, y, order
+        As for `gibbs_sampler`.
+    moves
+        Kernels of `GibbsPosition` that leave the same posterior invariant: at least one. The Info
+        is that of the first.
+
+    Returns
+    -------
+    The pair, with `InterwovenState` and `InterwovenInfo`.
+
+    Raises
+    ------
+    TypeError
+        A move that is no kernel.
+    ValueError
+        No move, or as `gibbs_sampler`.
+
+    Notes
+    -----
+    The posterior is that of Piccioli et al., (7); the sweep is their algorithm 1 or 2.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from jaxbnn.networks import mlp
+    >>> model, x = IntermediateNoise(mlp((2, 3, 1)), 0.01), jnp.ones((5, 2))
+    >>> _, y = model.simulate(jax.random.key(0), model.sample_prior(jax.random.key(1)), x)
+    >>> kernel = gibbs_with_moves(model, x, y, [scale_moves(model, x)])
+    >>> state, info = kernel.step(jax.random.key(2), kernel.init(model.zero_position(x, y)))
+    >>> state.position.post[0].shape
+    (3, 5)
+    """
+    moves = tuple(moves)
+    check_kernels("moves", moves, "write moves=[first, second]")
+    gibbs = gibbs_sampler(model, x, y, order)
     inputs = inputs_last(model.network, x)
 
     def init(position: GibbsPosition, rng_key: PRNGKeyArray | None = None) -> InterwovenState:

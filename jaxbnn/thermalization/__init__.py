@@ -3,6 +3,7 @@
 from jaxbnn.thermalization.annealing import annealing, sample_annealed
 from jaxbnn.thermalization.comparison import Comparison, Estimate, compare
 from jaxbnn.thermalization.observables import mean_squared_error, score_statistic
+from jaxbnn.thermalization.optimised_starts import optimised_start
 from jaxbnn.thermalization.posteriors import classical_posterior
 from jaxbnn.thermalization.teachers import (
     TeacherStudent,
@@ -17,6 +18,7 @@ __all__ = [
     "compare",
     "mean_squared_error",
     "near_zero_position",
+    "optimised_start",
     "sample_annealed",
     "score_statistic",
     "teacher_student",

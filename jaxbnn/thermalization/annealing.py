@@ -50,7 +50,8 @@ def annealing(
         Steps of the warm-up, as given to `sample`.
     start
         Delta of the first step, in every stage whose own is smaller: Delta^(t) = Delta (start /
-        Delta)^(1 - t / T), T the steps less those that are held.
+        Delta)^(1 - t / T), T the steps less those that are held. Each chain's own where there is
+        parameters["anneal_from"]: 0 for one that begins at the model's noise variances.
     hold
         The last part of the warm-up, which runs at the model's noise variances; inside (0, 1).
     target_acceptance_rate
@@ -90,12 +91,18 @@ def annealing(
     final_variance = stage_variances(model)
     num_cooling = max(1, round((1 - hold) * num_warmup))
     if schedule is None:
-        variance_at = _geometric(final_variance, start, num_cooling)
+
+        def variance_at(step, parameters):
+            first = parameters.get("anneal_from", start)
+            return _geometric(final_variance, first, num_cooling)(step)
+
     else:
         _check_schedule(schedule, final_variance, num_warmup)
-        variance_at = lambda step: jnp.broadcast_to(  # noqa: E731
-            jnp.asarray(schedule(step), final_variance.dtype), final_variance.shape
-        )
+
+        def variance_at(step, parameters):
+            given = jnp.asarray(schedule(step), final_variance.dtype)
+            return jnp.broadcast_to(given, final_variance.shape)
+
     da_init, da_update, da_final = dual_averaging_adaptation(target_acceptance_rate)
 
     def averaging_from(step_size):
@@ -121,7 +128,7 @@ def annealing(
         is_end = step == num_cooling
         begun = averaging_from(step_size)
         averaging = jax.tree.map(lambda new, was: jnp.where(is_end, new, was), begun, found)
-        variance = variance_at(step + 1).astype(a.parameters["noise_variance"].dtype)
+        variance = variance_at(step + 1, a.parameters).astype(a.parameters["noise_variance"].dtype)
         parameters = a.parameters | {"noise_variance": variance, "step_size": step_size}
         return _AnnealingState(averaging, parameters), parameters
 

@@ -23,6 +23,7 @@ BEYOND_THE_PAPERS = {
     "challenges/evidence",
     "thermalization/activations",
     "thermalization/deep",
+    "thermalization/faster",
     "thermalization/figure2_left",
     "thermalization/figure4",
 }

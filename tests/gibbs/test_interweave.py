@@ -18,6 +18,7 @@ import pytest
 from jaxbnn import dual_averaging, sample
 from jaxbnn.gibbs import (
     gibbs_sampler,
+    gibbs_with_moves,
     interweave,
     interwoven_gibbs,
     redraw_noisy_units,
@@ -236,3 +237,5 @@ def test_bad_input_gets_one_sentence():
         interweave(model, x, y, 0.1, 0)
     with pytest.raises(TypeError, match="more_moves"):
         interwoven_gibbs(model, x, y, 0.1, more_moves=[3])
+    with pytest.raises(ValueError, match="moves needs at least one kernel"):
+        gibbs_with_moves(model, x, y, [])

@@ -17,10 +17,12 @@ from jaxbnn import wide
 from jaxbnn.gibbs import (
     IntermediateNoise,
     gibbs_sampler,
+    gibbs_with_moves,
     interweave,
     interwoven_gibbs,
     redraw_noisy_units,
     scale_moves,
+    turn_units,
 )
 from jaxbnn.kernels import (
     cycle,
@@ -268,6 +270,16 @@ KERNELS = [
         known=OWN_MODEL,
     ),
     KernelCase("interweave", of_weights(interweave), known=OWN_MODEL),
+    KernelCase(
+        "turn_units",
+        of_weights(lambda model, x, y, _: turn_units(model, x, y)),
+        known=OWN_MODEL,
+    ),
+    KernelCase(
+        "gibbs_with_moves",
+        of_weights(lambda model, x, y, _: gibbs_with_moves(model, x, y, [scale_moves(model, x)])),
+        known=OWN_MODEL,
+    ),
     KernelCase(
         "interwoven_gibbs",
         of_weights(interwoven_gibbs),

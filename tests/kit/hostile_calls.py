@@ -276,6 +276,11 @@ DATA = {
     "interwoven_gibbs": _data(
         "interwoven_gibbs", _freed(lambda m, x, y: gibbs.interwoven_gibbs(m, x, y, 0.1))
     ),
+    "turn_units": _data("turn_units", _freed(gibbs.turn_units)),
+    "gibbs_with_moves": _data(
+        "gibbs_with_moves",
+        _freed(lambda m, x, y: gibbs.gibbs_with_moves(m, x, y, [gibbs.scale_moves(m, x)])),
+    ),
     "sample_annealed": _data("sample_annealed", _annealed),
     "reparametrise": _data("reparametrise", _reparametrised),
     "marginal_conditional": _data(

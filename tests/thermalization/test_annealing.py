@@ -79,3 +79,18 @@ def test_a_schedule_of_ones_own():
     np.testing.assert_allclose(late["noise_variance"], 1e-3, rtol=1e-6)
     with pytest.raises(ValueError, match="'noise_variance'"):
         adapt.init({"step_size": 0.1})
+
+
+def test_each_chain_may_begin_elsewhere():
+    adapt = annealing(MODEL, 100)
+    parameters = {"noise_variance": jnp.ones(3), "step_size": jnp.asarray(0.3)}
+
+    class Info:
+        acceptance_rate = jnp.asarray(0.9)
+
+    def first_of(anneal_from):
+        given = parameters | {"anneal_from": jnp.asarray(anneal_from)}
+        return adapt.update(adapt.init(given), jnp.asarray(0), None, Info)[1]["noise_variance"]
+
+    np.testing.assert_allclose(first_of(0.0), (0.3, 1e-3, 0.02), rtol=1e-5)
+    assert 0.8 < float(first_of(1.0)[1]) < 1
