@@ -119,6 +119,7 @@ def worst_difference(activation):
     return worst
 
 
+@pytest.mark.short("leaky_relu")
 @pytest.mark.parametrize("activation", ["relu", "leaky_relu", "abs"])
 def test_the_ratio_is_that_of_the_densities(activation, x64):
     assert worst_difference(activation) < 1e-8
@@ -202,14 +203,11 @@ MUTANTS = {
         "draw_outputs", lambda right: lambda self, key, z, v, bias: self.activation(z)
     ),
 }
-SHORT = "densities of the proposal lost"
 
 
+@pytest.mark.long
 @both_sizes(20_000)
-@pytest.mark.parametrize(
-    "name",
-    [name if name == SHORT else pytest.param(name, marks=pytest.mark.long) for name in MUTANTS],
-)
+@pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_are_found(name, num_chains):
     result = geweke(MUTANTS[name], num_chains, steps=3)
     assert not result.passes, str(result)
@@ -235,6 +233,7 @@ def test_a_unit_of_the_wrong_sign_is_turned():
     assert np.mean(np.asarray(errors) < 1e-3) > 0.1
 
 
+@pytest.mark.short("bias2")
 @pytest.mark.parametrize("bias", [(True, False), (False, True), (False, False)])
 def test_networks_without_biases_keep_their_shapes(bias):
     layers = (Dense(2, bias=bias[0]), Activation("relu"), Dense(1, bias=bias[1]))
@@ -253,6 +252,6 @@ def test_models_of_another_kind_get_one_sentence():
     for name in ("regression", "deep", "wide", "probit", "conv"):
         model = MODELS[name]
         x = jnp.ones((3, *model.network.input_shape))
-        _, y = model.simulate(jax.random.key(1), model.sample_prior(jax.random.key(0)), x)
+        _, y = jax.jit(model.simulate)(jax.random.key(1), model.sample_prior(jax.random.key(0)), x)
         with pytest.raises(ValueError, match="turn_units needs regression with one output"):
             turn_units(model, x, y)

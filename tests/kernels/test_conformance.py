@@ -278,6 +278,7 @@ KERNELS = [
     KernelCase(
         "gibbs_with_moves",
         of_weights(lambda model, x, y, _: gibbs_with_moves(model, x, y, [scale_moves(model, x)])),
+        wraps=True,
         known=OWN_MODEL,
     ),
     KernelCase(
