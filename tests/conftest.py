@@ -25,6 +25,7 @@ import jaxtyping  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
+from tests.kit.lowering import share_contexts  # noqa: E402
 from tests.kit.memory import Memory  # noqa: E402
 
 # Scripts for processes of their own: some change what a package says of itself.
@@ -88,6 +89,7 @@ def pytest_collection_modifyitems(items):
 def pytest_configure(config):
     """Share compiled programs between the workers of this run, and with no other run."""
     config.pluginmanager.register(Memory())
+    share_contexts()
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ and not hasattr(config, "workerinput"):
         cache = config.rootpath / ".jax_cache" / str(os.getpid())
         os.environ["JAX_COMPILATION_CACHE_DIR"] = str(cache)

@@ -66,8 +66,11 @@ def _imports(module: str) -> frozenset[str]:
     found: set[str] = set()
     for node in ast.walk(_tree(module)):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names if _is_ours(alias.name)}
+            ours = {alias.name for alias in node.names if _is_ours(alias.name)}
+            found |= ours.union(*(_loaded_late(name) for name in ours))
         elif isinstance(node, ast.ImportFrom) and node.module and _is_ours(node.module):
+            if node.module in _loaded_late(module):
+                continue  # by name, where a name is used
             for alias in node.names:
                 found |= set(_definers(node.module, alias.name))
     return frozenset(found)
@@ -90,12 +93,31 @@ def _reexported(module: str) -> dict[str, tuple[str, str]]:
     path = _file(module)
     if path is None or path.name != "__init__.py":
         return {}
+    bodies = [_tree(module).body, *(_tree(late).body for late in _loaded_late(module))]
     return {
         alias.asname or alias.name: (node.module, alias.name)
-        for node in _tree(module).body
+        for body in bodies
+        for node in body
         if isinstance(node, ast.ImportFrom) and node.module and _is_ours(node.module)
         for alias in node.names
     }
+
+
+@cache
+def _loaded_late(package: str) -> frozenset[str]:
+    """Return the modules that hold the names of a package which loads them when they are used.
+
+    Such a package has `from module import *` where type checkers, but not Python, read it.
+    """
+    path = _file(package)
+    if path is None:
+        return frozenset()
+    return frozenset(
+        node.module
+        for node in ast.walk(_tree(package))
+        if isinstance(node, ast.ImportFrom) and node.module and _is_ours(node.module)
+        if any(alias.name == "*" for alias in node.names)
+    )
 
 
 def _is_ours(module: str) -> bool:

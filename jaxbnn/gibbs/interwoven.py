@@ -170,7 +170,8 @@ def gibbs_with_moves(
     >>> model, x = IntermediateNoise(mlp((2, 3, 1)), 0.01), jnp.ones((5, 2))
     >>> _, y = model.simulate(jax.random.key(0), model.sample_prior(jax.random.key(1)), x)
     >>> kernel = gibbs_with_moves(model, x, y, [scale_moves(model, x)])
-    >>> state, info = kernel.step(jax.random.key(2), kernel.init(model.zero_position(x, y)))
+    >>> state = jax.jit(kernel.init)(model.zero_position(x, y))
+    >>> state, info = jax.jit(kernel.step)(jax.random.key(2), state)
     >>> state.position.post[0].shape
     (3, 5)
     """

@@ -130,7 +130,7 @@ def turn_units(
     >>> model, x = IntermediateNoise(mlp((2, 3, 1)), 0.01), jnp.ones((5, 2))
     >>> position, y = model.simulate(jax.random.key(0), model.sample_prior(jax.random.key(1)), x)
     >>> kernel = turn_units(model, x, y)
-    >>> state, info = kernel.step(jax.random.key(2), kernel.init(position))
+    >>> state, info = jax.jit(kernel.step)(jax.random.key(2), kernel.init(position))
     >>> bool(0 <= info.acceptance_rate <= 1)
     True
     """

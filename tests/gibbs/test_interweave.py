@@ -29,7 +29,7 @@ from jaxbnn.gibbs.stages import split
 from jaxbnn.kernels import cycle
 from tests.gibbs.cases import MODELS, data
 from tests.gibbs.test_sweeps import geweke
-from tests.kit import both_sizes
+from tests.kit import both_sizes, for_mutants
 
 module = importlib.import_module("jaxbnn.gibbs.interweave")
 interwoven = importlib.import_module("jaxbnn.gibbs.interwoven")
@@ -178,8 +178,7 @@ def other_noise(model, x, y, order, bias):
     return interweave(wrong, x, y, 0.6, 2)
 
 
-@pytest.mark.long
-@both_sizes(20_000)
+@for_mutants(20_000)
 @pytest.mark.parametrize("mutant", [latents_left, no_prior, other_noise])
 def test_mutants_are_found(mutant, num_chains):
     result = geweke("regression", "sequential", "joint", num_chains, make=mutant, steps=3)

@@ -19,7 +19,7 @@ from jaxbnn.gibbs.chain import chain_values
 from jaxbnn.gibbs.hidden_units import by_unit, hidden_groups
 from tests.gibbs.cases import MODELS, data
 from tests.gibbs.test_sweeps import geweke
-from tests.kit import both_sizes
+from tests.kit import both_sizes, for_mutants
 
 module = importlib.import_module("jaxbnn.gibbs.redraws")
 WITH_UNITS = [name for name in MODELS if name != "linear"]
@@ -157,8 +157,7 @@ mutant_of = {
 }
 
 
-@pytest.mark.long
-@both_sizes(20_000)
+@for_mutants(20_000)
 @pytest.mark.parametrize("mutant", [outgoing_left, without_noise, without_determinant])
 def test_mutants_are_found(mutant, num_chains):
     result = geweke("regression", "backward", "joint", num_chains, make=mutated(mutant), steps=3)

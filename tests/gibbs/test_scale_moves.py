@@ -19,7 +19,7 @@ from jaxbnn.kernels import cycle
 from jaxbnn.networks import mlp
 from tests.gibbs.cases import MODELS, data
 from tests.gibbs.test_sweeps import geweke
-from tests.kit import both_sizes
+from tests.kit import both_sizes, for_mutants
 
 module = importlib.import_module("jaxbnn.gibbs.scale_moves")
 WITH_SCALES = [name for name in MODELS if name != "linear"]
@@ -195,8 +195,7 @@ def mutated(mutant):
     return make
 
 
-@pytest.mark.long
-@both_sizes(20_000)
+@for_mutants(20_000)
 @pytest.mark.parametrize("mutant", [*LAWS, latents_left, outgoing_left])
 def test_mutants_are_found(mutant, num_chains):
     result = geweke("regression", "sequential", "joint", num_chains, make=mutated(mutant))

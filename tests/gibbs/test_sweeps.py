@@ -8,7 +8,7 @@ import pytest
 from jaxbnn.gibbs import gibbs_sampler
 from jaxbnn.gibbs.first_layer import FirstLayer
 from tests.gibbs.cases import MODELS, data
-from tests.kit import both_sizes, check_geweke, update_with
+from tests.kit import both_sizes, check_geweke, for_mutants, update_with
 
 N = 2
 ROUNDS = 4
@@ -151,8 +151,7 @@ def sums_from_weights_that_are_gone(model, x, y, order, bias):
     return kernel._replace(step=step)
 
 
-@pytest.mark.long
-@both_sizes(40_000)
+@for_mutants(40_000)
 @pytest.mark.third_party(reason="a mutant uses a key twice, which the check would see first")
 @pytest.mark.parametrize(
     ("mutant", "order"),

@@ -11,7 +11,7 @@ from blackjax.base import SamplingAlgorithm
 
 import jaxbnn
 from jaxbnn.kernels import BlockState, CycleState
-from tests.kit import both_sizes, check_exact_start
+from tests.kit import both_sizes, check_exact_start, for_mutants
 from tests.kit.targets import skew_banana
 from tests.sampling.tiny import walk
 
@@ -88,8 +88,7 @@ def test_blocks_keep_the_target(kernel, num_chains):
     assert result.passes, str(result)
 
 
-@pytest.mark.long
-@both_sizes()
+@for_mutants()
 def test_a_stale_cache_is_found(num_chains):
     kernel = stale_cycle(walk_on("a"), walk_on("b"))
     result = check_exact_start(kernel, BLOCKS, steps=STEPS, num_chains=num_chains)

@@ -12,7 +12,7 @@ from blackjax.mcmc import random_walk as blackjax_random_walk
 
 from jaxbnn.networks import mlp
 from jaxbnn.targets import Gaussian, Posterior, normal_prior
-from tests.kit import both_sizes, check_exact_start, posterior_target
+from tests.kit import both_sizes, check_exact_start, for_mutants, posterior_target
 from tests.kit import mutants as kit
 from tests.kit.sizes import SHORT
 from tests.kit.targets import bent_regression, half_line, skew_banana
@@ -85,8 +85,7 @@ def test_the_kernels_that_mutate_are_right_without_their_defects(name):
     assert result.passes, str(result)
 
 
-@pytest.mark.long
-@both_sizes()
+@for_mutants()
 @pytest.mark.parametrize(
     ("kernel", "make"),
     [pytest.param(kernel, make, id=f"{kernel}: {name}") for kernel, name, make in MUTANTS],

@@ -21,7 +21,7 @@ from tests.kernels.reference_measure import (
     module_of,
     stale,
 )
-from tests.kit import both_sizes, check_exact_start, check_flux_identity, random_pairs
+from tests.kit import both_sizes, check_exact_start, check_flux_identity, for_mutants, random_pairs
 from tests.kit.sizes import QUICK
 from tests.kit.targets import skew_banana_log_density
 
@@ -83,8 +83,7 @@ def test_exact_draws_stay_exact(num_chains):
     assert result.passes, str(result)
 
 
-@pytest.mark.long
-@both_sizes()
+@for_mutants()
 def test_a_stale_log_likelihood_is_found(num_chains):
     mutant = stale(kernel(), "log_likelihood")
     result = check_exact_start(mutant, TARGET, steps=3, num_chains=num_chains)

@@ -24,7 +24,7 @@ from tests.kernels.tempered_line import (
     log_prior,
     log_target,
 )
-from tests.kit import both_sizes, check_exact_start, check_flux_identity, random_pairs
+from tests.kit import both_sizes, check_exact_start, check_flux_identity, for_mutants, random_pairs
 from tests.kit.mutants import random_walk
 
 MODULE = module_of(power_posterior)
@@ -95,8 +95,7 @@ def test_exact_draws_of_all_rungs_stay_exact(scheme, num_chains):
         assert result.detectable <= 0.005
 
 
-@pytest.mark.long
-@both_sizes()
+@for_mutants()
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_mutants_are_found(mutant, num_chains, monkeypatch):
     scheme, module, name, defect = MUTANTS[mutant]

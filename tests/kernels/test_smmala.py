@@ -9,7 +9,7 @@ import pytest
 
 from jaxbnn.kernels import cycle, smmala
 from jaxbnn.kernels.smmala import smmala_log_ratio
-from tests.kit import both_sizes, check_exact_start, check_flux_identity, random_pairs
+from tests.kit import both_sizes, check_exact_start, check_flux_identity, for_mutants, random_pairs
 from tests.kit.sizes import QUICK
 from tests.kit.targets import BEND, WIDTH, skew_banana, skew_banana_log_density
 
@@ -110,8 +110,7 @@ def metric_of_the_start(state, proposal, step_size):
     )
 
 
-@pytest.mark.long
-@both_sizes()
+@for_mutants()
 @pytest.mark.parametrize("mutant", [no_determinant, metric_of_the_start])
 def test_mutants_are_found(monkeypatch, mutant, num_chains):
     module = importlib.import_module("jaxbnn.kernels.smmala")

@@ -10,7 +10,7 @@ from scipy import stats
 
 from jaxbnn.kernels import truncated_mala
 from jaxbnn.kernels.truncated_mala import truncated_mala_log_ratio
-from tests.kit import Target, both_sizes, check_exact_start, check_flux_identity
+from tests.kit import Target, both_sizes, check_exact_start, check_flux_identity, for_mutants
 from tests.kit.exact_start import position_functions
 from tests.kit.sizes import QUICK
 
@@ -115,8 +115,7 @@ def test_exact_draws_stay_exact(num_chains):
     assert result.passes, str(result)
 
 
-@pytest.mark.long
-@both_sizes()
+@for_mutants()
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_are_found(monkeypatch, name, num_chains):
     module = importlib.import_module("jaxbnn.kernels.truncated_mala")

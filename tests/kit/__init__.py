@@ -11,7 +11,7 @@ from tests.kit.exact_start import (
 )
 from tests.kit.flux import check_deterministic_map, check_flux_identity, random_pairs
 from tests.kit.geweke import check_geweke, update_with
-from tests.kit.sizes import both_sizes, sizes_with_mutants
+from tests.kit.sizes import both_sizes, for_mutants, sizes_with_mutants
 from tests.kit.traces import counting
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "check_geweke",
     "counting",
     "detectable_distance",
+    "for_mutants",
     "joint_functions",
     "model_target",
     "position_functions",

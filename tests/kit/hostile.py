@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 
 import jaxbnn
 from experiments.record.ledger import current_commit
+from tests.kit.lowering import share_contexts
 from tests.kit.memory import Programs
 
 ROOT = Path(__file__).parents[2]
@@ -277,6 +278,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--keep", type=Path, help="a folder: families found there are not tried")
     parser.add_argument("--table", type=Path, help="write its sums by kind and family to this file")
     options = parser.parse_args(arguments)
+    share_contexts()
     report = Report(current_commit(10) or "")
     for number, call in enumerate(hostile_found.calls()):
         report.add("found before", call, number, words=call.name)

@@ -282,6 +282,12 @@ DATA = {
         _freed(lambda m, x, y: gibbs.gibbs_with_moves(m, x, y, [gibbs.scale_moves(m, x)])),
     ),
     "sample_annealed": _data("sample_annealed", _annealed),
+    "optimised_start": _data(
+        "optimised_start",
+        lambda x, y: thermalization.optimised_start(
+            KEY, jaxbnn.IntermediateNoise(RELU, 0.1), x, y, num_updates=2, num_refits=1
+        ),
+    ),
     "reparametrise": _data("reparametrise", _reparametrised),
     "marginal_conditional": _data(
         "marginal_conditional",

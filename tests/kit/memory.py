@@ -11,7 +11,7 @@ import pytest
 
 MAPS = Path("/proc/self/maps")
 MOST_MAPS = 40_000
-MOST_NEW_MEGABYTES = 1_000
+MOST_NEW_MEGABYTES = 800
 
 
 class Memory:

@@ -26,6 +26,7 @@ def parallel_units(angle):
     return {"w": jnp.asarray(w), "b": jnp.asarray(b)}, (), {"w": jnp.asarray(v), "b": jnp.ones(2)}
 
 
+@pytest.mark.short("leaky_relu")
 @pytest.mark.parametrize("activation", ["relu", "leaky_relu", "abs", "identity"])
 def test_parallel_units_are_merged_without_a_change(activation, x64):
     network, params = mlp((2, 4, 2), activation), parallel_units(0.0)
@@ -54,6 +55,7 @@ def test_the_cost_follows_the_change_of_the_outputs(x64):
     assert far[1] / near[1] == pytest.approx(16, rel=0.2)
 
 
+@pytest.mark.long
 @pytest.mark.third_party(reason="Optax adds whole numbers to floats")
 def test_the_start_finds_the_teacher():
     """On two of four data sets with noisy labels, which is no promise; latents have noise."""
