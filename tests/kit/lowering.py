@@ -7,6 +7,7 @@ is compiled is the same. Nothing breaks where a JAX to come has no such function
 import threading
 
 from jax._src.interpreters import mlir
+from jax._src.lib.mlir import ir
 
 # What a context was told it keeps, constants too: so it is left after so many programs.
 PROGRAMS_A_CONTEXT = 200
@@ -20,6 +21,8 @@ def share_contexts() -> None:
         return
 
     def context():
+        if _is_lowering():  # a constant of a program that is being lowered: its module stays apart
+            return make()
         _kept.count = getattr(_kept, "count", 0) + 1
         if _kept.count % PROGRAMS_A_CONTEXT == 1:
             _kept.context = make()
@@ -27,3 +30,10 @@ def share_contexts() -> None:
 
     context.makes = make
     mlir.make_ir_context = context
+
+
+def _is_lowering() -> bool:
+    try:
+        return ir.Context.current is not None
+    except ValueError:
+        return False

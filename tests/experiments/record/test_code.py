@@ -32,8 +32,9 @@ def tree(tmp_path, monkeypatch):
 
 
 def forget():
-    for cached in (code._digest, code._imports, code._reexported, code._file, code._tree):
-        cached.cache_clear()
+    for value in vars(code).values():
+        if hasattr(value, "cache_clear"):
+            value.cache_clear()
 
 
 def test_a_name_from_a_package_leads_to_the_module_that_defines_it(tree):
@@ -74,3 +75,10 @@ def test_every_kind_of_experiment_uses_the_kernels_it_runs():
     found = code.used_modules(["experiments.studies.thermalization.samplers"])
     assert {"jaxbnn.gibbs.sampler", "jaxbnn.sampling.runner"} <= found
     assert not any(name.startswith("jaxbnn.dvi") for name in found)
+
+
+def test_names_that_a_package_loads_late_lead_to_their_modules_and_the_package_to_all():
+    assert "jaxbnn.kernels.pcn" in code.used_modules(["experiments.studies.function_space"])
+    everything = code._imports("jaxbnn._public")
+    assert {"jaxbnn.dvi", "jaxbnn.sampling.runner"} <= everything
+    assert code._loaded_late("jaxbnn") == {"jaxbnn._public"}
