@@ -192,8 +192,13 @@ def gibbs_with_moves(
             moved, info = move.step(key, move.init(position))
             position = moved.position
             infos.append(info)
-        is_divergent = sweep_info.is_divergent | infos[0].is_divergent
-        info = InterwovenInfo(infos[0].acceptance_rate, infos[0].is_accepted, is_divergent)
+        is_divergent = sweep_info.is_divergent
+        for info in infos:
+            is_divergent |= getattr(info, "is_divergent", False)
+        # A composition tells neither: what it has done is told by its own parts.
+        rate = getattr(infos[0], "acceptance_rate", sweep_info.acceptance_rate)
+        is_accepted = getattr(infos[0], "is_accepted", sweep_info.is_accepted)
+        info = InterwovenInfo(rate, is_accepted, is_divergent)
         return InterwovenState(position, moved_to(model, inputs, y, swept, position)), info
 
     return SamplingAlgorithm(init, step)

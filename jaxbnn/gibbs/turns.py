@@ -36,7 +36,7 @@ from jaxbnn.gibbs.chain import GibbsPosition
 from jaxbnn.gibbs.hidden_units import scalings
 from jaxbnn.gibbs.model import IntermediateNoise
 from jaxbnn.gibbs.pieces import PiecewiseLinear
-from jaxbnn.gibbs.validation import check_data, inputs_last
+from jaxbnn.gibbs.validation import check_data, inputs_last, outputs_last
 from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.networks import Dense
 from jaxbnn.numerics.products import product
@@ -137,7 +137,7 @@ def turn_units(
     check_data(model.network, model.output, x, y)
     _check_kind(model)
     inputs = inputs_last(model.network, x)
-    move = _Turn(model, inputs, jnp.asarray(y)[:, 0])
+    move = _Turn(model, inputs, outputs_last(model.network, y, inputs.dtype)[0])
 
     def init(position: GibbsPosition, rng_key: PRNGKeyArray | None = None) -> TurnsState:
         return TurnsState(position)
@@ -326,7 +326,8 @@ def _check_kind(model: IntermediateNoise) -> None:
     layers = [stage.layer for stage in model.stages]
     is_kind = (
         model.output == "regression"
-        and len(layers) == 3
+        and len(layers) == len(model.network.layers) == 3
+        and len(model.network.input_shape) == 1
         and isinstance(layers[0], Dense)
         and isinstance(layers[1], PiecewiseLinear)
         and isinstance(layers[2], Dense)

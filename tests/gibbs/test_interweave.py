@@ -226,6 +226,26 @@ def test_the_step_adapts_in_warm_up():
     assert 0.65 < float(np.mean(draws.positions)) < 0.95
 
 
+@pytest.mark.long
+def test_a_move_may_be_a_composition_whose_divergence_is_told():
+    model, x, position, y = drawn("regression", 6, np.float32)
+    parts = cycle(scale_moves(model, x), redraw_noisy_units(model, x, y, 2))
+    kernel = gibbs_with_moves(model, x, y, [parts, never(model, x)])
+    state, info = jax.jit(kernel.step)(jax.random.key(0), jax.jit(kernel.init)(position))
+    assert bool(info.is_divergent)
+    assert jax.tree.structure(state.position) == jax.tree.structure(position)
+
+
+def never(model, x):
+    """A move that stands where it is, and tells of a divergence."""
+    kernel = scale_moves(model, x)
+
+    def step(rng_key, state):
+        return state, kernel.step(rng_key, state)[1]._replace(is_divergent=jnp.array(True))
+
+    return kernel._replace(step=step)
+
+
 def test_bad_input_gets_one_sentence():
     model, x, _, y = drawn("regression", 3, np.float32)
     with pytest.raises(ValueError, match="step_size must be positive"):

@@ -14,7 +14,7 @@ import pytest
 import scipy.stats
 
 from jaxbnn.gibbs import IntermediateNoise, turn_units
-from jaxbnn.networks import Activation, Dense, Network, mlp
+from jaxbnn.networks import Activation, Dense, Flatten, Network, mlp
 from tests.gibbs.cases import MODELS
 from tests.gibbs.test_sweeps import functions_of, outputs_given
 from tests.kit import both_sizes, check_geweke, for_mutants, update_with
@@ -254,3 +254,15 @@ def test_models_of_another_kind_get_one_sentence():
         _, y = jax.jit(model.simulate)(jax.random.key(1), model.sample_prior(jax.random.key(0)), x)
         with pytest.raises(ValueError, match="turn_units needs regression with one output"):
             turn_units(model, x, y)
+    flat = Network((Flatten(), Dense(2), Activation("relu"), Dense(1)), (2, 2))
+    with pytest.raises(ValueError, match="turn_units needs regression with one output"):
+        turn_units(IntermediateNoise(flat, 0.1), jnp.ones((3, 2, 2)), jnp.ones((3, 1)))
+
+
+def test_labels_may_have_one_axis():
+    model, x = model_of("relu"), inputs(6)
+    position, y = model.simulate(jax.random.key(0), model.sample_prior(jax.random.key(1)), x)
+    steps = [jax.jit(turn_units(model, x, labels).step) for labels in (y, jnp.asarray(y)[:, 0])]
+    state = turn_units(model, x, y).init(position)
+    one, other = (step(jax.random.key(2), state)[0].position for step in steps)
+    jax.tree.map(np.testing.assert_array_equal, one, other)
