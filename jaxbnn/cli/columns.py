@@ -98,12 +98,15 @@ class Column:
         return parts + [f for part in self.date_parts for f in part_features(numbers, part)]
 
     def _days(self, values: list[str]) -> np.ndarray | str:
-        """Return dates as days, in the order that they tell themselves, else in the fit's."""
+        """Return dates as days, in the fit's order; with the year at the other end, in their own.
+
+        Days and months are never exchanged: a few rows, or one slip, tell of their order wrongly.
+        """
         assert self.date is not None
         order = find_order(values)
-        if order is None or order == "open":
-            order = self.date
-        return as_days(values, order)
+        year_first = "year-month-day"
+        is_other = (order == year_first) != (self.date == year_first)
+        return as_days(values, order if order and order != "open" and is_other else self.date)
 
     @property
     def features(self) -> list[str]:

@@ -1,6 +1,7 @@
 """From a prepared table to draws, a verdict and pictures in a folder."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from jaxbnn.cli.samplers import Fitted, make_posterior, relevance_note, run
 from jaxbnn.cli.settings import describe
 from jaxbnn.cli.verdict import Verdict, judge_chains, judge_classes, judge_numbers
 from jaxbnn.prediction import ClassPrediction, NumberScores, predict, scores
+from jaxbnn.sampling import BadCheckpoint
 from jaxbnn.targets import Posterior
 
 
@@ -51,11 +53,17 @@ def fit(
     held_out = prepared.held_out
     progress.begin("scoring", f"{len(held_out):,} held-out rows")
     chains = judge_chains(prepared.sampler, first.fitted, first.posterior, first.x[held_out])
+    # Before anything is written, so that what fails in it is not taken for a full disk.
+    last, second, sentences = (
+        _refitted(first, progress, checkpoints / "refit") if is_refitted else (first, None, [])
+    )
+    numbers = chains.numbers
+    if second is not None:
+        numbers = numbers | {f"refit_{name}": value for name, value in second.numbers.items()}
+        # `predict` uses the second fit: the verdict is that of the worse one.
+        chains = chains if second.is_good or not chains.is_good else second
     with written(out, WRITTEN) as part:
         held = _judge(part, first, level, progress)
-        last, sentences = (
-            _refitted(first, progress, checkpoints / "refit") if is_refitted else (first, [])
-        )
         progress.begin("writing", str(out))
         more = folders.save(
             part,
@@ -77,8 +85,8 @@ def fit(
         text = markdown(report)
         (part / "summary.md").write_text(text, encoding="utf-8")
         (part / "summary.html").write_text(page(report, part), encoding="utf-8")
-        numbers = json.dumps(chains.numbers | held.numbers, indent=2)
-        (part / "scores.json").write_text(numbers + "\n", encoding="utf-8")
+        text_of_numbers = json.dumps(numbers | held.numbers, indent=2)
+        (part / "scores.json").write_text(text_of_numbers + "\n", encoding="utf-8")
     if first.is_whole and last.is_whole:
         unfinished.end(checkpoints)
     return text
@@ -96,28 +104,41 @@ def _sampled(prepared: Prepared, progress: Progress, checkpoint: Path) -> _Sampl
     long = None if is_begun else warning(sampler, settings, posterior)
     if long is not None:
         progress.say(long)
-    fitted = run(sampler, posterior, settings, progress, checkpoint)
+    try:
+        fitted = run(sampler, posterior, settings, progress, checkpoint)
+    except BadCheckpoint:
+        if not is_begun:
+            raise
+        # Another version of a package, for instance, whose draws would be other ones.
+        progress.say("what was interrupted cannot be gone on with here: beginning anew.")
+        shutil.rmtree(checkpoint)
+        fitted = run(sampler, posterior, settings, progress, checkpoint)
     if settings.relevance:
         note = relevance_note(fitted, prepared.encoding.features)
         fitted = fitted._replace(notes=[*fitted.notes, note])
     return _Sampled(prepared, posterior, fitted, x, y)
 
 
-def _refitted(first: _Sampled, progress: Progress, checkpoint: Path) -> tuple[_Sampled, list[str]]:
+def _refitted(
+    first: _Sampled, progress: Progress, checkpoint: Path
+) -> tuple[_Sampled, Verdict | None, list[str]]:
     """Fit again on all rows, unless the first fit was interrupted; return what to say of it."""
     number = first.prepared.table.num_rows
     if not first.is_whole:
-        return first, ["Not fitted again on all rows, for it was interrupted before."]
+        return first, None, ["Not fitted again on all rows, for it was interrupted before."]
     last = _sampled(on_all_rows(first.prepared), progress, checkpoint)
     progress.begin("scoring", "the fit to all rows")
     rows = first.prepared.held_out  # any will do: the chains are to agree about them
     verdict = judge_chains(last.prepared.sampler, last.fitted, last.posterior, last.x[rows])
-    return last, [
+    sentences = [
         f"Fitted again on all {number} rows, and `predict` uses that fit; the scores above are of "
         "the one that had not seen the held-out rows.",
-        *([] if last.fitted.draws is None else [f"Of the second fit: {verdict.sentences[0]}"]),
         *last.fitted.notes,
     ]
+    if last.fitted.draws is None:
+        return last, None, sentences
+    sentences.insert(1, f"Of the second fit: {verdict.sentences[0]}")
+    return last, verdict, sentences
 
 
 def _judge(part: Path, first: _Sampled, level: float, progress: Progress) -> Verdict:

@@ -39,7 +39,7 @@ def draw_numbers(
     axes = observed_against_predicted(
         *(to_units(v) for v in (y, prediction.mean, prediction.lower, prediction.upper)),
         level=prediction.level,
-        name=encoding.target,
+        name=_literal(encoding.target),
     )
     axes.figure.savefig(folder / "predictions.png")
     counts = np.full(len(_LEVELS), len(y))
@@ -59,7 +59,7 @@ def draw_classes(
     axes.figure.savefig(folder / "calibration.png")
     assert encoding.classes is not None
     counts = np.array(confusion(y, prediction.label, len(encoding.classes)))
-    axes = confusion_matrix(counts, encoding.classes)
+    axes = confusion_matrix(counts, [_literal(name) for name in encoding.classes])
     axes.set_title(f"{len(y):,} held-out rows", fontsize="medium")
     axes.figure.savefig(folder / "confusion.png")
 
@@ -79,13 +79,25 @@ def draw_chains(
     values = np.asarray(evaluate(predicted(posterior, np.asarray(x[rows])), fitted.positions))
     if encoding.classes is None:
         series = values[..., 0] * encoding.y_sd + encoding.y_mean
-        names = [f"{encoding.target}, held-out row {row + 1}" for row in rows]
+        names = [f"{_literal(encoding.target)}, held-out row {row + 1}" for row in rows]
     else:
         series = values[..., np.arange(len(rows)), y[rows]]
-        names = [f"p({encoding.classes[y[row]]}), held-out row {row + 1}" for row in rows]
+        classes = [_literal(encoding.classes[y[row]]) for row in rows]
+        names = [f"p({c}), held-out row {row + 1}" for c, row in zip(classes, rows, strict=True)]
     from matplotlib.figure import Figure
 
     # One below the other: side by side they are too small for the page on a phone.
     figure = Figure(figsize=(6.0, 2.2 * len(rows)), dpi=120, layout="constrained")
     trace(series, figure.subplots(len(rows), 1, squeeze=False).ravel(), names=names)
     figure.savefig(folder / "chains.png")
+
+
+def _literal(text: str) -> str:
+    r"""Return a text of the user's file for Matplotlib, to which a $ begins a formula.
+
+    Examples
+    --------
+    >>> print(_literal("$50 to $100"))
+    \$50 to \$100
+    """
+    return text.replace("$", r"\$")

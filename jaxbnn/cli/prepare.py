@@ -73,7 +73,8 @@ def on_all_rows(prepared: Prepared) -> Prepared:
     """Return what a second fit takes: every row to learn from, none held out."""
     table = prepared.table
     # The task was settled with the first fit.
-    encoding, notes = learn_encoding(table, table, prepared.encoding.target, "auto", prepared.kind)
+    task = "auto" if prepared.encoding.classes is None else "classification"
+    encoding, notes = learn_encoding(table, table, prepared.encoding.target, task, prepared.kind)
     encoding = replace(encoding, width=prepared.encoding.width)
     rows = np.arange(table.num_rows)
     return prepared._replace(training=rows, held_out=rows[:0], encoding=encoding, notes=notes)

@@ -62,8 +62,10 @@ def about(prepared: Prepared) -> str:
     """Return what was fitted, and how."""
     encoding, sampler = prepared.encoding, prepared.sampler
     hidden = " and ".join(map(str, prepared.settings.hidden))
+    count = len(encoding.features)
     return (
-        f"{encoding.target} from {len(encoding.features)} features, {len(prepared.training)} rows, "
+        f"{encoding.target} from {count} feature{'s' * (count != 1)}, "
+        f"{len(prepared.training)} rows, "
         f"by a network of {hidden} hidden units, "
         f"{'fitted' if sampler == 'dvi' else 'sampled'} by {sampler}."
     )
@@ -120,4 +122,4 @@ def _said(name: str, value: float) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    return " ".join(text.replace("|", "\\|").split())

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import ArrayLike, Bool, Float
 
-from jaxbnn import diagnostics
+from jaxbnn.diagnostics import autocorrelation as autocorrelation_of
 from jaxbnn.plots._canvas import COLORS, REFERENCE, Axes, add_to_title, legend, next_color
 from jaxbnn.plots._series import Panel, envelope, panels, report_missing, returned
 
@@ -232,7 +232,7 @@ def _autocorrelation(
     rho = np.full((len(values), lag + 1), np.nan)
     complete = np.isfinite(values).all(axis=1)
     if complete.any():
-        rho[complete] = diagnostics.autocorrelation(values[complete], lag)
+        rho[complete] = autocorrelation_of(values[complete], lag)
     return rho
 
 

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 import numpy as np
 import pytest
 
+from jaxbnn.cli.columns import learn_column
 from jaxbnn.cli.dates import (
     as_days,
     find_order,
@@ -73,3 +74,16 @@ def test_parts():
     np.testing.assert_allclose(sine, [0, 0, 1, 0], atol=1e-12)
     season = np.stack(part_features(np.array([0.0, 365.2425, 365.2425 / 2]), "season"))
     np.testing.assert_allclose(season[0], [1, 1, -1], atol=1e-9)
+
+
+def test_new_rows_are_read_in_the_order_of_the_fit():
+    """A few rows, or one slip among them, would tell of another order; a year in front is sure."""
+    months_first = ["12.31.2019", "01.02.2020", "02.03.2020", "06.30.2020"] * 3
+    column, _ = learn_column("day", months_first, months_first)
+    new = ["03.04.2020", "05.06.2020"]
+    np.testing.assert_array_equal(column._days(new), as_days(new, "month-day-year"))
+    days_first = ["13/01/2020", "02/01/2020", "28/02/2020"] * 4
+    column, _ = learn_column("day", days_first, days_first)
+    assert column._days(["03/04/2020", "05/06/2020", "03/25/2020"]) == "03/25/2020"
+    first = ["2020-03-04", "2020-06-05"]
+    np.testing.assert_array_equal(column._days(first), as_days(first, "year-month-day"))

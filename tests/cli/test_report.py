@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from jaxbnn.cli.page import page
+from jaxbnn.cli.pictures import _literal
 from jaxbnn.cli.report import Report, markdown, next_steps
 from jaxbnn.cli.settings import Settings
 from jaxbnn.cli.verdict import Verdict, confusion
+from jaxbnn.plots.predictions import confusion_matrix
 
 GOOD = Verdict(["Believe <it>."], {"rhat": 1.01, "ess_bulk": 312.4})
 CLASSES = Verdict(
@@ -108,3 +110,13 @@ def test_what_to_do_next(chains, held, sampler, is_refitted, wanted):
     assert len(steps) == len(wanted)
     for step, words in zip(steps, wanted, strict=True):
         assert words in step
+
+
+def test_names_with_dollars_are_drawn_letter_by_letter(tmp_path):
+    """To Matplotlib two dollars hold a formula, which `$50_$100` is none."""
+    axes = confusion_matrix([[1, 0], [0, 1]], [_literal("$50_$100"), _literal("50_$")])
+    axes.set_title(_literal("price in $ and $_"))
+    axes.figure.savefig(tmp_path / "classes.png")
+    assert (tmp_path / "classes.png").stat().st_size > 0
+    with pytest.raises(ValueError, match=r"ParseException|Double subscript|Expected"):
+        confusion_matrix([[1]], ["$50_$100"]).figure.savefig(tmp_path / "raw.png")

@@ -2,8 +2,10 @@
 long one is told of before.
 """
 
+import importlib
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +13,9 @@ import pytest
 from jaxbnn.cli import estimate, main, samplers, unfinished
 from jaxbnn.cli.options import parse
 from jaxbnn.cli.settings import Settings
+from jaxbnn.sampling import BadCheckpoint
 
+fit = importlib.import_module("jaxbnn.cli.fit")
 TINY = ["--hidden", "3", "--chains", "2", "--warmup", "30", "--samples", "20", "--quiet"]
 
 
@@ -113,6 +117,30 @@ def test_a_fit_that_was_interrupted_draws_what_it_would_have(data, tmp_path, mon
     ):
         assert one.equals(other)
     shutil.rmtree(out)
+
+
+def test_a_checkpoint_of_another_version_is_left_and_the_fit_begins_anew(
+    monkeypatch, tmp_path, annotations_unchecked
+):
+    settings, said, begun = Settings("nuts", (5,), 1, 4, 4, 0.3, 0), [], []
+    encoding = SimpleNamespace(inputs=lambda _: np.ones((3, 1)), targets=lambda _: np.ones(3))
+    prepared = SimpleNamespace(
+        encoding=encoding, table=None, training=[0, 1], sampler="nuts", settings=settings,
+        num_classes=None,
+    )  # fmt: skip
+
+    def run(sampler, posterior, settings, progress, checkpoint):
+        begun.append((checkpoint / "state.nc").exists())
+        if begun[-1]:
+            raise BadCheckpoint("made by another version")
+        return samplers.Fitted(None, None, [])
+
+    monkeypatch.setattr(fit, "run", run)
+    monkeypatch.setattr(fit, "make_posterior", lambda *_: None)
+    (tmp_path / "state.nc").write_text("")
+    fit._sampled(prepared, SimpleNamespace(say=said.append), tmp_path)
+    assert begun == [True, False]
+    assert "beginning anew" in said[-1]
 
 
 def test_a_long_run_is_told_of_before(monkeypatch):
