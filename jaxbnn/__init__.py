@@ -15,7 +15,7 @@ if typing.TYPE_CHECKING:
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> typing.Any:
+def _load(name: str) -> typing.Any:
     """Load the public names with the first one: JAX takes seconds, and the command tells at once.
 
     Raises
@@ -32,5 +32,9 @@ def __getattr__(name: str) -> typing.Any:
     raise AttributeError(f"module 'jaxbnn' has no attribute {name!r}")
 
 
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__getattr__("__all__")})
+def _names() -> list[str]:
+    return sorted({*globals(), *_load("__all__")})
+
+
+if not typing.TYPE_CHECKING:  # to which every name would be one that there is
+    __getattr__, __dir__ = _load, _names

@@ -136,3 +136,8 @@ def test_the_page_counts_what_the_table_says():
     assert "| boston | -2.1 ± 0.1 | -2.55 ± 0.05 | - | - | - | -1 (1) |" in scores
     results[8]["log_score"] = results[9]["log_score"] = -0.1
     assert "Behind ridge or logistic regression: iris." in page._verdict(results)
+    # Each of the others counts, and not only the one of the largest mean.
+    results = [one("iris", k, "jaxbnn", 0.0) for k in (0, 1, 2)]
+    results += [one("iris", k, "linear", score) for k, score in enumerate((0.4, 0.0, -0.1))]
+    results += [one("iris", k, "forest", 0.09) for k in (0, 1, 2)]
+    assert "in log score on 0 of 1 sets; not on iris." in page._verdict(results)

@@ -10,6 +10,7 @@ need packages that jaxbnn does not: they get an environment of their own, made i
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -121,6 +122,8 @@ def _measured(
     environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
     if method == "jaxbnn":
         write_csv(work / "data.csv", data)
+        # What an interrupted fit left would be gone on with, in less time than a fit takes.
+        shutil.rmtree(work / "fit", ignore_errors=True)
         command = [sys.executable, "-m", "jaxbnn", "fit", str(work / "data.csv"), "--target", "y"]
         command += ["--seed", str(split), "--out", str(work / "fit"), "--force", "--quiet"]
         environment["PYTHONPATH"] = str(ROOT)

@@ -73,8 +73,7 @@ def _verdict(results: list[dict[str, Any]]) -> str:
         if not gaps:
             continue
         counted.append(name)
-        gap, error = max(gaps.values())
-        if gap <= error:
+        if all(gap <= error for gap, error in gaps.values()):
             near.append(name)
         if gaps.get("linear", (0.0, 0.0))[0] > 0:
             behind.append(name)
