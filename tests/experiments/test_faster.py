@@ -2,6 +2,8 @@
 steps are recorded; the study itself runs in test_studies.py.
 """
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from pydantic import ValidationError
@@ -70,6 +72,21 @@ def test_chains_elsewhere_have_not_thermalized():
     # Clopper and Pearson's interval of 0 of 3: up to 1 - 0.025^(1/3).
     assert numbers["share_thermalized_high"][0] == pytest.approx(1 - 0.025 ** (1 / 3))
     assert np.isnan(numbers["iterations_to_thermalize"][0])
+
+
+def test_copies_on_a_data_set_are_one_trial():
+    """Which passes when all of them do, and when the last of them does."""
+    later = SimpleNamespace(
+        is_passed=np.array([True, True, True, False]), lower_bound=np.array([10, 30, 20, 40])
+    )
+    passed, bound = faster.of_data_sets(later, 2)
+    np.testing.assert_array_equal(passed, [True, False])
+    np.testing.assert_array_equal(bound, [30, 40])
+    numbers = faster.summary(later, {"seconds_per_step": 0.5}, 2)
+    assert numbers["share_thermalized"] == (0.5,)
+    assert numbers["iterations_to_thermalize"][0] == 30
+    low, high = numbers["share_thermalized_low"][0], numbers["share_thermalized_high"][0]
+    assert (low, high) == pytest.approx((0.0126, 0.9874), abs=1e-4)
 
 
 def test_rhat_sees_chains_that_differ_in_one_invariant():

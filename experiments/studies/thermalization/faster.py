@@ -80,7 +80,7 @@ def _judge(found, settings, case, arm, rows, table, curves) -> None:
     where = f"Delta = {in_scientific(case.delta)}, {labels} labels"
     if case.num_copies > 1:
         where += f", {case.num_copies} chains a start"
-    level = mean_and_error(late_levels(informed))
+    level = mean_and_error(_by_dataset(late_levels(informed), case.num_copies).mean(axis=1))
     rows.append(Row("equilibrium_test_mse", f"{arm.name}, {where}", *level))
     worst = {}
     if len(found) > 1:
@@ -97,21 +97,22 @@ def _judge(found, settings, case, arm, rows, table, curves) -> None:
         if start == "informed":
             continue
         joined = merged(series, informed, settings.false_alarm_rate)
-        numbers = summary(joined, series)
+        numbers = summary(joined, series, case.num_copies)
         setting = f"{arm.name}, {start} start, {where}"
         rows += [Row(name, setting, *value) for name, value in numbers.items()]
         shown = [numbers[name] for name in ("iterations_to_thermalize", "seconds_to_thermalize")]
         low, high = (numbers[f"share_thermalized_{end}"][0] for end in ("low", "high"))
-        count = f"{int(joined.is_passed.sum())}/{len(joined.is_passed)}"
+        passed, bound = of_data_sets(joined, case.num_copies)
+        count = f"{int(passed.sum())}/{len(passed)}"
         table.append(
             [arm.name, start, in_scientific(case.delta), labels, count, f"{low:.2f} to {high:.2f}"]
             + [_short(number) for pair in (*shown, level) for number in pair]
             + [f"{max(values.max() for values in worst.values()):.3f}"]
         )
-        times = np.where(joined.is_passed, joined.lower_bound, np.inf)
         curves.append(
-            {"arm": arm.name, "start": start, "where": where, "times": times,
-             "num_steps": int(series["steps"][-1])}
+            {"arm": arm.name, "start": start, "where": where,
+             "times": np.where(passed, bound, np.inf), "num_steps": int(series["steps"][-1]),
+             "seconds_per_step": float(series["seconds_per_step"])}
         )  # fmt: skip
 
 
@@ -133,15 +134,26 @@ def merged(series: Mapping, informed: Mapping, rate: float):
     return found._replace(lower_bound=bound, is_passed=is_passed)
 
 
-def summary(joined, series: Mapping) -> dict[str, tuple]:
-    """Return the numbers of one arm and start, each with its standard error or None."""
-    passed = joined.is_passed
-    share = float(passed.mean())
+def of_data_sets(joined, num_copies: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Return of each data set whether all its copies passed, and when the last of them had.
+
+    Chains on one data set share its traps: they are one trial of what the kernel can do.
+    """
+    passed = np.min(_by_dataset(joined.is_passed, num_copies), axis=1)
+    return passed, np.max(_by_dataset(joined.lower_bound, num_copies), axis=1)
+
+
+def summary(joined, series: Mapping, num_copies: int = 1) -> dict[str, tuple]:
+    """Return the numbers of one arm and start; of a share its exact 95 % interval, too.
+
+    Times are of the data sets that thermalized.
+    """
+    passed, bound = of_data_sets(joined, num_copies)
     interval = binomtest(int(passed.sum()), len(passed)).proportion_ci(method="exact")
-    times = joined.lower_bound[passed]
+    times = bound[passed]
     seconds = times * float(series["seconds_per_step"])
     return {
-        "share_thermalized": (share, float(np.sqrt(share * (1 - share) / len(passed)))),
+        "share_thermalized": (float(passed.mean()),),
         "share_thermalized_low": (float(interval.low),),
         "share_thermalized_high": (float(interval.high),),
         "iterations_to_thermalize": mean_and_error(times),
@@ -187,28 +199,38 @@ def _short(number: float | None) -> str:
 
 
 def _print(header: list[str], table: list[list]) -> None:
-    print("\nthermalized by the teacher-student criterion; R-hat is the worst of all invariants")
+    print(
+        "\nthermalized by the teacher-student criterion; times are of those that thermalized; "
+        "R-hat is the worst of all invariants"
+    )
     print(" | ".join(header))
     for line in table:
         print(" | ".join(str(entry) for entry in line))
 
 
 def _figure(curves: list[dict], context: Context) -> None:
-    """Draw the share of data sets thermalized after so many iterations, a panel for each Delta."""
+    """Draw the share of data sets thermalized, a column for each Delta.
+
+    Above after so many iterations, below after so many seconds of a chain, since an iteration of
+    one arm costs more than that of another.
+    """
     places = list(dict.fromkeys(curve["where"] for curve in curves))
     arms = list(dict.fromkeys(curve["arm"] for curve in curves))
-    figure = Figure(figsize=(5 * len(places), 4), layout="constrained")
-    for axes, where in zip(figure.subplots(1, len(places), squeeze=False)[0], places, strict=True):
+    figure = Figure(figsize=(5 * len(places), 8), layout="constrained")
+    panels = figure.subplots(2, len(places), squeeze=False)
+    for (row, column), axes in np.ndenumerate(panels):
+        where, unit = places[column], ("iterations", "seconds")[row]
         for curve in (one for one in curves if one["where"] == where):
-            times = np.sort(curve["times"])
+            scale = curve["seconds_per_step"] if unit == "seconds" else 1
+            times = scale * np.sort(curve["times"])
             finite = times[np.isfinite(times)]
-            steps = np.concatenate([[0], finite, [curve["num_steps"]]])
+            steps = np.concatenate([[0], finite, [scale * curve["num_steps"]]])
             share = np.concatenate([np.arange(len(finite) + 1), [len(finite)]]) / len(times)
             axes.step(
                 steps, share, where="post", label=f"{curve['arm']}, {curve['start']}",
                 color=COLORS[arms.index(curve["arm"]) % len(COLORS)],
                 linestyle="-" if curve["start"] == "zero" else "--",
             )  # fmt: skip
-        axes.set(xlabel="iterations", ylabel="share thermalized", ylim=(-0.05, 1.05), title=where)
+        axes.set(xlabel=unit, ylabel="share thermalized", ylim=(-0.05, 1.05), title=where)
     figure.axes[0].legend(fontsize="x-small")
     context.save_figure("share_thermalized", figure)
