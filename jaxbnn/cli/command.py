@@ -73,13 +73,13 @@ def _fit(options: argparse.Namespace, progress: Progress) -> str:
 def _predict(options: argparse.Namespace, progress: Progress) -> str:
     progress.begin("reading", options.data.name)
     _check_installed("predict")
-    from jaxbnn.cli.place import check_fit
+    from jaxbnn.cli.place import check_fit, was_headerless
     from jaxbnn.cli.prepare import read
 
     check_fit(options.folder)
     check_level(options.level)
     out = options.out or options.data.with_name(f"{options.data.stem}-predictions.csv")
-    table = read(options)
+    table = read(options, is_headerless=was_headerless(options.folder))
     _check_out(out, options.data)
     progress.begin("loading JAX")
     from jaxbnn.cli.answers import write_predictions

@@ -1,5 +1,6 @@
 """The folder of a fit: free, held while it is worked for, and written to whole or not at all."""
 
+import json
 import os
 import shutil
 import tempfile
@@ -31,6 +32,15 @@ def check_fit(folder: Path) -> None:
     for name in (MODEL, DRAWS):
         if not (folder / name).is_file():
             raise ValueError(f"{folder} has no {name}; give the folder that `jaxbnn fit` wrote.")
+
+
+def was_headerless(folder: Path) -> bool:
+    """Return whether a fit's file had no header; a damaged fit is told of when it is loaded."""
+    try:
+        model = json.loads((folder / MODEL).read_text(encoding="utf-8"))
+        return bool(model["encoding"].get("width"))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return False
 
 
 def check_free(folder: Path, force: bool) -> None:

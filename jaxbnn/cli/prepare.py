@@ -31,10 +31,10 @@ class Prepared(NamedTuple):
         return None if self.encoding.classes is None else len(self.encoding.classes)
 
 
-def read(options: argparse.Namespace) -> Table:
+def read(options: argparse.Namespace, *, is_headerless: bool = False) -> Table:
     """Read the CSV file that the options name."""
     separator = separator_of(options)
-    return read_table(options.data, separator, options.decimal)
+    return read_table(options.data, separator, options.decimal, is_headerless=is_headerless)
 
 
 def prepare(options: argparse.Namespace, settings: Settings) -> Prepared:

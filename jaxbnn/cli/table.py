@@ -86,14 +86,21 @@ class Table(NamedTuple):
         return f"{said}; its columns are {', '.join(names[:_MOST_NAMES])}{more}."
 
 
-def read_table(path: Path, separator: str | None = None, decimal: str | None = None) -> Table:
+def read_table(
+    path: Path,
+    separator: str | None = None,
+    decimal: str | None = None,
+    *,
+    is_headerless: bool = False,
+) -> Table:
     """Read a CSV file.
 
     Fields are separated by commas, semicolons, tabs or bars, whichever makes most of the header;
     decimals have points or commas. Columns without a name are left out where they are empty or
     number the rows. Where the first line holds numbers, and otherwise only what stands below it
     too, it is a row and no header, and columns are called "column 1", "column 2", ...; but numbers
-    that count up by one, such as years, are names.
+    that count up by one, and years that rise and do not come again below, are names. If
+    `is_headerless`, as rows to predict are when the fit's file was, only "column 1", ... are names.
 
     Raises
     ------
@@ -105,10 +112,14 @@ def read_table(path: Path, separator: str | None = None, decimal: str | None = N
     if separator is None:
         separator = _separator(next((line for line in text.splitlines() if line.strip()), ""))
     records = _records(text, separator, path)
-    if len(records) < 2:
-        raise ValueError(f"{path} needs a header and at least one row below it.")
+    if len(records) < 2 - is_headerless:
+        what = "at least one row" if is_headerless else "a header and at least one row below it"
+        raise ValueError(f"{path} needs {what}.")
     names = [name.strip() for name in records[0][1]]
-    has_header = _is_header(names, [fields for _, fields in records[1:]])
+    if is_headerless:
+        has_header = all(name.startswith("column ") for name in names)
+    else:
+        has_header = _is_header(names, [fields for _, fields in records[1:]])
     for line, fields in records[1:]:
         if len(fields) != len(names):
             commas = separator == "," and len(fields) > len(names)
@@ -189,8 +200,14 @@ def _is_header(first: list[str], rows: list[list[str]]) -> bool:
     numbers = as_numbers([p for p in plain if p and as_numbers([p]) is not None])
     if numbers is None or not len(numbers):
         return True
-    if len(numbers) == len(first) > 1 and (np.diff(numbers) == 1).all():
-        return True
+    if len(numbers) == len(first) > 1:
+        gaps = np.diff(numbers)
+        are_years = (
+            (numbers == np.round(numbers)).all() and min(numbers) >= 1500 and max(numbers) <= 2200
+        )
+        come_again = any(set(row) & set(first) for row in rows)
+        if (gaps == 1).all() or (are_years and (gaps > 0).all() and not come_again):
+            return True
     texts = [i for i, field in enumerate(plain) if as_numbers([field]) is None]
     return any(all(len(row) <= i or row[i].strip() != first[i] for row in rows) for i in texts)
 

@@ -196,3 +196,20 @@ def test_a_target_of_dates_is_refused():
     with pytest.raises(ValueError, match="holds dates such as '2020-01-30'; give a column of num"):
         learn_encoding(table, table, "when", "auto", kind)
     learn_encoding(table, table, "when", "classification", kind)
+
+
+def test_years_are_names_and_rows_to_predict_may_have_no_header(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("1990,2000,2010\n1.5,2.5,3.5\n4.5,5.5,6.5\n")
+    assert list(read_table(path).columns) == ["1990", "2000", "2010"]
+    path.write_text("1990,2000,2010\n1991,2000,2012\n")
+    assert not read_table(path).has_header
+    path.write_text("5.1,red\n4.9,blue\n")
+    assert read_table(path).has_header
+    table = read_table(path, is_headerless=True)
+    assert not table.has_header
+    assert table.columns == {"column 1": ["5.1", "4.9"], "column 2": ["red", "blue"]}
+    path.write_text("5.1,red\n")
+    assert read_table(path, is_headerless=True).num_rows == 1
+    path.write_text("column 1,column 2\n5.1,red\n")
+    assert read_table(path, is_headerless=True).num_rows == 1
