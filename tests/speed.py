@@ -1,6 +1,6 @@
 """The speed of the runner and of Gibbs sweeps, before and now, in turn: `tests/SPEED.md`.
 
-    python -m tests.before_after.speed [--rounds 7] [--before COMMIT] [--core 0]
+    python -m tests.speed [--rounds 7] [--before COMMIT] [--core 0]
 
 In every round each of two checkouts runs the same cases in a process of its own, on one core; a
 round counts by its ratio, so that what else the machine does falls on both.
@@ -69,7 +69,7 @@ _INTRODUCTION = """# Speed, before and after
 
 Measured by
 
-    python -m tests.before_after.speed --rounds {rounds}
+    python -m tests.speed --rounds {rounds}
 
 over commit {before} and over {after}: microseconds a step (of all chains) or a sweep on one core,
 the least of five runs. In each round both checkouts run, in turn; the ratio is now over before, its
