@@ -39,6 +39,7 @@ from jaxbnn.gibbs.pieces import PiecewiseLinear
 from jaxbnn.gibbs.validation import check_data, inputs_last, outputs_last
 from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.networks import Dense
+from jaxbnn.numerics.gaussians import gaussian_from_noise, gaussian_log_density
 from jaxbnn.numerics.products import product
 
 
@@ -81,7 +82,7 @@ class Collapsed(NamedTuple):
     u
         (inputs + 1, units): incoming weights, and biases last, where there are any.
     bias
-        The last bias, c; 0 where there is none.
+        The last bias, c; 0 in a network without one.
     z
         (units, n): pre-activations.
     """
@@ -219,12 +220,12 @@ class _Turn:
         """Return another position and the log ratio."""
         root, mean = self.regression(product(old.u, turn), v)
         noise = jax.random.normal(key_weights, mean.shape, mean.dtype)
-        drawn = mean + jax.scipy.linalg.solve_triangular(root.T, noise, lower=False)
+        drawn = mean + gaussian_from_noise(noise, root, jnp.zeros_like(noise))
         u, bias = self.unravelled(drawn, v)
         new = Collapsed(u, bias, self.draw_latents(key_latents, u, bias, v))
         back_root, back_mean = self.regression(product(u, jnp.linalg.inv(turn)), v)
-        forward = _log_normal(root, mean, drawn)
-        back = _log_normal(back_root, back_mean, self.ravelled(old.u, old.bias))
+        forward = gaussian_log_density(drawn, mean, root)
+        back = gaussian_log_density(self.ravelled(old.u, old.bias), back_mean, back_root)
         terms = self.log_terms(new, v) - self.log_terms(old, v)
         prior = self.log_prior(new) - self.log_prior(old)
         return new, jnp.sum(terms) + prior + back - forward
@@ -241,7 +242,7 @@ class _Turn:
         weighted = features / jnp.sqrt(variance)[None]
         root = jnp.linalg.cholesky(product(weighted, weighted.T) + jnp.diag(prior))
         target = product(weighted, self.y / jnp.sqrt(variance))
-        return root, jax.scipy.linalg.cho_solve((root, True), target)
+        return root, gaussian_from_noise(jnp.zeros_like(target), root, target)
 
     def draw_latents(self, key, u, bias, v) -> Float[Array, "units n"]:
         """Draw Z given weights and y, as if slopes were those at its mean."""
@@ -314,12 +315,6 @@ class _Turn:
         size = len(self.x) * v.shape[0]
         bias = coefficients[-1] if self.has_last_bias else jnp.zeros((), v.dtype)
         return coefficients[:size].reshape(v.shape[0], -1).T, bias
-
-
-def _log_normal(root, mean, value) -> Float[Array, ""]:
-    """Return the log density of a normal law whose precision is root root^T, up to a constant."""
-    squares = jnp.sum(jnp.square(product(root.T, value - mean)))
-    return jnp.sum(jnp.log(jnp.diagonal(root))) - squares / 2
 
 
 def _check_kind(model: IntermediateNoise) -> None:

@@ -81,3 +81,10 @@ def data(name: str, n: int, dtype=np.float64) -> jax.Array:
     shape = (n, *MODELS[name].network.input_shape)
     scale = 0.5 + rng.uniform(size=shape[1:])
     return jnp.asarray(0.4 + scale * rng.normal(size=shape), dtype)
+
+
+def drawn(name: str, n: int = 3, dtype=np.float64) -> tuple:
+    """Return a model, inputs, and weights with latents and labels that the model draws."""
+    model, x = MODELS[name], data(name, n, dtype)
+    params = model.sample_prior(jax.random.key(1), dtype)
+    return model, x, *jax.jit(model.simulate)(jax.random.key(0), params, x)

@@ -27,7 +27,7 @@ from jaxbnn.gibbs import (
 from jaxbnn.gibbs.chain import GibbsPosition, chain_values
 from jaxbnn.gibbs.stages import split
 from jaxbnn.kernels import cycle
-from tests.gibbs.cases import MODELS, data
+from tests.gibbs.cases import MODELS, drawn
 from tests.gibbs.test_sweeps import geweke
 from tests.kit import both_sizes, for_mutants
 
@@ -48,12 +48,6 @@ def alone(model, x, y, order, bias):
 
 def all_moves(model, x, y, order, bias):
     return interwoven_gibbs(model, x, y, 0.6, 2, num_candidates=3, order=order)
-
-
-def drawn(name, n=3, dtype=np.float64):
-    model, x = MODELS[name], data(name, n, dtype)
-    params = model.sample_prior(jax.random.key(1), dtype)
-    return model, x, *jax.jit(model.simulate)(jax.random.key(0), params, x)
 
 
 def at_other_weights(model, x, y, position, params):

@@ -17,7 +17,7 @@ import scipy.stats
 from jaxbnn.gibbs import redraw_noisy_units
 from jaxbnn.gibbs.chain import chain_values
 from jaxbnn.gibbs.hidden_units import by_unit, hidden_groups
-from tests.gibbs.cases import MODELS, data
+from tests.gibbs.cases import MODELS, drawn
 from tests.gibbs.test_sweeps import geweke
 from tests.kit import both_sizes, for_mutants
 
@@ -31,12 +31,6 @@ NAMES = [
 
 def redraws(model, x, y, order, bias):
     return redraw_noisy_units(model, x, y, 3)
-
-
-def drawn(name, n=3, dtype=np.float64):
-    model, x = MODELS[name], data(name, n, dtype)
-    params = model.sample_prior(jax.random.key(1), dtype)
-    return model, x, *jax.jit(model.simulate)(jax.random.key(0), params, x)
 
 
 def one_redraw(name, number=0):

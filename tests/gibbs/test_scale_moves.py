@@ -17,7 +17,7 @@ from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler, scale_moves
 from jaxbnn.gibbs.hidden_units import by_unit, hidden_groups, scalings
 from jaxbnn.kernels import cycle
 from jaxbnn.networks import mlp
-from tests.gibbs.cases import MODELS, data
+from tests.gibbs.cases import MODELS, data, drawn
 from tests.gibbs.test_sweeps import geweke
 from tests.kit import both_sizes, for_mutants
 
@@ -40,12 +40,6 @@ def alone(model, x, y, order, bias):
 
 def after_gibbs(model, x, y, order, bias):
     return cycle(gibbs_sampler(model, x, y, order, bias), quiet(model, x))
-
-
-def drawn(name, n=3, dtype=np.float64):
-    model, x = MODELS[name], data(name, n, dtype)
-    params = model.sample_prior(jax.random.key(1), dtype)
-    return model, x, *jax.jit(model.simulate)(jax.random.key(0), params, x)
 
 
 @pytest.mark.short("regression")

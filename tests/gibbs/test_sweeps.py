@@ -57,6 +57,11 @@ def functions_of(model, x):
 
 def geweke(name, order, bias, num_chains, make=gibbs_sampler, steps=1):
     model, x = MODELS[name], data(name, N, np.float32)
+    return geweke_of(model, x, lambda y: make(model, x, y, order, bias), num_chains, steps)
+
+
+def geweke_of(model, x, make_kernel, num_chains, steps=1):
+    """Geweke's joint test of a kernel of weights and latents, made for given labels."""
 
     def sample_joint(key):
         key_weights, key_latents = jax.random.split(key)
@@ -65,7 +70,7 @@ def geweke(name, order, bias, num_chains, make=gibbs_sampler, steps=1):
     return check_geweke(
         sample_joint,
         outputs_given(model, x),
-        update_with(lambda y: make(model, x, y, order, bias), steps),
+        update_with(make_kernel, steps),
         rounds=ROUNDS,
         test_functions=functions_of(model, x),
         num_chains=num_chains,

@@ -16,8 +16,8 @@ import scipy.stats
 from jaxbnn.gibbs import IntermediateNoise, turn_units
 from jaxbnn.networks import Activation, Dense, Flatten, Network, mlp
 from tests.gibbs.cases import MODELS
-from tests.gibbs.test_sweeps import functions_of, outputs_given
-from tests.kit import both_sizes, check_geweke, for_mutants, update_with
+from tests.gibbs.test_sweeps import geweke_of
+from tests.kit import both_sizes, for_mutants
 
 module = importlib.import_module("jaxbnn.gibbs.turns")
 
@@ -36,19 +36,7 @@ def inputs(n, dtype=np.float32):
 
 def geweke(make, num_chains, activation="relu", steps=1):
     model, x = model_of(activation), inputs(2)
-
-    def sample_joint(key):
-        key_weights, key_latents = jax.random.split(key)
-        return model.simulate(key_latents, model.sample_prior(key_weights), x)
-
-    return check_geweke(
-        sample_joint,
-        outputs_given(model, x),
-        update_with(lambda y: make(model, x, y), steps),
-        rounds=4,
-        test_functions=functions_of(model, x),
-        num_chains=num_chains,
-    )
+    return geweke_of(model, x, lambda y: make(model, x, y), num_chains, steps)
 
 
 def a_turn(activation, n=6, seed=0):
@@ -196,7 +184,7 @@ def latents_as_if_exact(right):
 
 
 MUTANTS = {
-    "densities of the proposal lost": mutated("_log_normal", nothing),
+    "densities of the proposal lost": mutated("gaussian_log_density", nothing),
     "prior lost": mutated("log_prior", nothing),
     "latents taken for exact": mutated("log_terms", latents_as_if_exact),
     "X2 is that of the mean": mutated(
