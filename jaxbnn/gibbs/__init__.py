@@ -11,6 +11,7 @@ from jaxbnn.gibbs.interwoven import (
 from jaxbnn.gibbs.latents import sample_inputs, sample_pooled
 from jaxbnn.gibbs.model import IntermediateNoise
 from jaxbnn.gibbs.pieces import Piece, PiecewiseLinear, activation_pieces
+from jaxbnn.gibbs.pooling import CollapsedPooling, collapse_pooling
 from jaxbnn.gibbs.pre_activations import sample_pre_activations
 from jaxbnn.gibbs.probit import sample_binary_logit, sample_logits, satisfying_logits
 from jaxbnn.gibbs.redraws import RedrawsInfo, RedrawsState, redraw_noisy_units
@@ -22,6 +23,7 @@ from jaxbnn.gibbs.weights import sample_bias, sample_weights, sample_weights_and
 __all__ = [
     "GibbsPosition",
     "IntermediateNoise",
+    "collapse_pooling",
     "gibbs_sampler",
     "gibbs_with_moves",
     "interweave",

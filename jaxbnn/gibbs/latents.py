@@ -19,7 +19,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.gibbs.arguments import check_affine, check_pooled
 from jaxbnn.gibbs.factors import whiten
-from jaxbnn.gibbs.linear_maps import average, matrix_of_conv, spread
+from jaxbnn.gibbs.linear_maps import add_to_windows, average, matrix_of_conv
 from jaxbnn.networks import AvgPool, Conv, Dense
 from jaxbnn.numerics.products import product
 
@@ -130,7 +130,7 @@ def sample_pooled(
     keep = 1 - jnp.sqrt(spread_out / (d + spread_out))
     noise = jnp.sqrt(d) * jax.random.normal(key, mean.shape, mean.dtype)
     shift = gain * (outputs - average(layer, mean)) - keep * average(layer, noise)
-    return mean + noise + spread(layer, mean.shape[:-1], shift)
+    return add_to_windows(layer, mean + noise, shift)
 
 
 def _overlapping(key, layer, mean, outputs, noise_variance, next_noise_variance) -> Array:

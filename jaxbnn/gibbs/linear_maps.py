@@ -7,11 +7,11 @@ forward direction, a transpose in its input, and sums over data of products of i
 
 import math
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
+from jaxbnn.gibbs.convolutions import convolve, correlate, filter_inputs
 from jaxbnn.networks import AvgPool, Conv, Dense
 from jaxbnn.networks.shapes import num_windows
 
@@ -36,14 +36,7 @@ def linear(layer: Dense | Conv, w: Float[Array, "..."], v: Float[Array, "..."]) 
     (2, 5)
     """
     if isinstance(layer, Conv):
-        return lax.conv_general_dilated(
-            v,
-            w,
-            window_strides=layer.stride,
-            padding="VALID",
-            dimension_numbers=("HWCN", "HWIO", "HWCN"),
-            precision=HIGHEST,
-        )
+        return convolve(layer, w, v)
     product = lax.dot_general(w, v, (((0,), (v.ndim - 2,)), ((), ())), precision=HIGHEST)
     return product if v.ndim == 2 else jnp.moveaxis(product, 0, -2)
 
@@ -75,10 +68,7 @@ def feature_cross(
     [[5.0, 5.0], [5.0, 5.0], [5.0, 5.0]]
     """
     if isinstance(layer, Conv):
-        shape = (*layer.window, v.shape[-2], layer.features)
-        like = jax.ShapeDtypeStruct(shape, v.dtype)
-        (w,) = jax.linear_transpose(lambda w: linear(layer, w, v), like)(e)
-        return w.reshape(-1, layer.features)
+        return correlate(layer, v, e).reshape(-1, layer.features)
     return moments(v, e)
 
 
@@ -94,7 +84,7 @@ def feature_gram(
     ([[20.0]], [10.0], 5)
     """
     if isinstance(layer, Conv):
-        v = _patches(layer, v)
+        v = filter_inputs(layer, v)
     positions = (*range(v.ndim - 2), v.ndim - 1)
     return moments(v, v), jnp.sum(v, axis=positions), math.prod(v.shape) // v.shape[-2]
 
@@ -124,7 +114,7 @@ def combinations(
     [[5.0, 5.0, 5.0, 5.0, 5.0]]
     """
     if isinstance(layer, Conv):
-        v = _patches(layer, v)
+        v = filter_inputs(layer, v)
     features = v.shape[-2]
     combined = jnp.einsum("pf,...fn->...pn", matrix[:, :features], v, precision=HIGHEST)
     if matrix.shape[1] == features:
@@ -184,6 +174,28 @@ def average(layer: AvgPool, v: Float[Array, "..."]) -> Array:
     return total / math.prod(window)
 
 
+def add_to_windows(
+    layer: AvgPool, v: Float[Array, "..."], pooled: Float[Array, "..."]
+) -> Float[Array, "..."]:
+    """Add to every pixel the value of its window, if it is in one; windows must not overlap.
+
+    Examples
+    --------
+    >>> v, pooled = jnp.ones((1, 3, 1, 1)), jnp.full((1, 1, 1, 1), 7.0)
+    >>> add_to_windows(AvgPool((1, 2)), v, pooled).ravel().tolist()
+    [8.0, 8.0, 1.0]
+    """
+    if layer.stride != layer.window:
+        return v + spread(layer, v.shape[:-1], pooled)
+    # Written over a part of `v`: filled up to the size of `v`, what `v` comes from would be
+    # computed number by number.
+    (height, width), (rows, columns) = layer.window, pooled.shape[:2]
+    part = lax.slice(v, (0, 0, 0, 0), (rows * height, columns * width, *v.shape[2:]))
+    shape = (rows, height, columns, width, *v.shape[2:])
+    values = jnp.broadcast_to(pooled[:, None, :, None], shape).reshape(part.shape)
+    return lax.dynamic_update_slice(v, part + values, (0, 0, 0, 0))
+
+
 def spread(
     layer: AvgPool, input_shape: tuple[int, ...], pooled: Float[Array, "..."]
 ) -> Float[Array, "..."]:
@@ -213,24 +225,3 @@ def _pad(v: Array, axis: int, size: int) -> Array:
     if missing <= 0:
         return lax.slice_in_dim(v, 0, size, axis=axis)
     return jnp.pad(v, [(0, missing if i == axis else 0) for i in range(v.ndim)])
-
-
-def _patches(layer: Conv, v: Array) -> Array:
-    """Return what the filter sees: (height, width, c_in, n) as (positions, features, n)."""
-    rows, columns = num_windows(layer.window, layer.stride, v.shape)
-    taps = [
-        lax.slice(
-            v,
-            (i, j, 0, 0),
-            (
-                i + (rows - 1) * layer.stride[0] + 1,
-                j + (columns - 1) * layer.stride[1] + 1,
-                *v.shape[2:],
-            ),
-            (*layer.stride, 1, 1),
-        )
-        for i in range(layer.window[0])
-        for j in range(layer.window[1])
-    ]
-    stacked = jnp.stack(taps, axis=2)  # rows, columns, taps, c_in, n
-    return stacked.reshape(rows * columns, -1, v.shape[-1])

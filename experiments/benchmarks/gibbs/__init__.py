@@ -1,8 +1,9 @@
 """Milliseconds of a Gibbs sweep, against the summed cost of the parts that it cannot do without.
 
-Three models: a synthetic regression (n = 2,084, 50-10-1), the MLP and the CNN on MNIST. The
-sweep, and each part alone, run in a compiled loop; all are measured in turn, and medians
-count. Time is the processor time of all threads. For one core, start the command as
+A synthetic regression (n = 2,084, 50-10-1), the MLP and the CNN on MNIST, and the CNN with the
+outputs of its convolution integrated out. The sweep, and each part alone, run in a compiled loop;
+all are measured in turn, and medians count. Time is the processor time of all threads. For one
+core, start the command as
 
     OMP_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false taskset -c 0 python -m ...
 """
@@ -40,7 +41,7 @@ def run(
     out_dir
         Where the command writes the table, and this the picture of cost against size.
     models
-        Which of "synthetic", "mnist_mlp", "mnist_cnn".
+        Which of "synthetic", "mnist_mlp", "mnist_cnn", "mnist_cnn_collapsed".
     num_rounds
         How often all loops of a model are timed in turn.
     scaling

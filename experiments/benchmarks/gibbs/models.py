@@ -1,4 +1,4 @@
-"""The three models of the benchmark, with their data."""
+"""The models of the benchmark, with their data."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -9,7 +9,7 @@ import numpy as np
 
 from experiments.datasets import mnist
 from jaxbnn import Activation, AvgPool, Conv, Dense, Flatten, Network, mlp
-from jaxbnn.gibbs import IntermediateNoise
+from jaxbnn.gibbs import IntermediateNoise, collapse_pooling
 
 
 class Case(NamedTuple):
@@ -68,6 +68,13 @@ def mnist_cnn() -> Case:
     return Case("MNIST CNN, n = 60000", model, jnp.asarray(x), labels, 2)
 
 
+def mnist_cnn_collapsed() -> Case:
+    """Return the same posterior with the outputs of the convolution integrated out."""
+    case = mnist_cnn()
+    model, averaged, *_ = collapse_pooling(case.model, case.x)
+    return case._replace(setting="MNIST CNN collapsed, n = 60000", model=model, x=averaged)
+
+
 def _standardised(images: np.ndarray) -> np.ndarray:
     """Remove one mean and one standard deviation of all pixels."""
     x = images.astype(np.float32)
@@ -80,4 +87,5 @@ MODELS: dict[str, Callable[[], Case]] = {
     "synthetic": synthetic,
     "mnist_mlp": mnist_mlp,
     "mnist_cnn": mnist_cnn,
+    "mnist_cnn_collapsed": mnist_cnn_collapsed,
 }
