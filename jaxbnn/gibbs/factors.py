@@ -29,6 +29,7 @@ from jaxtyping import Array, Float
 from jaxbnn.numerics.products import product
 
 _LEAF = 32  # larger matrices are halved: products beat row operations
+_ROUNDED_UP = 1 + 1e-5  # of a pivot's square root squared, beside the pivot
 _MOST_PASSES = 5  # each gains half the digits of the type or more; three were the most seen
 
 
@@ -110,8 +111,9 @@ def inverse_factor(precision: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def _factor(precision: Array) -> tuple[Array, Array, Float[Array, ""]]:
     """Return L, R and the least pivot over its diagonal, pivots kept off zero.
 
-    A pivot below the rounding of its diagonal has no digits. Any positive number in its place
-    gives coordinates in which the next pass sees the true one.
+    A pivot below the rounding of its diagonal has no digits, nor has what stands beside it. Any
+    positive number in its place, and zeros beside it, give coordinates in which the next pass sees
+    the true ones.
     """
     n = precision.shape[0]
     diagonal = jnp.diagonal(precision)
@@ -121,12 +123,15 @@ def _factor(precision: Array) -> tuple[Array, Array, Float[Array, ""]]:
 
 
 def _halves(precision: Array, floor: Array) -> tuple[Array, Array]:
+    """Return L and R, each pivot at least its floor; a pivot at its floor stands alone."""
     n = precision.shape[0]
     if n <= _LEAF:
         return _by_rows(precision, floor)
     half = (n + 1) // 2
     above, upper = _halves(precision[:half, :half], floor[:half])
     corner = product(precision[half:, :half], upper.T)
+    is_lost = jnp.square(jnp.diagonal(above)) <= floor[:half] * _ROUNDED_UP
+    corner = jnp.where(is_lost[None, :], 0, corner)
     rest = precision[half:, half:] - product(corner, corner.T)
     below, lower = _halves(rest, floor[half:])
     between = -product(lower, product(corner, upper))
@@ -138,16 +143,20 @@ def _halves(precision: Array, floor: Array) -> tuple[Array, Array]:
 
 def _by_rows(precision: Array, floor: Array) -> tuple[Array, Array]:
     n = precision.shape[0]
-    rows = jnp.arange(n)
+    rows, is_left = jnp.arange(n), jnp.arange(2 * n) < n
 
     def eliminate(k, matrix):
         row = lax.dynamic_index_in_dim(matrix, k, 0, keepdims=False)
         column = lax.dynamic_index_in_dim(matrix, k, 1, keepdims=False)
         pivot = lax.dynamic_index_in_dim(row, k, 0, keepdims=False)
         least = lax.dynamic_index_in_dim(floor, k, 0, keepdims=False)
-        pivot = jnp.where(pivot < least, least, pivot)  # NaN stays NaN
+        is_lost = pivot < least  # not of NaN, which stays
+        pivot = jnp.where(is_lost, least, pivot)
+        # What is left beside a lost pivot is rounding, and grows from one to the next if it is
+        # taken for more.
+        row = jnp.where(is_lost & is_left, 0, row)
         row = lax.dynamic_update_index_in_dim(row, pivot, k, 0) * lax.rsqrt(pivot)
-        below = jnp.where(rows > k, column * lax.rsqrt(pivot), 0)
+        below = jnp.where((rows > k) & ~is_lost, column * lax.rsqrt(pivot), 0)
         matrix = matrix - below[:, None] * row[None, :]
         return jnp.where((rows == k)[:, None], row[None, :], matrix)
 

@@ -5,13 +5,13 @@ variance and prior precision at once, so that no sweep factors a matrix or passe
 to make one (Piccioli et al., (9), as in `jaxbnn.gibbs.weights`).
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
-from jaxbnn.gibbs.factors import whiten
 from jaxbnn.gibbs.linear_maps import (
     affine,
     combinations,
@@ -96,21 +96,45 @@ def spectrum_of(
         border = jnp.sqrt(jnp.asarray(precision_ratio, dtype))
         scale = jnp.append(scale, border)
         matrix = bordered(gram, total, count) * scale[:, None] * scale[None, :]
-    diagonal = jnp.diagonal(matrix)
-    eps = jnp.finfo(dtype).eps
-    # A ridge far below the rounding of the features, so that repeated ones can be factored.
-    ridge = jnp.square(4 * eps) * jnp.where(diagonal > 0, diagonal, 1)
 
-    def sums(root):
-        none = jnp.zeros((scale.shape[0], 0), dtype)
-        if root is None:
-            return matrix + jnp.diag(ridge), none
+    def second_moments(root):
         phi = combinations(layer, inputs, root * scale[None, :])
-        return moments(phi, phi) + product(root * ridge[None, :], root.T), none
+        return moments(phi, phi)
 
-    vectors, roots, _ = jnp.linalg.svd(whiten(sums).lower, full_matrices=False)
-    seen = roots > scale.shape[0] * eps * roots[0]
+    vectors, roots = _singular_vectors(matrix, second_moments)
+    seen = roots > scale.shape[0] * jnp.finfo(dtype).eps * roots[0]
     return Spectrum(jnp.where(seen, roots**2, 0), vectors, scale, total, count)
+
+
+def _singular_vectors(
+    matrix: Float[Array, "p p"], second_moments: Callable[[Array], Float[Array, "p p"]]
+) -> tuple[Float[Array, "p p"], Float[Array, " p"]]:
+    """Return left singular vectors and values of the features, with the digits that these have.
+
+    As `whiten`, by eigenvectors in place of triangles: where most features repeat others, as
+    constant pixels do, rounding grows from one pivot to the next, and orthogonal vectors keep it.
+
+    Parameters
+    ----------
+    matrix
+        The features' second moments.
+    second_moments
+        A function of R: those of the features in the coordinates R.
+    """
+    eps = jnp.finfo(matrix.dtype).eps
+    values, vectors = (part[..., ::-1] for part in jnp.linalg.eigh(matrix))
+    # Small ones are rounding: half the digits of the features are lost in squares.
+    raised = jnp.sqrt(jnp.maximum(values, len(matrix) * eps * values[0]))
+
+    def again():
+        more, across = jnp.linalg.eigh(second_moments((vectors / raised[None, :]).T))
+        root = raised[:, None] * across * jnp.sqrt(jnp.maximum(more, 0))[None, :]
+        # Rows are of very different sizes, and so each keeps its digits.
+        turn, roots, _ = jnp.linalg.svd(root, full_matrices=False)
+        return product(vectors, turn), roots
+
+    is_rough = values[-1] < eps**0.5 * values[0]
+    return jax.lax.cond(is_rough, again, lambda: (vectors, raised))
 
 
 def sample_from_spectrum(

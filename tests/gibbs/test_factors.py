@@ -112,6 +112,30 @@ def test_weights_of_collinear_features(draw, rng):
                 assert np.all(np.array(errors) < allowed(unit)), (d, scale, kind, errors)
 
 
+def test_weights_of_more_features_than_the_data_tell_apart(rng):
+    """Fewer data than features, and features that are one: most pivots are lost at first."""
+    d, num_features = np.float32(1e-2), 100
+    runs: dict = {}
+    for num_data, num_constant in ((10, 0), (10, 60), (150, 95)):
+        phi = rng.normal(size=(num_features, num_data))
+        phi[:num_constant] = -0.4
+        phi = np.float32(phi)
+        w = np.float32(rng.normal(size=num_features + 1))
+        exactly = np.vstack([phi, np.ones(num_data)]).astype(np.float64)
+        z = np.float32(w @ exactly + np.sqrt(d) * rng.normal(size=num_data))
+        arguments = (phi, z[None], w, d)
+        law = exact(
+            exactly.T / np.sqrt(float(d)),
+            z / np.sqrt(float(d)),
+            np.full(num_features + 1, LAMBDA),
+        )
+        if num_data not in runs:
+            runs[num_data] = affine_in_noise(from_spectrum, *arguments)
+        errors = distance(runs[num_data](*arguments), *law)
+        unit = EPS * np.linalg.norm(phi, 2) / np.sqrt(LAMBDA * float(d))
+        assert np.all(np.array(errors) < allowed(unit)), (num_data, num_constant, errors)
+
+
 @pytest.mark.parametrize("shape", [(4, 2), (12, 2)], ids=["whole", "pairs"])
 def test_latents_under_large_weights_and_unequal_noise(shape, rng):
     """Output noise far below the latent's: v is all but given along some directions."""
