@@ -26,12 +26,16 @@ BEYOND_THE_PAPERS = {
     "thermalization/faster",
     "thermalization/figure2_left",
     "thermalization/figure4",
+    "thermalization/starts_cnn",
+    "thermalization/starts_mlp",
 }
 # Gradient descents, and runs whose chains are compared by what they reach: no R-hat.
 WITHOUT_RHAT = {
     "challenges/figure1",
     "thermalization/figure2_left",
     "thermalization/figure2_right",
+    "thermalization/starts_cnn",
+    "thermalization/starts_mlp",
 }
 
 pytestmark = pytest.mark.third_party(reason="BlackJAX's kernels, adaptation and NUTS")

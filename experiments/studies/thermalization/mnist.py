@@ -29,6 +29,7 @@ from jaxbnn.diagnostics import split_rhat, stationarity_time
 from jaxbnn.gibbs import IntermediateNoise
 
 SECTION = "000 Section V.2"
+Architecture = Literal["MLP", "CNN"]
 
 
 class MnistRun(Settings):
@@ -64,7 +65,7 @@ class MnistRun(Settings):
 class MnistSettings(Settings):
     """Settings; `checkpoints` are the steps whose accuracies become rows."""
 
-    architecture: Literal["MLP", "CNN"]
+    architecture: Architecture
     num_train: int = Field(default=60_000, gt=0, le=60_000)
     num_test: int = Field(default=5_000, gt=0, le=10_000)
     num_records: int = Field(gt=0)
@@ -78,8 +79,10 @@ def run_mnist(settings: MnistSettings, context: Context) -> list[Row]:
     curves: list[dict] = []
     table: list[list] = []
     for index, run in enumerate(settings.runs):
-        data = _images(settings, run.is_standardised)
-        model = _model(settings, run.delta)
+        data = images(
+            settings.architecture, settings.num_train, settings.num_test, run.is_standardised
+        )
+        model = model_of(settings.architecture, run.delta)
         zero = jax.tree.map(jnp.zeros_like, model.sample_prior(context.key))
         # Made once, so that all chains share one compiled program.
         kernel = kernel_on_labels(run.sampler, run.leapfrog_steps, model, zero, run.order)
@@ -117,23 +120,27 @@ def steps_after_half(steps: np.ndarray) -> np.ndarray:
 NUMBERS = ("test_accuracy", "train_accuracy", "weight_norm_1", "weight_norm_2")
 
 
-def _images(settings: MnistSettings, is_standardised: bool):
+def images(
+    architecture: Architecture, num_train: int, num_test: int, is_standardised: bool
+) -> tuple[jax.Array, ...]:
+    """Return training images and labels, test images and labels, in the shapes of a network."""
     split = datasets.mnist()
-    x = split.x_train[: settings.num_train].astype(np.float32) / 255
-    x_test = split.x_test[: settings.num_test].astype(np.float32) / 255
+    x = split.x_train[:num_train].astype(np.float32) / 255
+    x_test = split.x_test[:num_test].astype(np.float32) / 255
     if is_standardised:
         mean, spread = x.mean(dtype=np.float64), x.std(dtype=np.float64)
         x, x_test = ((part - np.float32(mean)) / np.float32(spread) for part in (x, x_test))
-    shape = (-1, 784) if settings.architecture == "MLP" else (-1, 28, 28, 1)
-    labels = split.y_train[: settings.num_train].astype(np.int32)
-    labels_test = split.y_test[: settings.num_test].astype(np.int32)
+    shape = (-1, 784) if architecture == "MLP" else (-1, 28, 28, 1)
+    labels = split.y_train[:num_train].astype(np.int32)
+    labels_test = split.y_test[:num_test].astype(np.int32)
     return tuple(
         jnp.asarray(a) for a in (x.reshape(shape), labels, x_test.reshape(shape), labels_test)
     )
 
 
-def _model(settings: MnistSettings, delta: float) -> IntermediateNoise:
-    if settings.architecture == "MLP":
+def model_of(architecture: Architecture, delta: float) -> IntermediateNoise:
+    """Return the paper's perceptron or convolutional network with a probit output."""
+    if architecture == "MLP":
         network, precisions = mlp((784, 12, 10)), (784.0, 12.0)
     else:
         network, precisions = cnn(), (16.0, 72.0)
@@ -141,8 +148,8 @@ def _model(settings: MnistSettings, delta: float) -> IntermediateNoise:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _evaluate(network, positions, x, labels, x_test, labels_test):
-    """Accuracies and norms of weights (record, ...), one record at a time."""
+def evaluate(network, positions, x, labels, x_test, labels_test) -> dict[str, jax.Array]:
+    """Return accuracies and norms of weights (record, ...), one record at a time."""
 
     def one(params):
         def accuracy(inputs, targets):
@@ -194,7 +201,7 @@ def _sample(
     seconds = draws.seconds / run.num_steps
     context.record_speed(f"{run.label}, {settings.architecture}", 1.0, seconds)
     weights = jax.tree.map(lambda leaf: leaf[0], draws.positions)
-    numbers = _evaluate(model.network, weights, *data)
+    numbers = evaluate(model.network, weights, *data)
     return {"steps": draws.steps, "seconds_per_step": np.asarray(seconds), **numbers}
 
 
