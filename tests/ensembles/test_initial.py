@@ -1,15 +1,14 @@
 """Tests of ensembles.initial and ensembles.arguments: where training begins; what is refused."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-import optax
 import pytest
 import scipy.stats
 
 import jaxbnn
 from jaxbnn.ensembles import optimised_starts
+from jaxbnn.ensembles.arguments import checked_arguments
 from jaxbnn.ensembles.initial import initial_positions
 from jaxbnn.targets import Categorical, Gaussian, LearnedGaussian, Posterior, hierarchical_prior
 
@@ -52,8 +51,9 @@ def test_what_the_likelihood_learns_is_drawn_from_its_prior():
 @pytest.mark.short("standardised")
 @pytest.mark.parametrize("is_centred", [True, False], ids=["centred", "standardised"])
 def test_weights_of_a_hierarchical_prior_begin_at_the_same_size(is_centred):
-    prior = hierarchical_prior(NETWORK, is_centred=is_centred, concentration=4.0, rate=0.1)
-    posterior = Posterior(NETWORK, prior, Gaussian(1.0), X, Y)
+    network = jaxbnn.mlp((5, 1))
+    prior = hierarchical_prior(network, is_centred=is_centred, concentration=4.0, rate=0.1)
+    posterior = Posterior(network, prior, Gaussian(1.0), X, Y)
     starts = initial_positions(keys(), posterior)
     params = jax.vmap(prior.network_parameters)(starts)
     assert sizes(params[0]["w"], 5**-0.5) > 1e-6
@@ -141,9 +141,13 @@ def test_bad_input_gets_one_sentence(annotations_unchecked, make, sentence):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.third_party(reason="Optax adds whole numbers to floats")
-def test_a_batch_of_few_rows_is_all_of_them():
-    starts = call(optimizer=optax.sgd(1e-3), max_epochs=2)
-    assert starts.held_out.shape == (2, 2)
-    assert np.isfinite(starts.training).all()
-    assert jnp.isfinite(starts.positions[0]["w"]).all()
+@pytest.mark.parametrize(
+    ("rows", "trained", "batch_size"), [(20, 18, 18), (1000, 900, 32), (50_000, 45_000, 512)]
+)
+def test_batches_are_chosen_by_the_number_of_rows(rows, trained, batch_size):
+    posterior = POSTERIOR.with_data(np.ones((rows, 5)), np.ones(rows))
+    asked = checked_arguments(jax.random.key(0), posterior, 2, None, None, 0.1, 9, 9, None)
+    assert (asked.plan.num_trained, asked.num_held_out) == (trained, rows - trained)
+    assert asked.plan.batch_size == batch_size
+    again = checked_arguments(jax.random.key(0), posterior, 2, None, None, 0.1, 9, 9, None)
+    assert asked.plan == again.plan  # one optimiser by default: its program is found again

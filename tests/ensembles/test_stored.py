@@ -113,6 +113,7 @@ def test_a_kill_while_writing_loses_that_chunk_only(folder, whole):
     same(run(folder), whole)
 
 
+@pytest.mark.short("data", "patience", "optimiser")
 @pytest.mark.parametrize(
     ("options", "part"),
     [
@@ -125,6 +126,10 @@ def test_a_kill_while_writing_loses_that_chunk_only(folder, whole):
         ({"num_chains": 2}, "num_chains"),
         ({"optimizer": optax.adam(0.04)}, "program"),
         ({"likelihood": jaxbnn.targets.Laplace(0.5)}, "program"),
+    ],
+    ids=[
+        *("data", "prior", "key", "batch", "patience", "validation", "chains"),
+        *("optimiser", "likelihood"),
     ],
 )
 def test_another_training_is_refused(half, options, part):
