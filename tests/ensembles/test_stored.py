@@ -1,6 +1,11 @@
 """Tests of ensembles.stored: training that is taken up again is the training never stopped."""
 
+import os
 import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -111,6 +116,25 @@ def test_more_epochs_go_on_from_fewer(tmp_path, whole):
 def test_a_kill_while_writing_loses_that_chunk_only(folder, whole):
     (folder / "training.nc.part").write_bytes(b"half a fi")
     same(run(folder), whole)
+
+
+@pytest.mark.long
+def test_another_process_goes_on_after_a_kill(tmp_path, whole):
+    """Killed while it trains, by a process with another order of Python's sets."""
+    program = f"""
+import os, signal
+from tests.ensembles.test_stored import run
+def report(progress):
+    if progress.done >= 21:
+        os.kill(os.getpid(), signal.SIGKILL)
+run({str(tmp_path)!r}, report)
+"""
+    environment = {**os.environ, "PYTHONHASHSEED": "7"}
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", program], cwd=root, env=environment)
+    assert done.returncode == -signal.SIGKILL
+    assert read_state(tmp_path, "training.nc")[0]["epochs"] >= 7
+    same(run(tmp_path), whole)
 
 
 @pytest.mark.short("data", "patience", "optimiser")
