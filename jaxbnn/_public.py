@@ -3,6 +3,7 @@
 from jaxbnn import (
     diagnostics,
     dvi,
+    ensembles,
     gibbs,
     interop,
     kernels,
@@ -17,6 +18,7 @@ from jaxbnn import (
 )
 from jaxbnn.diagnostics import covariance_agreement, summary
 from jaxbnn.dvi import deterministic_vi
+from jaxbnn.ensembles import optimised_starts
 from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler
 from jaxbnn.kernels import (
     cycle,
@@ -110,6 +112,7 @@ __all__ = [
     "diagnostics",
     "dual_averaging",
     "dvi",
+    "ensembles",
     "explain_symmetries",
     "gauss_newton_metric",
     "gibbs",
@@ -127,6 +130,7 @@ __all__ = [
     "num_parameters",
     "numerics",
     "on_block",
+    "optimised_starts",
     "pcn",
     "pcnl",
     "plots",

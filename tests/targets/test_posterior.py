@@ -180,6 +180,26 @@ def test_everything_may_be_traced(x64, rng, dtype):
         np.testing.assert_allclose(values[i], expected, rtol=2e-5)
 
 
+def test_the_posterior_of_some_of_the_rows(problem):
+    posterior, params = problem
+    rows = jnp.array([3, 0, 8])
+    prior, terms = _reference(params, np.asarray(posterior.x), np.asarray(posterior.y))
+    warm = posterior.tempered(0.4)
+
+    @jax.jit
+    def density(rows):
+        return warm.with_data(posterior.x[rows], posterior.y[rows]).log_density(params)
+
+    np.testing.assert_allclose(density(rows), prior + 0.4 * terms[np.asarray(rows)].sum())
+    for x, y, sentence in (
+        (posterior.x[:, :2], posterior.y, r"x has shape \(37, 2\), but this posterior's has"),
+        (posterior.x, posterior.y[:, None], r"y has shape \(37, 1\), but this"),
+        (posterior.x[:5], posterior.y[:4], "x has 5 rows and y has 4; give one target per datum"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            posterior.with_data(x, y)
+
+
 def test_a_posterior_is_a_pytree(problem):
     posterior, params = problem
     density = jax.jit(lambda posterior, params: posterior.tempered(0.5).log_density(params))
