@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 GUIDES = ROOT / "experiments" / "guides"
 ROOMS = (
     *("networks", "targets", "kernels", "gibbs", "wide", "dvi", "ensembles", "sampling"),
-    *("diagnostics", "prediction", "thermalization", "interop", "plots", "numerics"),
+    *("diagnostics", "prediction", "thermalization", "estimators", "interop", "plots", "numerics"),
 )
 BOOST = "---\nsearch:\n  boost: 2\n---\n"  # names are what most look for
 _CELL = re.compile(r"^# %%(?P<kind> \[markdown\])?.*\n", re.MULTILINE)
@@ -142,9 +142,12 @@ def _tree(path: Path) -> ast.Module:
 
 @functools.cache
 def _imports(path: Path) -> dict[str, str]:
+    body = _tree(path).body
+    # What is loaded when it is asked for is imported for type checkers alone.
+    lazy = [node for one in body if isinstance(one, ast.If) for node in one.body]
     return {
         one.asname or one.name: f"{node.module}.{one.name}"
-        for node in _tree(path).body
+        for node in [*body, *lazy]
         if isinstance(node, ast.ImportFrom)
         for one in node.names
     }

@@ -54,14 +54,14 @@ def _sentences():
                     if isinstance(inner, ast.Import | ast.ImportFrom)
                     for one in inner.names
                 ]
-                tried += re.findall(r"'(h5netcdf|h5py|matplotlib|xarray|arviz)'", text)
+                tried += re.findall(r"'(h5netcdf|h5py|matplotlib|xarray|arviz|sklearn)'", text)
                 yield path.name, extra, {name.split(".")[0] for name in tried}
 
 
 @pytest.mark.long
 def test_a_sentence_names_the_extra_that_brings_what_is_missing(wheel):
     found = list(_sentences())
-    assert {extra for _, extra, _ in found} == {"arviz", "checkpoint", "cli", "plots"}
+    assert {extra for _, extra, _ in found} == {"arviz", "checkpoint", "cli", "plots", "sklearn"}
     for where, extra, modules in found:
         assert modules, where
         missing = modules - importable(brought(wheel, extra))
@@ -69,7 +69,7 @@ def test_a_sentence_names_the_extra_that_brings_what_is_missing(wheel):
 
 
 def test_every_optional_import_is_of_an_extra(wheel):
-    known = importable(brought(wheel, "cli") | brought(wheel, "arviz"))
+    known = importable(brought(wheel, "cli") | brought(wheel, "arviz") | brought(wheel, "sklearn"))
     known |= set(sys.stdlib_module_names) | {"jaxbnn"}
     for path in (ROOT / "jaxbnn").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -109,7 +109,9 @@ assert jaxbnn.__file__.startswith({tree!r})
 WITHOUT_SAMPLING = """
 import pathlib
 from jaxbnn.cli.encoding import Column, Encoding
-from jaxbnn.cli.samplers import Fitted, Settings, make_posterior
+from jaxbnn.tabular.posteriors import make_posterior
+from jaxbnn.tabular.samplers import Fitted
+from jaxbnn.tabular.settings import Settings
 
 jaxbnn.plots.trace(np.zeros((2, 9, 1)))[0].figure.savefig("chains.png")
 here, x = pathlib.Path(), np.zeros((4, 2), np.float32)

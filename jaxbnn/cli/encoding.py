@@ -13,8 +13,9 @@ import numpy as np
 from jaxbnn.cli.columns import Column, learn_column, with_missing
 from jaxbnn.cli.dates import find_order
 from jaxbnn.cli.fields import as_numbers, how_to_mend, is_missing, looks_like_number, no_numbers
-from jaxbnn.cli.kinds import CLASSES, COUNTS, Kind
+from jaxbnn.cli.kinds import Kind
 from jaxbnn.cli.table import Table, take
+from jaxbnn.tabular.kinds import CLASSES, COUNTS
 
 _MOST_CLASSES = 50
 _FEW_NUMBERS = 10

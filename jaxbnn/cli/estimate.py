@@ -5,7 +5,7 @@ import time
 import jax
 import numpy as np
 
-from jaxbnn.cli.settings import Settings
+from jaxbnn.tabular.settings import Settings
 from jaxbnn.targets import Posterior
 
 # Data times parameters times draws of all chains from which a gradient is timed: minutes, at least.

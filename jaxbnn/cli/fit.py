@@ -14,13 +14,16 @@ from jaxbnn.cli.page import page
 from jaxbnn.cli.pictures import draw_chains, draw_classes, draw_numbers
 from jaxbnn.cli.place import WRITTEN, written
 from jaxbnn.cli.prepare import Prepared, on_all_rows
-from jaxbnn.cli.progress import Progress
+from jaxbnn.cli.progress import Progress, of_sampling, of_updates
 from jaxbnn.cli.report import Report, about, markdown, next_steps
-from jaxbnn.cli.samplers import Fitted, make_posterior, relevance_note, run
-from jaxbnn.cli.settings import describe
-from jaxbnn.cli.verdict import Verdict, judge_chains, judge_classes, judge_numbers
+from jaxbnn.cli.verdict import judge_classes, judge_numbers
 from jaxbnn.prediction import ClassPrediction, NumberScores, predict, scores
 from jaxbnn.sampling import BadCheckpoint
+from jaxbnn.tabular.posteriors import make_posterior
+from jaxbnn.tabular.samplers import Fitted, relevance_note, run
+from jaxbnn.tabular.settings import describe
+from jaxbnn.tabular.verdict import Verdict, judge_chains
+from jaxbnn.tabular.wording import as_option
 from jaxbnn.targets import Posterior
 
 
@@ -52,7 +55,9 @@ def fit(
     first = _sampled(prepared, progress, checkpoints / "first")
     held_out = prepared.held_out
     progress.begin("scoring", f"{len(held_out):,} held-out rows")
-    chains = judge_chains(prepared.sampler, first.fitted, first.posterior, first.x[held_out])
+    chains = judge_chains(
+        prepared.sampler, first.fitted, first.posterior, first.x[held_out], as_option
+    )
     # Before anything is written, so that what fails in it is not taken for a full disk.
     last, second, sentences = (
         _refitted(first, progress, checkpoints / "refit") if is_refitted else (first, None, [])
@@ -104,15 +109,17 @@ def _sampled(prepared: Prepared, progress: Progress, checkpoint: Path) -> _Sampl
     long = None if is_begun else warning(sampler, settings, posterior)
     if long is not None:
         progress.say(long)
+    progress.begin("compiling", "the sampler")
+    report = of_updates(progress) if sampler == "dvi" else of_sampling(progress)
     try:
-        fitted = run(sampler, posterior, settings, progress, checkpoint)
+        fitted = run(sampler, posterior, settings, report, checkpoint)
     except BadCheckpoint:
         if not is_begun:
             raise
         # Another version of a package, for instance, whose draws would be other ones.
         progress.say("what was interrupted cannot be gone on with here: beginning anew.")
         shutil.rmtree(checkpoint)
-        fitted = run(sampler, posterior, settings, progress, checkpoint)
+        fitted = run(sampler, posterior, settings, report, checkpoint)
     if settings.relevance:
         note = relevance_note(fitted, prepared.encoding.features)
         fitted = fitted._replace(notes=[*fitted.notes, note])
@@ -129,7 +136,9 @@ def _refitted(
     last = _sampled(on_all_rows(first.prepared), progress, checkpoint)
     progress.begin("scoring", "the fit to all rows")
     rows = first.prepared.held_out  # any will do: the chains are to agree about them
-    verdict = judge_chains(last.prepared.sampler, last.fitted, last.posterior, last.x[rows])
+    verdict = judge_chains(
+        last.prepared.sampler, last.fitted, last.posterior, last.x[rows], as_option
+    )
     sentences = [
         f"Fitted again on all {number} rows, and `predict` uses that fit; the scores above are of "
         "the one that had not seen the held-out rows.",

@@ -11,11 +11,12 @@ from jaxtyping import PyTree
 
 from jaxbnn.cli.dates import Order, part_names
 from jaxbnn.cli.encoding import Encoding
-from jaxbnn.cli.kinds import LIKELIHOODS
 from jaxbnn.cli.place import DRAWS, MODEL, check_fit
-from jaxbnn.cli.samplers import Fitted, make_posterior
-from jaxbnn.cli.settings import SAMPLERS, Settings
 from jaxbnn.interop.arviz import from_arviz, to_arviz
+from jaxbnn.tabular.kinds import LIKELIHOODS
+from jaxbnn.tabular.posteriors import make_posterior
+from jaxbnn.tabular.samplers import Fitted
+from jaxbnn.tabular.settings import SAMPLERS, Settings
 from jaxbnn.targets import Posterior
 
 # Log likelihoods of more terms than this are left out of the file.

@@ -5,21 +5,9 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxbnn.cli.fields import as_numbers
+from jaxbnn.tabular.kinds import CLASSES, COUNTS, are_whole, likelihood_of_numbers
+from jaxbnn.tabular.wording import as_option
 
-LIKELIHOODS = (
-    "auto",
-    "gaussian",
-    "student-t",
-    "laplace",
-    "poisson",
-    "negative-binomial",
-    "categorical",
-    "ordinal",
-)
-COUNTS = ("poisson", "negative-binomial")
-CLASSES = ("categorical", "ordinal")
-# What only a sampler of log densities knows: not dvi, gibbs.
-NEWER = ("student-t", "laplace", "poisson", "negative-binomial", "ordinal")
 # Words in order, of which a target may have some.
 _SCALES = (
     ("very low", "low", "medium", "high", "very high"),
@@ -34,7 +22,6 @@ _SCALES = (
     ("strongly disagree", "disagree", "neutral", "agree", "strongly agree"),
     ("very dissatisfied", "dissatisfied", "neutral", "satisfied", "very satisfied"),
 )
-_FAR, _MOST_FAR = 6.0, 0.005
 
 
 class Kind(NamedTuple):
@@ -97,49 +84,12 @@ def choose_likelihood(
         return Kind("categorical", None, f"Likelihood of {name}: categorical, for it has classes.")
     if numbers is None or not newer:  # the first is refused where the target is encoded
         return Kind("gaussian", None, f"Likelihood of {name}: gaussian.")
-    return Kind(*_of_numbers(name, numbers))
-
-
-def _of_numbers(name: str, numbers: np.ndarray) -> tuple[str, None, str]:
-    if _look_like_counts(numbers):
-        return (
-            "negative-binomial",
-            None,
-            f"Likelihood of {name}: negative-binomial, for it counts things, whole numbers from "
-            f"{numbers.min():.0f} on (--likelihood gaussian takes them for measurements).",
-        )
-    far = _fraction_far(numbers)
-    if far > _MOST_FAR:
-        return (
-            "student-t",
-            None,
-            f"Likelihood of {name}: student-t, for {far:.1%} of its values are far from the rest; "
-            "its degrees of freedom are learnt.",
-        )
-    return "gaussian", None, f"Likelihood of {name}: gaussian, for it holds numbers."
-
-
-def _look_like_counts(numbers: np.ndarray) -> bool:
-    """Whole numbers from 0 or 1 on that repeat, and vary at least about as Poisson's do."""
-    if not _are_whole(numbers) or numbers.min() > 1:
-        return False
-    repeats = len(np.unique(numbers)) <= max(len(numbers) / 2, 3)
-    return bool(repeats and len(np.unique(numbers)) > 2 and numbers.var() >= 0.7 * numbers.mean())
-
-
-def _are_whole(numbers: np.ndarray) -> bool:
-    """Whether all are whole numbers from 0 on."""
-    return bool(((numbers >= 0) & (numbers == np.round(numbers))).all())
-
-
-def _fraction_far(numbers: np.ndarray) -> float:
-    centre = np.median(numbers)
-    spread = 1.4826 * np.median(np.abs(numbers - centre))
-    return float(np.mean(np.abs(numbers - centre) > _FAR * spread)) if spread > 0 else 0.0
+    likelihood, why = likelihood_of_numbers(numbers, as_option)
+    return Kind(likelihood, None, f"Likelihood of {name}: {why}.")
 
 
 def _check_counts(name: str, numbers: np.ndarray | None, asked: str) -> None:
-    if numbers is None or not _are_whole(numbers):
+    if numbers is None or not are_whole(numbers):
         raise ValueError(
             f"--likelihood {asked} takes counts, whole numbers from 0 on, but {name!r} holds "
             "others; leave it out."

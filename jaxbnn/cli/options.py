@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from jaxbnn import __version__
-from jaxbnn.cli.kinds import LIKELIHOODS
-from jaxbnn.cli.settings import FEWEST_DRAWS, SAMPLERS, Settings
+from jaxbnn.tabular.kinds import LIKELIHOODS
+from jaxbnn.tabular.settings import SAMPLERS, Settings, check_settings
+from jaxbnn.tabular.wording import as_option
 
 _EXAMPLE = """examples:
   jaxbnn fit houses.csv --target price
@@ -189,23 +190,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
     ValueError
         Of the first option whose value cannot be used.
     """
-    for name in ("chains", "samples", "warmup"):
-        least = FEWEST_DRAWS if name == "samples" else 1
-        if getattr(options, name) < least:
-            raise ValueError(f"--{name} must be at least {least}, but is {getattr(options, name)}.")
-    if min(options.hidden) < 1:
-        raise ValueError(f"--hidden must be numbers of units, but holds {min(options.hidden)}.")
-    check_level(options.level)
-    if not 0 < options.test < 1:
-        raise ValueError(f"--test must be a fraction between 0 and 1, but is {options.test}.")
-    if not options.noise > 0:
-        raise ValueError(f"--noise must be positive, but is {options.noise}.")
-    scale = options.prior_scale
-    if scale is not None and not 0 < scale < float("inf"):
-        raise ValueError(f"--prior-scale must be positive and finite, but is {scale}.")
-    if scale is not None and options.relevance:
-        raise ValueError("--relevance learns what --prior-scale fixes; leave one of them out.")
-    return Settings(
+    settings = Settings(
         options.sampler,
         tuple(options.hidden),
         options.chains,
@@ -214,6 +199,11 @@ def settings_of(options: argparse.Namespace) -> Settings:
         options.noise,
         options.seed,
         options.likelihood,
-        scale,
+        options.prior_scale,
         options.relevance,
     )
+    check_settings(settings, as_option)
+    check_level(options.level)
+    if not 0 < options.test < 1:
+        raise ValueError(f"--test must be a fraction between 0 and 1, but is {options.test}.")
+    return settings

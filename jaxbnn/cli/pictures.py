@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 
 from jaxbnn.cli.encoding import Encoding
-from jaxbnn.cli.samplers import Fitted, predicted
 from jaxbnn.cli.verdict import confusion
 from jaxbnn.diagnostics import evaluate
 from jaxbnn.plots import trace
@@ -21,6 +20,8 @@ from jaxbnn.prediction import (
     coverage,
     reliability,
 )
+from jaxbnn.tabular.posteriors import predicted
+from jaxbnn.tabular.samplers import Fitted
 from jaxbnn.targets import Posterior
 
 _LEVELS = np.linspace(0.05, 0.95, 19)

@@ -9,8 +9,9 @@ import numpy as np
 from jaxbnn.cli.encoding import Encoding, learn_encoding, usable_rows
 from jaxbnn.cli.kinds import Kind, choose_likelihood
 from jaxbnn.cli.options import separator_of
-from jaxbnn.cli.settings import Settings, check_sampler, choose_sampler, prior_note
 from jaxbnn.cli.table import Table, read_table, take
+from jaxbnn.tabular.settings import Settings, check_sampler, choose_sampler, prior_note
+from jaxbnn.tabular.wording import as_option
 
 
 class Prepared(NamedTuple):
@@ -63,9 +64,9 @@ def prepare(options: argparse.Namespace, settings: Settings) -> Prepared:
     if settings.sampler == "auto" and sampler == "dvi":
         kind, encoding, more = encoded(False)
         more.append("auto took dvi: so many rows and weights are too many for nuts.")
-    check_sampler(sampler, kind.likelihood, relevance=settings.relevance)
+    check_sampler(sampler, kind.likelihood, relevance=settings.relevance, spelled=as_option)
     settings = settings._replace(likelihood=kind.likelihood)
-    notes = [*notes, kind.note, *more, prior_note(settings, sampler)]
+    notes = [*notes, kind.note, *more, prior_note(settings, sampler, as_option)]
     return Prepared(table, training, held_out, sampler, settings, encoding, notes, kind)
 
 

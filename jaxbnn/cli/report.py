@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jaxbnn.cli.prepare import Prepared
-from jaxbnn.cli.settings import Settings
-from jaxbnn.cli.verdict import Verdict, plain
+from jaxbnn.cli.verdict import plain
+from jaxbnn.tabular.settings import Settings
+from jaxbnn.tabular.verdict import Verdict
 
 _MOST_CLASSES = 12
 _LABELS = {

@@ -1,13 +1,9 @@
-"""Whether to believe a fit, in plain words, from its chains and from held-out data."""
-
-from typing import Any, NamedTuple
+"""Whether to believe predictions, in plain words, from held-out data."""
 
 import numpy as np
 
 from jaxbnn.cli.effect import weigh
 from jaxbnn.cli.encoding import Encoding
-from jaxbnn.cli.samplers import Fitted, predicted
-from jaxbnn.diagnostics import summary
 from jaxbnn.prediction import (
     ClassPrediction,
     ClassScores,
@@ -16,58 +12,9 @@ from jaxbnn.prediction import (
     coverage,
     expected_calibration_error,
 )
-from jaxbnn.targets import Posterior
+from jaxbnn.tabular.verdict import Verdict
 
-_PROBES = 10
-_RHAT, _ESS = 1.05, 100
 _FINE = ("fits", "little", "open")
-
-
-class Verdict(NamedTuple):
-    """Sentences for people, the numbers behind them, and whether nothing in them warns."""
-
-    sentences: list[str]
-    numbers: dict[str, Any]
-    is_good: bool = True
-
-
-def judge_chains(sampler: str, fitted: Fitted, posterior: Posterior, x: np.ndarray) -> Verdict:
-    """Judge the chains by what they predict: weights have copies by symmetry, predictions none."""
-    if fitted.draws is None:
-        return Verdict(
-            [
-                f"{sampler} fits one Gaussian to the posterior of the weights: an approximation, "
-                "whose error no diagnostic of chains can show. Its uncertainty is more often too "
-                "small than too large; believe it as far as the held-out scores below go."
-            ],
-            {"sampler": sampler},
-        )
-    rows = np.unique(np.linspace(0, len(x) - 1, _PROBES).astype(int))
-    probes = np.asarray(x[rows])
-    table = summary(fitted.positions, function=predicted(posterior, probes))
-    rhat, ess = float(np.max(table.rhat)), float(np.min(table.ess_bulk))
-    numbers = {"sampler": sampler, "rhat": rhat, "ess_bulk": ess, "chains": table.num_chains}
-    facts = f"R-hat of the predictions is at most {rhat:.3f}, with {ess:.0f} effective draws"
-    if table.nan_chains or table.frozen_chains:
-        stuck = sorted({*table.nan_chains, *table.frozen_chains})
-        sentence = (
-            f"Do not believe it: of the chains, {', '.join(map(str, stuck))} never moved or "
-            "met NaN; take another seed or sampler."
-        )
-    elif table.num_chains < 2:
-        sentence = (
-            f"One chain cannot tell whether it has settled ({ess:.0f} effective draws); take "
-            "--chains 4."
-        )
-    elif rhat <= _RHAT and ess >= _ESS:
-        sentence = f"Believe the chains: they agree about what they predict ({facts})."
-    else:
-        other = "fewer --hidden units" if sampler == "nuts" else "--sampler nuts"
-        sentence = (
-            f"Do not believe it yet: the chains have not settled ({facts}, where {_RHAT} and "
-            f"{_ESS} are wanted); raise --warmup and --samples, or take {other}."
-        )
-    return Verdict([sentence], numbers, sentence.startswith("Believe"))
 
 
 def judge_numbers(

@@ -81,7 +81,7 @@ def _fit_folder(folder):
     import json
 
     from jaxbnn.cli.encoding import Column, Encoding
-    from jaxbnn.cli.samplers import Settings
+    from jaxbnn.cli.folder import Settings
 
     settings = Settings("gibbs", (3,), 2, 1, 4, 0.3, 0)
     encoding = Encoding("y", [Column("a")], None, 0.0, 1.0)

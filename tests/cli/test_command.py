@@ -1,6 +1,6 @@
 """Tests of jaxbnn.__main__, cli.fit, cli.folder, cli.hosts, cli.one_host, cli.options,
-cli.pictures, cli.place, cli.prepare, cli.samplers, cli.settings and cli.verdict: the command,
-called as from a shell: what it writes, says, and refuses.
+cli.pictures, cli.place, cli.prepare and cli.verdict: the command, called as from a shell: what it
+writes, says, and refuses.
 """
 
 import csv
@@ -314,7 +314,8 @@ def test_a_fit_that_fails_leaves_the_one_before(tmp_path, error):
 
 
 def test_ctrl_c_is_no_traceback(monkeypatch, tmp_path, capsys):
-    from jaxbnn.cli import samplers
+    from jaxbnn.tabular import samplers
+    from jaxbnn.tabular.posteriors import make_posterior
 
     def stopped(number):
         draws = Draws(None, None, {}, None, None, np.arange(number), np.zeros(2), True, 0.0)
@@ -323,7 +324,7 @@ def test_ctrl_c_is_no_traceback(monkeypatch, tmp_path, capsys):
     settings = samplers.Settings("nuts", (3,), 2, 30, 20, 0.3, 1)
     monkeypatch.setattr(samplers, "_nuts", stopped(7))
     x, y = np.ones((3, 1), np.float32), np.ones(3, np.float32)
-    posterior = samplers.make_posterior("nuts", settings, x, y, None)
+    posterior = make_posterior("nuts", settings, x, y, None)
     notes = samplers.run("nuts", posterior, settings).notes
     assert notes == ["Interrupted: 7 of 20 draws of each chain.", "a note"]
     monkeypatch.setattr(samplers, "_nuts", stopped(0))

@@ -9,9 +9,10 @@ import pytest
 from jaxbnn.cli.page import page
 from jaxbnn.cli.pictures import _literal
 from jaxbnn.cli.report import Report, markdown, next_steps
-from jaxbnn.cli.settings import Settings
-from jaxbnn.cli.verdict import Verdict, confusion
+from jaxbnn.cli.verdict import confusion
 from jaxbnn.plots.predictions import confusion_matrix
+from jaxbnn.tabular.settings import Settings
+from jaxbnn.tabular.verdict import Verdict
 
 GOOD = Verdict(["Believe <it>."], {"rhat": 1.01, "ess_bulk": 312.4})
 CLASSES = Verdict(

@@ -10,10 +10,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from jaxbnn.cli import estimate, main, samplers, unfinished
+from jaxbnn.cli import estimate, main, unfinished
 from jaxbnn.cli.options import parse
-from jaxbnn.cli.settings import Settings
 from jaxbnn.sampling import BadCheckpoint
+from jaxbnn.tabular.posteriors import make_posterior
+from jaxbnn.tabular.samplers import Fitted
+from jaxbnn.tabular.settings import Settings
 
 fit = importlib.import_module("jaxbnn.cli.fit")
 TINY = ["--hidden", "3", "--chains", "2", "--warmup", "30", "--samples", "20", "--quiet"]
@@ -81,7 +83,7 @@ def test_a_fit_that_was_interrupted_draws_what_it_would_have(data, tmp_path, mon
     through = tmp_path / "through" / "posterior.nc"
     assert not (tmp_path / "through" / unfinished.FOLDER).exists()
     out = tmp_path / "out"
-    real = samplers.of_sampling
+    real = fit.of_sampling
 
     def stops_in(phase):
         def of_sampling(progress):
@@ -97,10 +99,10 @@ def test_a_fit_that_was_interrupted_draws_what_it_would_have(data, tmp_path, mon
         return of_sampling
 
     for phase in ("warm-up", "sampling"):
-        monkeypatch.setattr(samplers, "of_sampling", stops_in(phase))
+        monkeypatch.setattr(fit, "of_sampling", stops_in(phase))
         main([*arguments, "--out", str(out)])
         assert any((out / unfinished.FOLDER).glob("*/state.nc"))
-    monkeypatch.setattr(samplers, "of_sampling", real)
+    monkeypatch.setattr(fit, "of_sampling", real)
     capsys.readouterr()
     assert main([*arguments, "--out", str(out), "--seed", "3"]) == 2
     assert "--seed 0, and not 3" in capsys.readouterr().err
@@ -133,12 +135,13 @@ def test_a_checkpoint_of_another_version_is_left_and_the_fit_begins_anew(
         begun.append((checkpoint / "state.nc").exists())
         if begun[-1]:
             raise BadCheckpoint("made by another version")
-        return samplers.Fitted(None, None, [])
+        return Fitted(None, None, [])
 
     monkeypatch.setattr(fit, "run", run)
     monkeypatch.setattr(fit, "make_posterior", lambda *_: None)
     (tmp_path / "state.nc").write_text("")
-    fit._sampled(prepared, SimpleNamespace(say=said.append), tmp_path)
+    told = SimpleNamespace(say=said.append, begin=lambda *_: None)
+    fit._sampled(prepared, told, tmp_path)
     assert begun == [True, False]
     assert "beginning anew" in said[-1]
 
@@ -146,7 +149,7 @@ def test_a_checkpoint_of_another_version_is_left_and_the_fit_begins_anew(
 def test_a_long_run_is_told_of_before(monkeypatch):
     settings = Settings("nuts", (50,), 4, 400, 400, 0.3, 0)
     x, y = np.ones((3, 2), np.float32), np.ones(3, np.float32)
-    posterior = samplers.make_posterior("nuts", settings, x, y, None)
+    posterior = make_posterior("nuts", settings, x, y, None)
     assert estimate.warning("nuts", settings, posterior) is None
     assert estimate._seconds_of_gradient(posterior, 2) > 0
     monkeypatch.setattr(estimate, "_LEAST", 0)

@@ -51,7 +51,7 @@ def public_entries() -> list[Entry]:
     """Return each public object once, under its shortest name, packages in alphabetical order."""
     modules = ["jaxbnn"]
     for module in pkgutil.iter_modules(jaxbnn.__path__, "jaxbnn."):
-        if module.name not in ("jaxbnn.__main__", "jaxbnn.cli"):
+        if module.name not in ("jaxbnn.__main__", "jaxbnn.cli", "jaxbnn.tabular"):
             modules.append(module.name)
     found: dict[int, Entry] = {}
     for name in [*modules, *(f"jaxbnn.interop.{tool}" for tool in jaxbnn.interop.__all__)]:

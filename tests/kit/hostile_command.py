@@ -117,7 +117,9 @@ def _fitted() -> Path:
     """A folder as a fit writes it, without the fit."""
     from jaxbnn.cli import folder as folders
     from jaxbnn.cli.encoding import Column, Encoding
-    from jaxbnn.cli.samplers import Fitted, Settings, make_posterior
+    from jaxbnn.tabular.posteriors import make_posterior
+    from jaxbnn.tabular.samplers import Fitted
+    from jaxbnn.tabular.settings import Settings
 
     folder = Path(tempfile.mkdtemp())
     encoding = Encoding("y", [Column("a"), Column("b")], None, 0.0, 1.0)

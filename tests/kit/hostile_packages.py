@@ -10,6 +10,7 @@ from unittest import mock
 import numpy as np
 from hypothesis import strategies as st
 
+import jaxbnn
 from jaxbnn import plots
 from jaxbnn.interop.arviz import to_arviz
 from jaxbnn.sampling.store.files import encode
@@ -54,6 +55,7 @@ NEEDS = {
     "predict": (_predict, ("h5netcdf", "h5py", "matplotlib", "xarray"), "cli"),
     "a checkpoint": (_checkpoint, ("h5netcdf", "h5py"), "checkpoint"),
     "to_arviz": (lambda: to_arviz(DRAWS), ("xarray",), "arviz"),
+    "an estimator": (lambda: jaxbnn.estimators.BayesianRegressor, ("sklearn",), "sklearn"),
     "a plot": (lambda: plots.trace(np.zeros((1, 3))), ("matplotlib",), "plots"),
 }
 CASES = [(name, package) for name, (_, packages, _) in NEEDS.items() for package in packages]

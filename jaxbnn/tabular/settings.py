@@ -1,9 +1,11 @@
-"""What the command was asked for, and what follows from that before anything is computed."""
+"""What was asked for, and what follows from that before anything is computed."""
 
+import math
 from itertools import pairwise
 from typing import NamedTuple
 
-from jaxbnn.cli.kinds import NEWER
+from jaxbnn.tabular.kinds import NEWER
+from jaxbnn.tabular.wording import Spelling, as_argument
 
 SAMPLERS = ("auto", "nuts", "gibbs", "pcn", "dvi")
 FEWEST_DRAWS = 4
@@ -12,7 +14,7 @@ _MOST_FOR_NUTS = 2_000_000
 
 
 class Settings(NamedTuple):
-    """What the command was asked for."""
+    """What a fit was asked for."""
 
     sampler: str
     hidden: tuple[int, ...]
@@ -52,32 +54,57 @@ def describe(sampler: str, settings: Settings, num_data: int) -> str:
     )
 
 
-def check_sampler(sampler: str, likelihood: str, *, relevance: bool = False) -> None:
+def check_settings(settings: Settings, spelled: Spelling = as_argument) -> None:
+    """Raise ValueError of the first number that is out of range."""
+    for name in ("chains", "samples", "warmup"):
+        least, value = FEWEST_DRAWS if name == "samples" else 1, getattr(settings, name)
+        if value < least:
+            raise ValueError(f"{spelled(name)} must be at least {least}, but is {value}.")
+    if min(settings.hidden) < 1:
+        raise ValueError(
+            f"{spelled('hidden')} must be numbers of units, but holds {min(settings.hidden)}."
+        )
+    if not settings.noise > 0:
+        raise ValueError(f"{spelled('noise')} must be positive, but is {settings.noise}.")
+    scale = settings.prior_scale
+    if scale is not None and not 0 < scale < math.inf:
+        raise ValueError(f"{spelled('prior_scale')} must be positive and finite, but is {scale}.")
+    if scale is not None and settings.relevance:
+        raise ValueError(
+            f"{spelled('relevance')} learns what {spelled('prior_scale')} fixes; leave one of "
+            "them out."
+        )
+
+
+def check_sampler(
+    sampler: str, likelihood: str, *, relevance: bool = False, spelled: Spelling = as_argument
+) -> None:
     """Raise ValueError where a sampler does not take a likelihood, or scales to learn."""
     if relevance and sampler != "nuts":
         raise ValueError(
-            f"--relevance learns a scale for each column by nuts, but the sampler is {sampler}; "
-            "take --sampler nuts, or leave --relevance out."
+            f"{spelled('relevance')} learns a scale for each column by nuts, but the sampler is "
+            f"{sampler}; take {spelled('sampler', 'nuts')}, or leave {spelled('relevance')} out."
         )
     if sampler == "gibbs" and likelihood != "gaussian":
         raise ValueError(
             "gibbs predicts numbers only, with Gaussian noise, but the likelihood is "
-            f"{likelihood}; take --sampler nuts or dvi."
+            f"{likelihood}; take {spelled('sampler', 'nuts')} or dvi."
         )
     if sampler == "dvi" and likelihood in NEWER:
+        known = "categorical" if likelihood == "ordinal" else "gaussian"
         raise ValueError(
-            f"dvi does not know the likelihood {likelihood}; take --sampler nuts, or --likelihood "
-            f"{'categorical' if likelihood == 'ordinal' else 'gaussian'}."
+            f"dvi does not know the likelihood {likelihood}; take {spelled('sampler', 'nuts')}, or "
+            f"{spelled('likelihood', known)}."
         )
 
 
-def prior_note(settings: Settings, sampler: str) -> str:
+def prior_note(settings: Settings, sampler: str, spelled: Spelling = as_argument) -> str:
     """Return a sentence about the prior of the weights."""
     if settings.learns_precisions(sampler):
         more = ", and in the first layer one for each column" if settings.relevance else ""
         return (
             "The weights' prior scales were learnt, one for each layer's weights and one for its "
-            f"biases{more} (--prior-scale fixes them)."
+            f"biases{more} ({spelled('prior_scale')} fixes them)."
         )
     scale = 1.0 if settings.prior_scale is None else settings.prior_scale
     more = "" if settings.prior_scale is not None else f", which {sampler} does not learn"

@@ -1,0 +1,76 @@
+"""What an estimator was given, looked at when it is fitted: a sentence for what cannot be used."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from jaxbnn.numerics import check_count, check_positive
+from jaxbnn.numerics.arguments import check_flag, short
+from jaxbnn.tabular.settings import FEWEST_DRAWS, Settings, check_settings
+
+_LARGEST_SEED = 2**31 - 1
+
+
+def settings_of(estimator: Any, samplers: Sequence[str], likelihoods: Sequence[str]) -> Settings:
+    """Return the settings of an estimator, with a seed drawn from its `random_state`.
+
+    Raises
+    ------
+    TypeError
+        A value of another kind.
+    ValueError
+        One out of range, or two that exclude each other.
+    """
+    _check_choice("sampler", estimator.sampler, samplers)
+    _check_choice("likelihood", estimator.likelihood, likelihoods)
+    for name, least in (("chains", 1), ("warmup", 1), ("samples", FEWEST_DRAWS)):
+        check_count(name, getattr(estimator, name), least)
+    for name in ("relevance", "verbose"):
+        check_flag(name, getattr(estimator, name))
+    scale, noise = estimator.prior_scale, getattr(estimator, "noise", 1.0)
+    if scale is not None:
+        check_positive("prior_scale", scale, "give a positive number, or None to learn it")
+    check_positive("noise", noise)
+    settings = Settings(
+        estimator.sampler,
+        _hidden(estimator.hidden),
+        int(estimator.chains),
+        int(estimator.warmup),
+        int(estimator.samples),
+        float(noise),
+        _seed(estimator.random_state),
+        estimator.likelihood,
+        None if scale is None else float(scale),
+        bool(estimator.relevance),
+    )
+    check_settings(settings)
+    return settings
+
+
+def _check_choice(name: str, value: Any, known: Sequence[str]) -> None:
+    if not isinstance(value, str) or value not in known:
+        *first, last = map(repr, known)
+        raise ValueError(
+            f"{name} must be {', '.join(first)} or {last}, but is {short(value)}; choose one."
+        )
+
+
+def _hidden(value: Any) -> tuple[int, ...]:
+    """Return the hidden units by layer, of a number those of one layer."""
+    sizes = list(value) if isinstance(value, Sequence | np.ndarray) else [value]
+    if not sizes or not all(isinstance(size, int | np.integer) for size in sizes):
+        raise TypeError(
+            "hidden must be whole numbers of units, one a layer, as in (50,) or (20, 20), but is "
+            f"{short(value)}."
+        )
+    return tuple(int(size) for size in sizes)
+
+
+def _seed(random_state: Any) -> int:
+    """Return a whole number as it is, so that the command's --seed draws the same."""
+    if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
+        check_random_state(random_state)  # which refuses what is out of range
+        return int(random_state)
+    return int(check_random_state(random_state).randint(_LARGEST_SEED))

@@ -1,0 +1,89 @@
+"""What the regressor and the classifier share: sampling, the verdict, and blocks of predictions."""
+
+import warnings
+from typing import Any
+
+import jax
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from jaxbnn.estimators.rows import by_blocks, simulate
+from jaxbnn.estimators.scaling import Scaling, learn_scaling
+from jaxbnn.numerics import check_count
+from jaxbnn.prediction import predict, scores
+from jaxbnn.sampling import Draws
+from jaxbnn.tabular.posteriors import make_posterior
+from jaxbnn.tabular.samplers import Fitted, relevance_scales, run
+from jaxbnn.tabular.settings import Settings, prior_note
+from jaxbnn.tabular.verdict import judge_chains
+
+
+class BayesianNetwork(BaseEstimator):
+    """Draws of a network's weights given rows, in scikit-learn's manner."""
+
+    def _sample(
+        self,
+        x: np.ndarray,
+        y: np.ndarray,
+        sampler: str,
+        settings: Settings,
+        num_classes: int | None = None,
+    ) -> None:
+        """Sample the posterior of rows x, whose targets are as the sampler takes them."""
+        self.x_scaling_: Scaling = learn_scaling(x)
+        inputs = self.x_scaling_.standardised(x)
+        posterior = make_posterior(sampler, settings, inputs, y, num_classes)
+        fitted = run(sampler, posterior, settings, self.verbose)
+        if fitted.draws is not None and fitted.draws.interrupted:
+            raise KeyboardInterrupt
+        self.sampler_, self.likelihood_ = sampler, settings.likelihood
+        self.posterior_ = posterior
+        # Whose data are not looked at: programs that predict do not depend on the number of rows.
+        self._predictive = make_posterior(sampler, settings, inputs[:1], y[:1], num_classes)
+        self.draws_ = _draws_of(fitted)
+        self.notes_ = [*fitted.notes, prior_note(settings, sampler)]
+        if settings.relevance:
+            self.relevance_ = relevance_scales(fitted.positions)
+        self.verdict_ = judge_chains(sampler, fitted, posterior, inputs)
+        if not self.verdict_.is_good:
+            warnings.warn(str(self.verdict_), ConvergenceWarning, stacklevel=3)
+
+    def _inputs(self, x: Any) -> np.ndarray:
+        """Return new rows in the scale of the training rows."""
+        check_is_fitted(self)
+        return self.x_scaling_.standardised(validate_data(self, x, dtype=np.float64, reset=False))
+
+    def _predicted(self, x: Any, *fields: str, level: float = 0.9) -> list[np.ndarray]:
+        """Return fields of `jaxbnn.predict`, in the network's units."""
+
+        def of_block(block: np.ndarray) -> list[np.ndarray]:
+            found = predict(self.draws_, block, self._predictive, level=level)
+            return [getattr(found, field) for field in fields]
+
+        return by_blocks(of_block, self._inputs(x))
+
+    def _log_scores(self, inputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        def of_block(x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
+            return [scores(self.draws_, x, y, self._predictive).log_score]
+
+        (found,) = by_blocks(of_block, inputs, targets)
+        return found.astype(float)
+
+    def _simulated(self, x: Any, n_samples: int, random_state: Any) -> np.ndarray:
+        inputs = self._inputs(x)
+        check_count("n_samples", n_samples)
+        seeds = check_random_state(random_state)
+        return simulate(seeds, self._predictive, self.draws_.positions, inputs, int(n_samples))
+
+
+def _draws_of(fitted: Fitted) -> Draws:
+    """Return the draws without the kernel's states, of a Gaussian fit as one chain."""
+    if fitted.draws is not None:
+        return fitted.draws._replace(final_state=None)
+    number = np.shape(jax.tree.leaves(fitted.positions)[0])[1]
+    steps = np.arange(1, number + 1)
+    rate = np.full(1, np.nan)
+    return Draws(fitted.positions, None, {}, None, None, steps, rate, False)

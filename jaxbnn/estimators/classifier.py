@@ -1,0 +1,172 @@
+"""Classification by a Bayesian neural network, in scikit-learn's manner."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Shaped
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_X_y, validate_data
+
+from jaxbnn.estimators.arguments import settings_of
+from jaxbnn.estimators.base import BayesianNetwork
+from jaxbnn.tabular.kinds import CLASSES
+from jaxbnn.tabular.settings import SAMPLERS, check_sampler, choose_sampler
+
+
+class BayesianClassifier(ClassifierMixin, BayesianNetwork):
+    """A network that predicts probabilities of classes, from draws of its weights.
+
+    Inputs are standardised inside, by the rows of `fit`. What is fitted is what the command
+    `jaxbnn fit` fits: with an int for `random_state`, and the same rows, the draws are those of its
+    `--seed`.
+
+    Parameters
+    ----------
+    hidden
+        Hidden units by layer, as (50,) or (20, 20); or one number.
+    sampler
+        "nuts", "pcn" or "dvi" (a Gaussian approximation); "auto": nuts, or dvi where rows and
+        weights are too many for it.
+    likelihood
+        "categorical", or "ordinal" for classes whose sorted order means something; "auto":
+        categorical.
+    prior_scale
+        Fixes the weights' prior standard deviations at so many times the usual ones. None: nuts
+        learns them, the others take 1.
+    relevance
+        Whether nuts learns a prior scale for each column, too.
+    chains
+        Each begins anew, from the prior.
+    warmup, samples
+        Draws of each chain, before the kept ones and kept. Of dvi the warm-up is tens of updates.
+    random_state
+        An int, a `numpy.random.RandomState`, or None.
+    verbose
+        Whether progress is told on standard error.
+
+    Attributes
+    ----------
+    classes_
+        (classes,): sorted.
+    verdict_
+        Whether to believe the draws: `str(verdict_)`, `verdict_.is_good` and `verdict_.numbers`
+        (R-hat and effective draws of the predictions). When it is not good, `fit` warns by the same
+        sentence.
+    draws_, posterior_
+        Draws and posterior in standardised units, as `jaxbnn.interop.arviz.to_arviz(draws_,
+        posterior_)` and `jaxbnn.summary` take them.
+    sampler_, likelihood_
+        Those that were taken.
+    notes_
+        Sentences about the fit.
+    relevance_
+        (columns,): with `relevance`, each column's learnt prior scale, in units of the usual one.
+    x_scaling_
+        Means and standard deviations of the rows of `fit`.
+    n_features_in_, feature_names_in_
+        As everywhere in scikit-learn.
+
+    Notes
+    -----
+    Sample weights, missing values and several targets are not supported.
+
+    Examples
+    --------
+    >>> x = np.linspace(-2, 2, 40)[:, None]
+    >>> y = np.where(x[:, 0] > 0, "warm", "cold")
+    >>> model = BayesianClassifier(hidden=(3,), sampler="pcn", samples=200, random_state=0)
+    >>> model.fit(x, y).predict([[-2.0], [2.0]]).tolist()
+    ['cold', 'warm']
+    >>> model.predict_proba(x).shape
+    (40, 2)
+    """
+
+    def __init__(
+        self,
+        hidden: Sequence[int] | int = (50,),
+        *,
+        sampler: str = "auto",
+        likelihood: str = "auto",
+        prior_scale: float | None = None,
+        relevance: bool = False,
+        chains: int = 4,
+        warmup: int = 400,
+        samples: int = 400,
+        random_state: Any = None,
+        verbose: bool = False,
+    ):
+        self.hidden = hidden
+        self.sampler = sampler
+        self.likelihood = likelihood
+        self.prior_scale = prior_scale
+        self.relevance = relevance
+        self.chains = chains
+        self.warmup = warmup
+        self.samples = samples
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any) -> "BayesianClassifier":
+        """Sample the posterior given rows X, (n, columns), and labels y, (n,).
+
+        Raises
+        ------
+        ValueError, TypeError
+            A setting that cannot be used; data that are not finite numbers, or whose lengths
+            differ; labels of one class only, or numbers that are no classes.
+        """
+        samplers = tuple(name for name in SAMPLERS if name != "gibbs")  # which knows numbers only
+        settings = settings_of(self, samplers, ("auto", *CLASSES))
+        X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        check_classification_targets(y)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            only = self.classes_.tolist()[0]
+            raise ValueError(f"y holds one class only, {only!r}; a classifier needs two or more.")
+        sampler = choose_sampler(settings, *X.shape)
+        if settings.likelihood == "auto":
+            settings = settings._replace(likelihood="categorical")
+        check_sampler(sampler, settings.likelihood, relevance=settings.relevance)
+        self._sample(X, labels.astype(np.int32), sampler, settings, len(self.classes_))
+        return self
+
+    def predict(self, X: Any) -> Shaped[np.ndarray, " n"]:
+        """Return the most probable class of each row."""
+        labels = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[labels]
+
+    def predict_proba(self, X: Any) -> Float[np.ndarray, "n classes"]:
+        """Return the probabilities of `classes_`, means over the draws."""
+        (found,) = self._predicted(X, "probabilities")
+        found = found.astype(float)
+        return found / found.sum(axis=1, keepdims=True)
+
+    def sample_y(
+        self, X: Any, n_samples: int = 1, random_state: Any = 0
+    ) -> Shaped[np.ndarray, "n n_samples"]:
+        """Draw classes from the predictive distribution.
+
+        A column holds the classes of all rows given one draw of the weights.
+        """
+        labels = self._simulated(X, n_samples, random_state)
+        return self.classes_[labels]
+
+    def log_score(self, X: Any, y: Any) -> float:
+        """Return the mean log probability of the classes y, (n,), in nats; larger is better.
+
+        Raises
+        ------
+        ValueError
+            A class that `fit` has not seen.
+        """
+        inputs = self._inputs(X)
+        _, y = check_X_y(inputs, y)
+        strange = np.setdiff1d(y, self.classes_)
+        if len(strange):
+            raise ValueError(
+                f"y holds {strange.tolist()[0]!r}, which is none of the classes that fit has seen."
+            )
+        labels = np.searchsorted(self.classes_, y).astype(np.int32)
+        return float(self._log_scores(inputs, labels).mean())

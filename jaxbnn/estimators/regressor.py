@@ -1,0 +1,189 @@
+"""Regression by a Bayesian neural network, in scikit-learn's manner."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_X_y, validate_data
+
+from jaxbnn.estimators.arguments import settings_of
+from jaxbnn.estimators.base import BayesianNetwork
+from jaxbnn.estimators.scaling import Scaling, learn_scaling
+from jaxbnn.numerics import check_fraction
+from jaxbnn.tabular.kinds import CLASSES, COUNTS, LIKELIHOODS, are_whole, likelihood_of_numbers
+from jaxbnn.tabular.settings import SAMPLERS, check_sampler, choose_sampler
+
+_LIKELIHOODS = tuple(name for name in LIKELIHOODS if name not in CLASSES)
+_NO_SCALING = Scaling(0.0, 1.0)
+
+
+class BayesianRegressor(RegressorMixin, BayesianNetwork):
+    """A network that predicts numbers, with their uncertainty, from draws of its weights.
+
+    Inputs and targets are standardised inside, by the rows of `fit`; all answers are in the
+    target's own units. What is fitted is what the command `jaxbnn fit` fits: with an int for
+    `random_state`, and the same rows, the draws are those of its `--seed`.
+
+    Parameters
+    ----------
+    hidden
+        Hidden units by layer, as (50,) or (20, 20); or one number.
+    sampler
+        "nuts", "gibbs", "pcn" or "dvi" (a Gaussian approximation); "auto": nuts, or dvi where rows
+        and weights are too many for it.
+    likelihood
+        "gaussian", "student-t", "laplace", "poisson", "negative-binomial"; "auto": by the kind of
+        numbers that the target holds.
+    prior_scale
+        Fixes the weights' prior standard deviations at so many times the usual ones. None: nuts
+        learns them, the others take 1.
+    relevance
+        Whether nuts learns a prior scale for each column, too.
+    chains
+        Each begins anew, from the prior.
+    warmup, samples
+        Draws of each chain, before the kept ones and kept. Of dvi the warm-up is tens of updates.
+    noise
+        Of gibbs alone: the noise, in standard deviations of the target, which it does not learn.
+    random_state
+        An int, a `numpy.random.RandomState`, or None.
+    verbose
+        Whether progress is told on standard error.
+
+    Attributes
+    ----------
+    verdict_
+        Whether to believe the draws: `str(verdict_)`, `verdict_.is_good` and `verdict_.numbers`
+        (R-hat and effective draws of the predictions). When it is not good, `fit` warns by the same
+        sentence.
+    draws_, posterior_
+        Draws and posterior in standardised units, as `jaxbnn.interop.arviz.to_arviz(draws_,
+        posterior_)` and `jaxbnn.summary` take them.
+    sampler_, likelihood_
+        Those that were taken.
+    notes_
+        Sentences about the fit.
+    relevance_
+        (columns,): with `relevance`, each column's learnt prior scale, in units of the usual one.
+    x_scaling_, y_scaling_
+        Means and standard deviations of the rows of `fit`.
+    n_features_in_, feature_names_in_
+        As everywhere in scikit-learn.
+
+    Notes
+    -----
+    Sample weights, missing values and several targets are not supported; for the last wrap it in
+    `sklearn.multioutput.MultiOutputRegressor`.
+
+    Examples
+    --------
+    >>> x = np.linspace(-2, 2, 40)[:, None]
+    >>> model = BayesianRegressor(hidden=(3,), sampler="pcn", samples=200, random_state=0)
+    >>> model = model.fit(x, 3 * x[:, 0] + 50)
+    >>> mean, sd = model.predict(x[:2], return_std=True)
+    >>> mean.shape, sd.shape, model.predict_interval(x[:2]).shape
+    ((2,), (2,), (2, 2))
+    """
+
+    def __init__(
+        self,
+        hidden: Sequence[int] | int = (50,),
+        *,
+        sampler: str = "auto",
+        likelihood: str = "auto",
+        prior_scale: float | None = None,
+        relevance: bool = False,
+        chains: int = 4,
+        warmup: int = 400,
+        samples: int = 400,
+        noise: float = 0.3,
+        random_state: Any = None,
+        verbose: bool = False,
+    ):
+        self.hidden = hidden
+        self.sampler = sampler
+        self.likelihood = likelihood
+        self.prior_scale = prior_scale
+        self.relevance = relevance
+        self.chains = chains
+        self.warmup = warmup
+        self.samples = samples
+        self.noise = noise
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any) -> "BayesianRegressor":
+        """Sample the posterior given rows X, (n, columns), and numbers y, (n,).
+
+        Raises
+        ------
+        ValueError, TypeError
+            A setting that cannot be used; data that are not finite numbers, or whose lengths
+            differ; several targets; a likelihood of counts for other numbers.
+        """
+        settings = settings_of(self, SAMPLERS, _LIKELIHOODS)
+        shape = np.asarray(y).shape
+        if len(shape) == 2 and shape[1] > 1:
+            raise ValueError(
+                f"y has {shape[1]} columns, but BayesianRegressor has one target; fit one "
+                "for each, by sklearn.multioutput.MultiOutputRegressor."
+            )
+        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
+        y = np.asarray(y, float)
+        sampler = choose_sampler(settings, *X.shape)
+        if settings.likelihood == "auto":
+            is_any = sampler not in ("dvi", "gibbs")  # those two know the Gaussian only
+            likelihood = likelihood_of_numbers(y)[0] if is_any else "gaussian"
+            settings = settings._replace(likelihood=likelihood)
+        if settings.likelihood in COUNTS and not are_whole(y):
+            raise ValueError(
+                f"likelihood={settings.likelihood!r} takes counts, whole numbers from 0 on, but y "
+                "holds others; leave it out."
+            )
+        check_sampler(sampler, settings.likelihood, relevance=settings.relevance)
+        is_count = settings.likelihood in COUNTS
+        self.y_scaling_: Scaling = _NO_SCALING if is_count else learn_scaling(y)
+        self._sample(X, self.y_scaling_.standardised(y), sampler, settings)
+        return self
+
+    def predict(
+        self, X: Any, return_std: bool = False
+    ) -> Float[np.ndarray, " n"] | tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+        """Return predictive means, and with `return_std` standard deviations, noise included."""
+        mean, sd = self._predicted(X, "mean", "sd")
+        means = self.y_scaling_.in_units(mean)
+        return (means, sd.astype(float) * self.y_scaling_.sd) if return_std else means
+
+    def predict_interval(self, X: Any, level: float = 0.9) -> Float[np.ndarray, "n 2"]:
+        """Return the ends of central predictive intervals of probability `level`, noise included.
+
+        Raises
+        ------
+        ValueError
+            A level that is no probability.
+        """
+        check_fraction("level", level, "; 0.9 is usual")
+        ends = self._predicted(X, "lower", "upper", level=level)
+        return self.y_scaling_.in_units(np.stack(ends, axis=1))
+
+    def sample_y(
+        self, X: Any, n_samples: int = 1, random_state: Any = 0
+    ) -> Float[np.ndarray, "n n_samples"]:
+        """Draw targets from the predictive distribution, noise included.
+
+        A column holds the targets of all rows given one draw of the weights.
+        """
+        values = self._simulated(X, n_samples, random_state)
+        return self.y_scaling_.in_units(values)
+
+    def log_score(self, X: Any, y: Any) -> float:
+        """Return the mean log predictive density of y, (n,), in nats and the target's units.
+
+        Larger is better; of counts it is a log probability.
+        """
+        inputs = self._inputs(X)
+        _, y = check_X_y(inputs, y, y_numeric=True)
+        targets = self.y_scaling_.standardised(np.asarray(y, float))
+        return float(self._log_scores(inputs, targets).mean() - np.log(self.y_scaling_.sd))

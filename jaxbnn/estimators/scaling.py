@@ -1,0 +1,33 @@
+"""Numbers in units of the training rows' standard deviation, and back."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Scaling(NamedTuple):
+    """Mean and standard deviation: numbers of a target, arrays (columns,) of inputs."""
+
+    mean: Any
+    sd: Any
+
+    def standardised(self, values: np.ndarray) -> np.ndarray:
+        """Return values less the mean, in standard deviations, in the samplers' precision."""
+        return ((values - self.mean) / self.sd).astype(np.float32)
+
+    def in_units(self, values: Any) -> np.ndarray:
+        """Return what `standardised` was given."""
+        return np.asarray(values, float) * self.sd + self.mean
+
+
+def learn_scaling(values: np.ndarray) -> Scaling:
+    """Return the scaling of rows; what is constant in them is only shifted.
+
+    Examples
+    --------
+    >>> learn_scaling(np.array([[1.0, 5.0], [3.0, 5.0]])).sd.tolist()
+    [1.0, 1.0]
+    """
+    mean, sd = values.mean(axis=0), values.std(axis=0)
+    is_constant = sd <= 1e-12 * np.maximum(1.0, np.abs(mean))
+    return Scaling(mean, np.where(is_constant, 1.0, sd))

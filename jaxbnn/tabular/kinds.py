@@ -1,0 +1,66 @@
+"""The likelihoods by name, and which one a target of numbers asks for."""
+
+import numpy as np
+
+from jaxbnn.tabular.wording import Spelling, as_argument
+
+LIKELIHOODS = (
+    "auto",
+    "gaussian",
+    "student-t",
+    "laplace",
+    "poisson",
+    "negative-binomial",
+    "categorical",
+    "ordinal",
+)
+COUNTS = ("poisson", "negative-binomial")
+CLASSES = ("categorical", "ordinal")
+# What only a sampler of log densities knows: not dvi, gibbs.
+NEWER = ("student-t", "laplace", "poisson", "negative-binomial", "ordinal")
+_FAR, _MOST_FAR = 6.0, 0.005
+
+
+def likelihood_of_numbers(numbers: np.ndarray, spelled: Spelling = as_argument) -> tuple[str, str]:
+    """Return the likelihood of numbers, and why.
+
+    Examples
+    --------
+    >>> likelihood_of_numbers(np.array([0.5, 1.5, 2.0]))
+    ('gaussian', 'gaussian, for it holds numbers')
+    >>> likelihood_of_numbers(np.array([0.0, 3, 1, 0, 9, 0, 1, 3]))[0]
+    'negative-binomial'
+    """
+    if _look_like_counts(numbers):
+        return (
+            "negative-binomial",
+            f"negative-binomial, for it counts things, whole numbers from {numbers.min():.0f} on "
+            f"({spelled('likelihood', 'gaussian')} takes them for measurements)",
+        )
+    far = _fraction_far(numbers)
+    if far > _MOST_FAR:
+        return (
+            "student-t",
+            f"student-t, for {far:.1%} of its values are far from the rest; its degrees of freedom "
+            "are learnt",
+        )
+    return "gaussian", "gaussian, for it holds numbers"
+
+
+def are_whole(numbers: np.ndarray) -> bool:
+    """Whether all are whole numbers from 0 on."""
+    return bool(((numbers >= 0) & (numbers == np.round(numbers))).all())
+
+
+def _look_like_counts(numbers: np.ndarray) -> bool:
+    """Whole numbers from 0 or 1 on that repeat, and vary at least about as Poisson's do."""
+    if not are_whole(numbers) or numbers.min() > 1:
+        return False
+    repeats = len(np.unique(numbers)) <= max(len(numbers) / 2, 3)
+    return bool(repeats and len(np.unique(numbers)) > 2 and numbers.var() >= 0.7 * numbers.mean())
+
+
+def _fraction_far(numbers: np.ndarray) -> float:
+    centre = np.median(numbers)
+    spread = 1.4826 * np.median(np.abs(numbers - centre))
+    return float(np.mean(np.abs(numbers - centre) > _FAR * spread)) if spread > 0 else 0.0

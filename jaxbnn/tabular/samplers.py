@@ -1,0 +1,277 @@
+"""Four ways to sample the posterior of a table.
+
+The functions that make kernels are kept for the next posterior of the same shapes, so that folds of
+a cross-validation, and a second fit, run the programs that the first one compiled.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import blackjax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from blackjax.base import SamplingAlgorithm
+from jaxtyping import Float, PRNGKeyArray, PyTree
+
+from jaxbnn import dvi
+from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler
+from jaxbnn.kernels import cycle, pcn, prior_precisions
+from jaxbnn.networks import Network
+from jaxbnn.sampling import Draws, dual_averaging, sample, window_adaptation
+from jaxbnn.tabular.posteriors import weight_precision
+from jaxbnn.tabular.settings import FEWEST_DRAWS, Settings
+from jaxbnn.targets import Posterior
+from jaxbnn.targets.prior_trees import is_distribution
+
+# An ELBO that rises by more nats a row than this at the end was stopped early.
+_STILL_RISING = 1e-3
+_MOST_SCALES_TOLD = 12
+# Shapes whose programs are kept, of each sampler.
+_MOST_KEPT = 8
+# Stages before the last have little noise: the network is nearly the deterministic one.
+_INNER_NOISE_VARIANCE = 0.01
+
+
+class Fitted(NamedTuple):
+    """Draws with leaves (chain, draw, ...), the runner's own where it drew them, and remarks."""
+
+    positions: PyTree
+    draws: Draws | None
+    notes: list[str]
+
+
+def relevance_note(fitted: Fitted, names: Sequence[str]) -> str:
+    """Return a sentence with the learnt scale of each column's weights, the largest first.
+
+    Examples
+    --------
+    >>> draws = {"log_precision": ({"w": np.log([[[4.0, 0.01]]])},)}
+    >>> relevance_note(Fitted(draws, None, []), ["sun", "moon"])
+    "Learnt scales of the columns' weights, in units of the usual: moon 10, sun 0.5."
+    """
+    scales = relevance_scales(fitted.positions)
+    order = np.argsort(-scales, kind="stable")
+    shown = [f"{names[i]} {scales[i]:.2g}" for i in order[:_MOST_SCALES_TOLD]]
+    rest = len(order) - len(shown)
+    told = ", ".join(shown) + (f", and {rest} columns below" if rest else "")
+    return f"Learnt scales of the columns' weights, in units of the usual: {told}."
+
+
+def relevance_scales(positions: PyTree) -> Float[np.ndarray, " columns"]:
+    """Return the posterior mean of each column's prior scale, in units of the usual one."""
+    log_precision = np.asarray(positions["log_precision"][0]["w"], float)
+    return np.exp(-0.5 * log_precision).reshape(-1, log_precision.shape[-1]).mean(axis=0)
+
+
+def run(
+    sampler: str,
+    posterior: Posterior,
+    settings: Settings,
+    progress: bool | Callable[[Any], None] = False,
+    checkpoint: Path | None = None,
+) -> Fitted:
+    """Sample a posterior; `checkpoint` is a folder from which an interrupted run goes on.
+
+    `progress` is what `sample`, or of dvi `dvi.fit`, takes by that name.
+    """
+    key = jax.random.key(settings.seed)
+    if sampler == "dvi":
+        return _dvi(key, posterior, settings, progress)
+    ways = {"nuts": _nuts, "pcn": _pcn, "gibbs": _gibbs}
+    watch = {"progress": progress, "checkpoint": checkpoint}
+    fitted = ways[sampler](key, posterior, settings, watch)
+    if fitted.draws is not None and fitted.draws.interrupted:
+        kept = len(fitted.draws.steps)
+        if kept < FEWEST_DRAWS:
+            raise KeyboardInterrupt
+        note = f"Interrupted: {kept} of {settings.samples} draws of each chain"
+        note += ", and the same command goes on with the rest." if checkpoint else "."
+        return fitted._replace(notes=[note, *fitted.notes])
+    return fitted
+
+
+def _nuts(
+    key: PRNGKeyArray, posterior: Posterior, settings: Settings, watch: dict[str, Any]
+) -> Fitted:
+    key_start, key_run = jax.random.split(key)
+    starts = posterior.sample_prior(key_start, (settings.chains,))
+    learns = settings.learns_precisions("nuts")
+    if learns:  # far out in their prior, gradients are too steep to begin with
+        near = jax.tree.map(lambda leaf: jnp.clip(leaf, -2.0, 2.0), starts["log_precision"])
+        starts = starts | {"log_precision": near}
+    dim = sum(leaf[0].size for leaf in jax.tree.leaves(starts))
+
+    draws = sample(
+        key_run,
+        _nuts_for(posterior.network, posterior.x.shape, learns),
+        starts,
+        settings.samples,
+        num_warmup=settings.warmup,
+        data=posterior,
+        parameters={
+            "step_size": 0.05,
+            "inverse_mass_matrix": jnp.ones((settings.chains, dim)),
+        },
+        adapt=window_adaptation(settings.warmup, is_pooled=True, component=0 if learns else None),
+        **watch,
+    )
+    divergent = 0 if draws.infos is None else int(np.sum(draws.infos.is_divergent))
+    notes = [f"{divergent} of the trajectories diverged."] if divergent else []
+    return Fitted(draws.positions, draws, notes)
+
+
+@functools.lru_cache(_MOST_KEPT)
+def _nuts_for(network: Network, shape: tuple[int, ...], learns: bool) -> Callable:
+    def make_kernel(parameters: PyTree, data: Posterior) -> SamplingAlgorithm:
+        shapes = jax.eval_shape(data.sample_prior, jax.random.key(0))
+        nuts = blackjax.nuts(
+            data.log_density_from(jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)),
+            parameters["step_size"],
+            parameters["inverse_mass_matrix"],
+            max_num_doublings=6,
+        )
+        return cycle(nuts, prior_precisions(data)) if learns else nuts
+
+    return make_kernel
+
+
+def _pcn(
+    key: PRNGKeyArray, posterior: Posterior, settings: Settings, watch: dict[str, Any]
+) -> Fitted:
+    key_start, key_run = jax.random.split(key)
+    starts = posterior.sample_prior(key_start, (settings.chains,))
+
+    draws = sample(
+        key_run,
+        _pcn_for(posterior.network, posterior.x.shape),
+        starts,
+        settings.samples,
+        thinning=20,
+        num_warmup=20 * settings.warmup,
+        data=posterior,
+        parameters={"step_size": 0.05},
+        adapt=dual_averaging(0.25),
+        **watch,
+    )
+    return Fitted(draws.positions, draws, ["Each kept draw is 20 steps of pCN."])
+
+
+@functools.lru_cache(_MOST_KEPT)
+def _pcn_for(network: Network, shape: tuple[int, ...]) -> Callable:
+    def of_prior(data: Posterior, name: str) -> PyTree:
+        return jax.tree.map(
+            lambda d: jnp.broadcast_to(jnp.asarray(getattr(d, name), jnp.float32), d.shape()),
+            data.prior,
+            is_leaf=is_distribution,
+        )
+
+    def make_kernel(parameters: PyTree, data: Posterior) -> SamplingAlgorithm:
+        variance, mean = of_prior(data, "variance"), of_prior(data, "mean")
+        return pcn(data.log_likelihood, parameters["step_size"], variance, mean=mean)
+
+    return make_kernel
+
+
+def _gibbs(
+    key: PRNGKeyArray, posterior: Posterior, settings: Settings, watch: dict[str, Any]
+) -> Fitted:
+    key_start, key_run = jax.random.split(key)
+    model, make_kernel = _gibbs_for(posterior.network, posterior.x.shape, settings.noise)
+    x, y = posterior.x, posterior.y
+    starts = jax.vmap(lambda k: model.random_position(k, x, y))(
+        jax.random.split(key_start, settings.chains)
+    )
+    draws = sample(
+        key_run,
+        make_kernel,
+        starts,
+        settings.samples,
+        thinning=5,
+        num_warmup=5 * settings.warmup,
+        data=(x, y),
+        collect=_params_of,
+        **watch,
+    )
+    notes = [
+        f"The noise of {settings.noise:g} standard deviations of the target was given (noise), "
+        "not learnt; the hidden layers are noisy too, and predictions leave their noise out."
+    ]
+    return Fitted(draws.positions, draws, notes)
+
+
+@functools.lru_cache(_MOST_KEPT)
+def _gibbs_for(
+    network: Network, shape: tuple[int, ...], noise: float
+) -> tuple[IntermediateNoise, Callable]:
+    stages = [_INNER_NOISE_VARIANCE] * (len(network.layers) - 1) + [noise**2]
+    model = IntermediateNoise(network, stages, weight_precision=weight_precision(_widths(network)))
+
+    def make_kernel(parameters: PyTree, data: tuple) -> SamplingAlgorithm:
+        return gibbs_sampler(model, *data)
+
+    return model, make_kernel
+
+
+def _params_of(state: Any, info: Any) -> PyTree:
+    return state.position.params
+
+
+def _dvi(
+    key: PRNGKeyArray,
+    posterior: Posterior,
+    settings: Settings,
+    progress: bool | Callable[[Any], None],
+) -> Fitted:
+    key_start, key_fit, key_draw = jax.random.split(key, 3)
+    network: Any = posterior.network
+    num_data = len(posterior.x)
+    batch_size = num_data if num_data <= 1000 else 500
+    learns_noise = "log_noise_scale" in posterior.likelihood.learned
+    updates = max(10 * settings.warmup, 1)
+    algorithm = dvi.deterministic_vi(
+        network,
+        posterior.likelihood,
+        posterior.prior,
+        method="ddvi",
+        optimizer=optax.adam(optax.cosine_decay_schedule(1e-2, updates)),
+    )
+    starts = dvi.initial_position(
+        key_start,
+        network,
+        variance=1e-2,
+        log_noise_scale=-1.0 if learns_noise else None,
+        shape=(1,),
+        dtype=jnp.float32,
+    )
+    fit = dvi.fit(
+        key_fit,
+        algorithm,
+        starts,
+        posterior.x,
+        posterior.y,
+        updates,
+        batch_size=batch_size,
+        progress=progress,
+    )
+    if fit.diverged[0]:
+        raise ValueError("the fit of DVI diverged; take the sampler nuts, or fewer hidden units.")
+    state = jax.tree.map(lambda leaf: leaf[0], fit.states)
+    number = settings.chains * settings.samples
+    draws = algorithm.sample(key_draw, state, number)
+    positions = jax.tree.map(lambda leaf: np.asarray(leaf)[None], draws)
+    half = len(fit.elbo[0]) // 2
+    gain = float(np.nanmean(fit.elbo[0, -half // 2 :]) - np.nanmean(fit.elbo[0, half : -half // 2]))
+    note = f"ELBO {fit.elbo[0, -1]:.4g} nats, {gain:+.2g} over the last quarter of the updates"
+    if gain > max(1.0, _STILL_RISING * num_data):
+        note += ": still rising, so a longer warm-up may fit better"
+    notes = [f"{note}."]
+    return Fitted(positions, None, notes)
+
+
+def _widths(network: Any) -> tuple[int, ...]:
+    dense = [layer.features for layer in network.layers if hasattr(layer, "features")]
+    return (*network.input_shape, *dense)

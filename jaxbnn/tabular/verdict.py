@@ -1,0 +1,73 @@
+"""Whether to believe a posterior's draws, in plain words."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxbnn.diagnostics import summary
+from jaxbnn.tabular.posteriors import predicted
+from jaxbnn.tabular.samplers import Fitted
+from jaxbnn.tabular.wording import Spelling, as_argument
+from jaxbnn.targets import Posterior
+
+_PROBES = 10
+_RHAT, _ESS = 1.05, 100
+
+
+class Verdict(NamedTuple):
+    """Sentences for people, the numbers behind them, and whether nothing in them warns."""
+
+    sentences: list[str]
+    numbers: dict[str, Any]
+    is_good: bool = True
+
+    def __str__(self) -> str:
+        """Return the sentences."""
+        return " ".join(self.sentences)
+
+
+def judge_chains(
+    sampler: str,
+    fitted: Fitted,
+    posterior: Posterior,
+    x: np.ndarray,
+    spelled: Spelling = as_argument,
+) -> Verdict:
+    """Judge the chains by what they predict: weights have copies by symmetry, predictions none."""
+    if fitted.draws is None:
+        return Verdict(
+            [
+                f"{sampler} fits one Gaussian to the posterior of the weights: an approximation, "
+                "whose error no diagnostic of chains can show. Its uncertainty is more often too "
+                "small than too large; believe it as far as its scores on held-out rows go."
+            ],
+            {"sampler": sampler},
+        )
+    rows = np.unique(np.linspace(0, len(x) - 1, _PROBES).astype(int))
+    probes = np.asarray(x[rows])
+    table = summary(fitted.positions, function=predicted(posterior, probes))
+    rhat, ess = float(np.max(table.rhat)), float(np.min(table.ess_bulk))
+    numbers = {"sampler": sampler, "rhat": rhat, "ess_bulk": ess, "chains": table.num_chains}
+    facts = f"R-hat of the predictions is at most {rhat:.3f}, with {ess:.0f} effective draws"
+    if table.nan_chains or table.frozen_chains:
+        stuck = sorted({*table.nan_chains, *table.frozen_chains})
+        sentence = (
+            f"Do not believe it: of the chains, {', '.join(map(str, stuck))} never moved or "
+            "met NaN; take another seed or sampler."
+        )
+    elif table.num_chains < 2:
+        sentence = (
+            f"One chain cannot tell whether it has settled ({ess:.0f} effective draws); take "
+            f"{spelled('chains', 4)}."
+        )
+    elif rhat <= _RHAT and ess >= _ESS:
+        sentence = f"Believe the chains: they agree about what they predict ({facts})."
+    else:
+        is_nuts = sampler == "nuts"
+        other = f"fewer {spelled('hidden')} units" if is_nuts else spelled("sampler", "nuts")
+        longer = f"raise {spelled('warmup')} and {spelled('samples')}"
+        sentence = (
+            f"Do not believe it yet: the chains have not settled ({facts}, where {_RHAT} and "
+            f"{_ESS} are wanted); {longer}, or take {other}."
+        )
+    return Verdict([sentence], numbers, sentence.startswith("Believe"))

@@ -1,0 +1,1 @@
+"""What scikit-learn's own checks say of the estimators: `python -m tests.estimators`."""

@@ -1,0 +1,120 @@
+"""Tests of estimators.arguments: what an estimator cannot use is refused when it is fitted, by one
+sentence, and scikit-learn's own checks of bad input pass.
+"""
+
+import sys
+from unittest import mock
+
+import numpy as np
+import pytest
+
+import jaxbnn
+
+pytest.importorskip("sklearn", reason="pip install 'jaxbnn[sklearn]'")
+
+from sklearn.base import clone
+from sklearn.utils import estimator_checks
+
+from jaxbnn.estimators import BayesianClassifier, BayesianRegressor, base
+
+pytestmark = [
+    pytest.mark.third_party(reason="users run scikit-learn without strict checks"),
+    pytest.mark.usefixtures("annotations_unchecked"),
+]
+X = np.linspace(-1, 1, 24).reshape(12, 2)
+Y = np.arange(12) + 0.5
+LABELS = np.array(["a", "b"] * 6)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_sampled(monkeypatch):
+    def sampled(*arguments):
+        raise RuntimeError("went on to sample")
+
+    monkeypatch.setattr(base, "run", sampled)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "said"),
+    [
+        ({"hidden": "wide"}, TypeError, "hidden must be whole numbers of units"),
+        ({"hidden": (2.5,)}, TypeError, "hidden must be whole numbers of units"),
+        ({"hidden": ()}, TypeError, "hidden must be whole numbers of units"),
+        ({"hidden": None}, TypeError, "hidden must be whole numbers of units"),
+        ({"hidden": (5, 0)}, ValueError, "hidden must be numbers of units, but holds 0"),
+        ({"sampler": "hmc"}, ValueError, "sampler must be 'auto', 'nuts', .* but is 'hmc'"),
+        ({"sampler": 3}, ValueError, "sampler must be"),
+        ({"likelihood": "categorical"}, ValueError, "likelihood must be 'auto', 'gaussian'"),
+        ({"likelihood": "poisson"}, ValueError, "takes counts, whole numbers from 0 on"),
+        ({"likelihood": "laplace", "sampler": "dvi"}, ValueError, "take sampler='nuts'"),
+        ({"chains": 0}, ValueError, "chains"),
+        ({"chains": 2.0}, TypeError, "chains must be a whole number"),
+        ({"samples": 3}, ValueError, "samples"),
+        ({"warmup": "long"}, TypeError, "warmup must be a whole number"),
+        ({"noise": 0.0}, ValueError, "noise must be positive"),
+        ({"prior_scale": -1}, ValueError, "prior_scale must be positive .* None to learn it"),
+        ({"prior_scale": 2, "relevance": True}, ValueError, "leave one of them out"),
+        ({"relevance": True, "sampler": "pcn"}, ValueError, "take sampler='nuts', or leave"),
+        ({"relevance": "yes"}, TypeError, "relevance must be True or False"),
+        ({"verbose": 2}, TypeError, "verbose must be True or False"),
+        ({"random_state": "seed"}, ValueError, "seed"),
+        ({"random_state": -1}, ValueError, "Seed must be between 0"),
+    ],
+)
+def test_settings_that_cannot_be_used(settings, error, said):
+    model = clone(BayesianRegressor(**settings))
+    with pytest.raises(error, match=said) as caught:
+        model.fit(X, Y)
+    assert str(caught.value).count("\n") == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "x", "y", "said"),
+    [
+        (BayesianRegressor(), X, np.stack([Y, Y], axis=1), "y has 2 columns, .* by sklearn.multi"),
+        (BayesianRegressor(), X[:1], Y[:1], "minimum of 2"),
+        (BayesianRegressor(), X, Y[:5], "inconsistent numbers of samples"),
+        (BayesianRegressor(), X, [np.nan, *Y[1:]], "NaN"),
+        (BayesianRegressor(), np.full((12, 2), np.inf), Y, "infinity"),
+        (BayesianClassifier(), X, ["a"] * 12, "one class only, 'a'; a classifier needs two"),
+        (BayesianClassifier(), X, Y, "Unknown label type"),
+        (BayesianClassifier(sampler="gibbs"), X, LABELS, "sampler must be .* 'gibbs'"),
+        (BayesianClassifier(likelihood="gaussian"), X, LABELS, "'categorical' or 'ordinal'"),
+        (BayesianClassifier(likelihood="ordinal", sampler="dvi"), X, LABELS, "does not know"),
+    ],
+)
+def test_data_that_cannot_be_used(model, x, y, said):
+    with pytest.raises(ValueError, match=said):
+        model.fit(x, y)
+
+
+def test_weights_of_rows_are_no_argument():
+    with pytest.raises(TypeError, match="sample_weight"):
+        BayesianRegressor().fit(X, Y, sample_weight=np.ones(12))
+
+
+# Those that end before anything is sampled; `python -m tests.estimators` runs all.
+CHECKS = (
+    *("estimator_cloneable", "no_attributes_set_in_init", "estimators_unfitted"),
+    *("do_not_raise_errors_in_init_or_set_params", "complex_data"),
+    *("estimators_empty_data_messages", "estimator_sparse_tag", "estimator_repr", "mixin_order"),
+    *("supervised_y_no_nan", "valid_tag_types", "parameters_default_constructible"),
+)
+
+
+@pytest.mark.parametrize("kind", [BayesianRegressor, BayesianClassifier])
+@pytest.mark.parametrize("check", CHECKS)
+def test_checks_of_scikit_learn(kind, check):
+    getattr(estimator_checks, f"check_{check}")(kind.__name__, kind())
+
+
+def test_a_package_that_is_missing_is_named():
+    hidden = {name: None for name in sys.modules if name.split(".")[0] == "sklearn"}
+    with (
+        mock.patch.dict(sys.modules, hidden),
+        pytest.raises(ImportError, match=r"needs scikit-learn; run `pip install 'jaxbnn\[sklearn"),
+    ):
+        jaxbnn.estimators.BayesianRegressor  # noqa: B018
+    assert jaxbnn.estimators.BayesianRegressor is BayesianRegressor
+    with pytest.raises(AttributeError, match="has no attribute 'Bayes'"):
+        jaxbnn.estimators.Bayes  # noqa: B018

@@ -1,0 +1,77 @@
+"""Tests of tabular.posteriors and tabular.samplers: priors as described, and programs that serve
+every posterior of their shapes.
+"""
+
+import jax
+import numpy as np
+import pytest
+
+from jaxbnn.kernels import pcn
+from jaxbnn.tabular import samplers
+from jaxbnn.tabular.posteriors import make_posterior, predicted
+from jaxbnn.tabular.samplers import relevance_scales, run
+from jaxbnn.tabular.settings import Settings
+from jaxbnn.targets.hierarchical import HierarchicalPrior
+from tests.kit.traces import counting
+
+pytestmark = pytest.mark.third_party(reason="BlackJAX's NUTS and Optax promote dtypes and ranks")
+X = np.linspace(-1, 1, 26, dtype=np.float32).reshape(13, 2)
+Y = np.sin(2 * X[:, 0])
+
+
+def settings(sampler="pcn", **more):
+    return Settings(sampler, (3,), 2, 10, 8, 0.3, 0)._replace(**more)
+
+
+def test_weights_have_the_prior_that_is_described():
+    posterior = make_posterior("pcn", settings(prior_scale=3.0), X, Y, None)
+    (first, _, last), noise = posterior.prior["network"], posterior.prior["log_noise_scale"]
+    np.testing.assert_allclose(first["w"].variance, 9 * 4 / 2, rtol=1e-6)  # s = 2, 2 inputs
+    np.testing.assert_allclose(last["w"].variance, 9 / 3, rtol=1e-6)
+    np.testing.assert_allclose(first["b"].variance, 9, rtol=1e-6)
+    assert float(noise.mean) == -1
+    counts = make_posterior("pcn", settings(likelihood="poisson"), X, np.ones(13, np.float32), None)
+    np.testing.assert_allclose(counts.prior[2]["b"].variance, 25, rtol=1e-6)
+    assert isinstance(make_posterior("nuts", settings(), X, Y, None).prior, HierarchicalPrior)
+
+
+def test_classes_are_predicted_by_their_probabilities():
+    labels = np.arange(13, dtype=np.int32) % 3
+    posterior = make_posterior("pcn", settings(), X, labels, 3)
+    position = posterior.sample_prior(jax.random.key(0))
+    found = predicted(posterior, X)(position)
+    assert found.shape == (13, 3)
+    np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-5)
+    numbers = make_posterior("gibbs", settings("gibbs"), X, Y, None)
+    assert predicted(numbers, X)(numbers.sample_prior(jax.random.key(0))).shape == (13, 1)
+
+
+def test_scales_of_columns_are_posterior_means():
+    log_precision = np.log([[[4.0, 0.01], [1.0, 0.01]]])
+    found = relevance_scales({"log_precision": ({"w": log_precision},)})
+    np.testing.assert_allclose(found, [0.75, 10.0])
+
+
+def test_another_posterior_of_these_shapes_compiles_nothing(monkeypatch):
+    kernel = counting(pcn)
+    monkeypatch.setattr(samplers, "pcn", kernel)
+    first = run("pcn", make_posterior("pcn", settings(), X, Y, None), settings())
+    traced = kernel.calls
+    other = settings(prior_scale=0.5, seed=1)
+    second = run("pcn", make_posterior("pcn", other, X[::-1].copy(), 2 * Y, None), other)
+    assert kernel.calls == traced > 0
+    assert first.draws.positions["log_noise_scale"].shape == (2, 8)
+    assert not np.array_equal(
+        first.positions["log_noise_scale"], second.positions["log_noise_scale"]
+    )
+    again = run("pcn", make_posterior("pcn", settings(), X, Y, None), settings())
+    jax.tree.map(np.testing.assert_array_equal, again.positions, first.positions)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("sampler", ["nuts", "gibbs", "dvi"])
+def test_the_same_seed_draws_the_same(sampler):
+    posterior = make_posterior(sampler, settings(sampler), X, Y, None)
+    first, second = (run(sampler, posterior, settings(sampler)) for _ in range(2))
+    jax.tree.map(np.testing.assert_array_equal, first.positions, second.positions)
+    assert (first.draws is None) == (sampler == "dvi")
