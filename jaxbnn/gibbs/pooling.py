@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 from jaxbnn.gibbs.chain import GibbsPosition
 from jaxbnn.gibbs.latents import sample_pooled
 from jaxbnn.gibbs.model import IntermediateNoise
-from jaxbnn.gibbs.validation import inputs_last
+from jaxbnn.gibbs.validation import checked_inputs, inputs_last
 from jaxbnn.networks import AvgPool, Conv, Network
 
 Images = Shaped[Array | np.ndarray, "n ..."]
@@ -81,7 +81,8 @@ def collapse_pooling(model: IntermediateNoise, x: Images) -> CollapsedPooling:
     Raises
     ------
     ValueError
-        If the network does not begin so, or windows share pixels; images that do not fit.
+        If the network does not begin so, or windows share pixels; images that do not fit or are not
+        finite.
 
     Notes
     -----
@@ -104,7 +105,7 @@ def collapse_pooling(model: IntermediateNoise, x: Images) -> CollapsedPooling:
     [(6, 6, 2, 5), (3, 3, 2, 5)]
     """
     conv, pool = _pooled_convolution(model)
-    inputs = inputs_last(model.network, x)
+    inputs = checked_inputs(model.network, x)
     averaged = jnp.moveaxis(_window_means(inputs, pool.window, conv.stride), -1, 0)
     assert pool.stride is not None  # resolved at construction
     stride = (conv.stride[0] * pool.stride[0], conv.stride[1] * pool.stride[1])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import jaxbnn
 from jaxbnn import diagnostics, dvi, gibbs, numerics, targets, thermalization, wide
-from jaxbnn.networks import init, mlp
+from jaxbnn.networks import AvgPool, Conv, Dense, Flatten, Network, init, mlp
 from tests.kit.bad_arrays import (
     BAD_NUMBERS,
     EXTREME,
@@ -251,6 +251,14 @@ def _freed(make):
     return run
 
 
+def _collapsed(x, y):
+    layers = (Conv(1, (2, 2)), AvgPool((2, 2)), Flatten(), Dense(1))
+    model = jaxbnn.IntermediateNoise(Network(layers, (4, 4, 1)), 0.1)
+    model, averaged, *_ = gibbs.collapse_pooling(model, x)
+    kernel = jaxbnn.gibbs_sampler(model, averaged, y)
+    return kernel.step(KEY, kernel.init(model.zero_position(averaged, y)))[0].position.params
+
+
 def _annealed(x, y):
     model = jaxbnn.IntermediateNoise(RELU, 0.1)
     start = jax.tree.map(lambda leaf: leaf[None], model.random_position(KEY, x, y))
@@ -279,6 +287,7 @@ DATA = {
     "interwoven_gibbs": _data(
         "interwoven_gibbs", _freed(lambda m, x, y: gibbs.interwoven_gibbs(m, x, y, 0.1))
     ),
+    "collapse_pooling": _data("collapse_pooling", _collapsed, (ROWS, 4, 4, 1)),
     "turn_units": _data("turn_units", _freed(gibbs.turn_units)),
     "gibbs_with_moves": _data(
         "gibbs_with_moves",
