@@ -3,6 +3,7 @@
 import warnings
 from typing import Any
 
+import jax
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
@@ -44,6 +45,7 @@ class BayesianNetwork(BaseEstimator):
         self._predictive = make_posterior(sampler, settings, inputs[:1], y[:1], num_classes)
         self.draws_ = _draws_of(fitted)
         self.notes_ = [*fitted.notes, prior_note(settings, sampler)]
+        vars(self).pop("relevance_", None)  # of a fit before, with other settings
         if settings.relevance:
             self.relevance_ = relevance_scales(fitted.positions)
         self.verdict_ = judge_chains(sampler, fitted, posterior, inputs)
@@ -82,8 +84,6 @@ def _draws_of(fitted: Fitted) -> Draws:
     """Return the draws without the kernel's states, of a Gaussian fit as one chain."""
     if fitted.draws is not None:
         return fitted.draws._replace(final_state=None)
-    import jax
-
     number = np.shape(jax.tree.leaves(fitted.positions)[0])[1]
     steps = np.arange(1, number + 1)
     rate = np.full(1, np.nan)
