@@ -80,7 +80,7 @@ def test_what_is_restored_has_the_law_of_the_model(x64):
     # Everything but v from the model, v anew: the joint law is the model's again, so v less its
     # mean is N(0, D_v), and less its windows' pooled values too.
     model = model_of("square")
-    n = 40_000
+    n = 10_000
     x, _, position = drawn(model, n)
     collapsed = collapse_pooling(model, x)
     restored = jax.jit(collapsed.restore)(jax.random.key(5), without_outputs(position))
