@@ -7,6 +7,7 @@ from jaxbnn.targets.gaussian_noise import (
     HeteroscedasticGaussian,
     LearnedGaussian,
     NoiseFromOutputs,
+    SoftplusScaleGaussian,
 )
 from jaxbnn.targets.heavy_tails import Laplace, StudentT
 from jaxbnn.targets.hierarchical import HierarchicalPrior, hierarchical_prior
@@ -33,6 +34,7 @@ __all__ = [
     "Ordinal",
     "Poisson",
     "Posterior",
+    "SoftplusScaleGaussian",
     "StudentT",
     "expand_prior",
     "gauss_newton_metric",

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -162,6 +163,67 @@ class HeteroscedasticGaussian(NoiseFromOutputs):
         """Return N(means, exp(l)); e^(l/2) is within float32 for twice as long as e^l."""
         mean, log_variance = (lay_out(half, rank) for half in jnp.split(outputs, 2, axis=-1))
         return dist.Normal(mean, jnp.exp(0.5 * log_variance)).to_event(rank - 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class SoftplusScaleGaussian(NoiseFromOutputs):
+    """Gaussian noise from the network: outputs (n, 2k) are k means, then k values l.
+
+    The standard deviations are softplus(l) + floor. Deep ensembles and microcanonical samplers of
+    networks are most often trained and compared so; `dvi.SoftplusGaussian` has variances
+    softplus(l) instead.
+
+    Parameters
+    ----------
+    floor
+        The least standard deviation, a positive number, in the units of y. A leaf; may be traced.
+
+    Raises
+    ------
+    ValueError
+        If the floor is not one positive number.
+
+    Notes
+    -----
+    Lakshminarayanan, Pritzel, Blundell (2017), section 2.2.1, let the variance be softplus(l) +
+    1e-6; Sommer et al. (2025) take the standard deviation, as here.
+
+    Examples
+    --------
+    >>> likelihood = SoftplusScaleGaussian()
+    >>> outputs = jnp.array([[1.0, 0.0]])  # scale log 2 + 1e-6
+    >>> round(float(likelihood.log_prob(outputs, jnp.array([[1.0]]))[0]), 4)
+    -0.5524
+    """
+
+    floor: ArrayLike = 1e-6
+
+    def __post_init__(self) -> None:
+        """Check the floor."""
+        check_positive("floor", self.floor)
+        if jnp.ndim(self.floor):
+            raise ValueError(f"floor must be one number, but has shape {jnp.shape(self.floor)}.")
+
+    def scale(self, raw: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Return softplus(l) + floor."""
+        return jax.nn.softplus(raw) + jnp.asarray(self.floor, raw.dtype)
+
+    def variance(self, raw: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Return (softplus(l) + floor)^2."""
+        return jnp.square(self.scale(raw))
+
+    def log_prob(self, outputs: Outputs, y: Targets) -> Terms:
+        """Return one log-likelihood term a datum."""
+        mean, raw = (lay_out(half, y.ndim) for half in jnp.split(outputs, 2, axis=-1))
+        scale = self.scale(raw)
+        # The quotient is squared, not the scale: the square of a small floor underflows in float32.
+        squares = jnp.square((y.astype(mean.dtype) - mean) / scale)
+        return -per_datum(0.5 * squares + jnp.log(scale) + _HALF_LOG_2_PI)
+
+    def predictive(self, outputs: Outputs, rank: int) -> dist.Distribution:
+        """Return N(means, (softplus(l) + floor)^2)."""
+        mean, raw = (lay_out(half, rank) for half in jnp.split(outputs, 2, axis=-1))
+        return dist.Normal(mean, self.scale(raw)).to_event(rank - 1)
 
 
 def _scale_like(scale: ArrayLike, outputs: Array) -> Array:

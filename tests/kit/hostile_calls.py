@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 from hypothesis import strategies as st
 
 import jaxbnn
-from jaxbnn import diagnostics, dvi, gibbs, numerics, thermalization, wide
+from jaxbnn import diagnostics, dvi, gibbs, numerics, targets, thermalization, wide
 from jaxbnn.networks import init, mlp
 from tests.kit.bad_arrays import (
     BAD_NUMBERS,
@@ -197,6 +197,9 @@ LIKELIHOODS = {
     "Gaussian": _likelihood("Gaussian", jaxbnn.Gaussian(0.5), NETWORK),
     "HeteroscedasticGaussian": _likelihood(
         "HeteroscedasticGaussian", jaxbnn.HeteroscedasticGaussian(), mlp((2, 3, 2), "tanh")
+    ),
+    "SoftplusScaleGaussian": _likelihood(
+        "SoftplusScaleGaussian", targets.SoftplusScaleGaussian(), mlp((2, 3, 2), "tanh")
     ),
     "Bernoulli": _likelihood("Bernoulli", jaxbnn.Bernoulli(), NETWORK, 2),
     "Categorical": _likelihood("Categorical", jaxbnn.Categorical(), CLASSES, 3),

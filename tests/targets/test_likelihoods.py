@@ -22,6 +22,7 @@ from jaxbnn.targets import (
     LearnedGaussian,
     Likelihood,
     Posterior,
+    SoftplusScaleGaussian,
     normal_prior,
 )
 from jaxbnn.targets.likelihoods import lay_out
@@ -69,6 +70,14 @@ def _cases(rng):
     terms = scipy.stats.norm.logpdf(y, outputs[:, 0], np.exp(outputs[:, 1] / 2))
     yield HeteroscedasticGaussian(), outputs, y, terms, {}
 
+    outputs, y = rng.normal(size=(N, 4)), rng.normal(size=(N, 2))
+    scale = np.log1p(np.exp(outputs[:, 2:])) + 1e-6
+    terms = scipy.stats.norm.logpdf(y, outputs[:, :2], scale).sum(axis=1)
+    yield SoftplusScaleGaussian(), outputs, y, terms, {}
+    outputs, y = rng.normal(size=(N, 2)), rng.normal(size=N)
+    terms = scipy.stats.norm.logpdf(y, outputs[:, 0], np.log1p(np.exp(outputs[:, 1])) + 0.1)
+    yield SoftplusScaleGaussian(0.1), outputs, y, terms, {}
+
     outputs, y = 3 * rng.normal(size=(N, 2)), rng.integers(0, 2, size=(N, 2))
     terms = scipy.stats.bernoulli.logpmf(y, scipy.special.expit(outputs)).sum(axis=1)
     yield Bernoulli(), outputs, y, terms, {}
@@ -86,7 +95,7 @@ def _bernoulli_terms(logits, y):
     return np.where(y == 1, scipy.special.log_expit(logits), scipy.special.log_expit(-logits))
 
 
-NUM_CASES = 14
+NUM_CASES = 16
 
 
 def test_all_cases_are_run():
@@ -150,6 +159,21 @@ def test_confident_outputs_stay_finite_in_float32(likelihood, size):
     np.testing.assert_allclose(gradient["outputs"][:, -1], expected, atol=1e-6)
 
 
+def test_scales_by_softplus_hold_far_out_in_float32():
+    """At the floor no scale is zero, and large scales are the outputs themselves."""
+    raw = np.array([-1e30, -200.0, -50.0, 0.0, 50.0, 1e5, 1e30])
+    scale = np.maximum(np.logaddexp(0, raw), 0) + 1e-6
+    outputs = jnp.asarray(np.stack([np.zeros(N), raw], axis=1), jnp.float32)
+    y = jnp.full(N, 1e-3, jnp.float32)
+    terms, pull = jax.vjp(lambda o: SoftplusScaleGaussian().log_prob(o, y), outputs)
+    np.testing.assert_allclose(terms, scipy.stats.norm.logpdf(1e-3, 0, scale), rtol=1e-5)
+    assert np.isfinite(pull(jnp.ones_like(terms))[0]).all()
+    np.testing.assert_allclose(SoftplusScaleGaussian().predictive(outputs, 1).scale, scale, 1e-5)
+    # Where the variance itself would be nought in float32.
+    small = SoftplusScaleGaussian(1e-25).log_prob(outputs[:1], jnp.zeros(1))
+    np.testing.assert_allclose(small, 25 * np.log(10) - 0.5 * np.log(2 * np.pi), rtol=1e-6)
+
+
 def test_the_noise_scale_may_be_traced(rng):
     outputs, y = jnp.asarray(rng.normal(size=(2, N, 2)), jnp.float32)
 
@@ -173,6 +197,8 @@ LABELS = [0, 1, 2, 0, 1, 2, 0]
     ("make", "error", "sentence"),
     [
         (lambda: Gaussian(0.0), ValueError, "noise_scale must be positive"),
+        (lambda: SoftplusScaleGaussian(0.0), ValueError, "floor must be positive"),
+        (lambda: SoftplusScaleGaussian(np.ones(2)), ValueError, "floor must be one number"),
         (lambda: CrossEntropy(-1.0), ValueError, "temperature must be positive"),
         (
             _data_error(Gaussian(np.ones(3)), (N, 2), np.zeros((N, 2))),
