@@ -3,6 +3,7 @@
 from jaxbnn import (
     diagnostics,
     dvi,
+    ensembles,
     gibbs,
     interop,
     kernels,
@@ -110,6 +111,7 @@ __all__ = [
     "diagnostics",
     "dual_averaging",
     "dvi",
+    "ensembles",
     "explain_symmetries",
     "gauss_newton_metric",
     "gibbs",
