@@ -156,6 +156,83 @@ def test_another_file_than_the_listed_or_the_known_one_is_refused(places):
         datasets.uci("yacht", 0)
 
 
+BICYCLES = """instant,dteday,season,yr,mnth,hr,holiday,weekday,workingday,weathersit,temp,atemp,\
+hum,windspeed,casual,registered,cnt
+"""
+
+
+def small_bicycles(folder, rows=11):
+    lines = [f"{i},2011-01-01,{i}," + ",".join(f"{i}.{c}" for c in range(11)) for i in range(rows)]
+    ends = [f",{i},{2 * i},{3 * i}" for i in range(rows)]
+    text = BICYCLES + "".join(f"{a}{b}\n" for a, b in zip(lines, ends, strict=True))
+    put(folder / "tabular/bikesharing_hour.csv", text.encode())
+
+
+def test_bicycles_are_read_by_the_names_of_their_columns(places):
+    """Riders that add up to the target, the row's number and its date are no inputs."""
+    small_bicycles(places / "data")
+    list_sums(places / "data")
+    split = datasets.tabular("bikesharing")
+    assert split.x_train.shape == (8, 12)
+    assert split.x_test.shape == (3, 12)
+    x = np.concatenate([split.x_train, split.x_test])
+    np.testing.assert_array_equal(np.concatenate([split.y_train, split.y_test]), 3 * x[:, 0])
+    np.testing.assert_allclose(x[:, 1:], x[:, :1] + np.r_[0:10, 1] / 10)
+    # The rows that scikit-learn's train_test_split(..., test_size=0.2, random_state=0) holds out.
+    assert split.y_test.tolist() == [3 * 4, 3 * 9, 3 * 2]
+    assert split.y_train.tolist() == [3 * i for i in (10, 6, 1, 7, 8, 3, 0, 5)]
+    assert datasets.tabular("bikesharing", 1).y_test.tolist() != split.y_test.tolist()
+    with pytest.raises(InputError, match="did you mean 'airfoil'"):
+        datasets.tabular("airfol")
+    with pytest.raises(InputError, match="seed must be from 0"):
+        datasets.tabular("airfoil", -1)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", r"airfoil\.csv is not a table of numbers"),
+        (b"<!DOCTYPE html><html>", "is a web page"),
+        (b"a,b\n1,2\n", r"airfoil\.csv has no column 'frequency'; it has a,b"),
+        (b"frequency,angle,length,velocity,thickness,target\n", r"airfoil\.csv is empty"),
+        (
+            b"frequency,angle,length,velocity,thickness,target\n1,2,3\n",
+            r"airfoil\.csv is not a table of numbers",
+        ),
+        (
+            b"frequency,angle,length,velocity,thickness,target\n1,2,x,4,5,6\n",
+            r"airfoil\.csv is not a table of numbers",
+        ),
+        (
+            b"frequency,angle,length,velocity,thickness,target\n1,2,inf,4,5,6\n",
+            r"airfoil\.csv holds a value that is not finite",
+        ),
+        (
+            b"frequency,angle,length,velocity,thickness,target\n1,2,3,4,5,6\n",
+            r"airfoil\.csv is not the original tabular/airfoil\.csv",
+        ),
+    ],
+)
+def test_damaged_tables_are_one_sentence(places, content, message):
+    put(places / "data/tabular/airfoil.csv", content)
+    with pytest.raises(InputError, match=message):
+        datasets.tabular("airfoil")
+
+
+def test_standardised_by_the_training_rows_alone():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(3.0, 2.0, size=(10, 3)), rng.normal(size=10)
+    x[:, 2] = 7.0
+    split = datasets.standardised(datasets.Split(x, y, x[:4] + 1, y[:4]))
+    np.testing.assert_allclose(split.x_train.mean(axis=0), 0, atol=1e-12)
+    np.testing.assert_allclose(split.x_train.std(axis=0), [1, 1, 0], atol=1e-12)
+    np.testing.assert_allclose(split.y_train.std(), 1)
+    np.testing.assert_allclose(split.x_test[:, 2], 1)
+    shift = 1 / x[:, 0].std()
+    np.testing.assert_allclose(split.x_test[:, 0], split.x_train[:4, 0] + shift)
+    np.testing.assert_allclose(split.y_test, split.y_train[:4])
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -320,6 +397,20 @@ def test_originals_are_known_without_their_list_of_sums(places, original, monkey
     monkeypatch.setenv("JAXBNN_DATA", str(places / "data"))
     assert len(datasets.uci_splits("yacht")) == 20
     assert len(datasets.cifar10(10, 1000).y_test) == 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "inputs"), [("airfoil", 1503, 5), ("bikesharing", 17379, 12)]
+)
+def test_the_original_tables(original, places, monkeypatch, name, rows, inputs):
+    split = original(datasets.tabular, name)
+    assert split.x_train.shape == (rows - -(-rows // 5), inputs)
+    assert split.x_test.shape == (-(-rows // 5), inputs)
+    # Known without their list of sums, too.
+    root = Path(fetch.os.environ["JAXBNN_DATA"])
+    shutil.copytree(root / "tabular", places / "data/tabular")
+    monkeypatch.setenv("JAXBNN_DATA", str(places / "data"))
+    np.testing.assert_array_equal(datasets.tabular(name).y_test, split.y_test)
 
 
 @pytest.mark.parametrize(
