@@ -18,6 +18,7 @@ import numpy as np
 from blackjax.base import SamplingAlgorithm
 from blackjax.mcmc.metrics import default_metric
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from scipy.special import stdtr
 
 from jaxbnn.diagnostics import stationarity_time
 from jaxbnn.ensembles.energy_error import energy_errors
@@ -38,6 +39,8 @@ from jaxbnn.targets import Posterior
 
 # Records of the log density that each part of the way in leaves; half of all are judged.
 _RECORDS = 200
+# Settled chains are taken for drifting ones in this share of looks, and go on for nothing.
+_FALSE_ALARM = 0.05
 # The exact step size is found from this part of the unadjusted one.
 _EXACT_SHARE = 0.4
 _TARGETS = {"adjusted_microcanonical": 0.9, "hmc": 0.8}
@@ -112,8 +115,9 @@ def sample_ensemble(
     Three phases, each of all chains at once. Tuning: `num_tuning` steps of `microcanonical`, whose
     energy error falls to `energy_error`. The way in: as many steps again and again, always as many
     as all before, until every chain's log density is stationary (`stationarity_time` of its last
-    half) or `most_steps` are done. The law: `num_warmup` steps in which dual averaging tunes the
-    exact kernel's step size, with the metric of the way in, then the kept draws.
+    half) and the chains no longer drift together, or `most_steps` are done. The law: `num_warmup`
+    steps in which dual averaging tunes the exact kernel's step size, with the metric of the way in,
+    then the kept draws.
 
     Parameters
     ----------
@@ -280,12 +284,23 @@ def _go_in(key, run, positions, num_tuning, most_steps, energy_error, start_ener
 def settled(
     steps: Int[np.ndarray, " record"], log_density: Float[np.ndarray, "chain record"]
 ) -> Bool[np.ndarray, " chain"]:
-    """Return which chains' log density was stationary over the last half of its records.
+    """Return which chains' log density has settled; none has while all of them still drift.
 
-    All chains together give a false alarm in one of a hundred runs, at most.
+    A chain's own must be stationary over the last half of its records (`stationarity_time`). And
+    from the third quarter of the records to the fourth, the chains must not have moved together, by
+    a t test with the chains for sample: that sees a drift in which each chain's own noise hides.
     """
-    found = stationarity_time(log_density, steps, false_alarm_rate=0.01 / len(log_density))
-    return np.asarray(found.is_passed)
+    num_chains, num_records = log_density.shape
+    rate = _FALSE_ALARM / num_chains
+    found = stationarity_time(log_density, steps, false_alarm_rate=rate)
+    quarter = num_records // 4
+    third, fourth = log_density[:, -2 * quarter : -quarter], log_density[:, -quarter:]
+    change = fourth.mean(axis=1) - third.mean(axis=1)
+    is_drift = False
+    if num_chains > 1 and change.std() > 0:
+        t = change.mean() / (change.std(ddof=1) / math.sqrt(num_chains))
+        is_drift = 2 * stdtr(num_chains - 1, -abs(t)) < _FALSE_ALARM
+    return np.asarray(found.is_passed) & (not is_drift)
 
 
 def _series(parts: list[Draws]) -> tuple[np.ndarray, np.ndarray]:

@@ -74,6 +74,16 @@ def test_a_chain_on_its_way_has_not_settled(rng):
     assert way_in_module().settled(steps, noise).tolist() == [True, False, True]
 
 
+def test_a_drift_that_each_chain_hides_in_its_noise_is_seen_in_all(rng):
+    steps, noise = np.arange(1, 401), rng.standard_normal((10, 400))
+    assert way_in_module().settled(steps, noise).all()
+    drifting = noise + 0.3 * np.linspace(0, 1, 400)
+    alone = [way_in_module().settled(steps, drifting[c : c + 1])[0] for c in range(10)]
+    assert sum(alone) >= 8
+    drifting = noise + 0.8 * np.linspace(0, 1, 400)
+    assert not way_in_module().settled(steps, drifting).any()
+
+
 def way_in_module():
     return module_of(sample_ensemble)
 
