@@ -15,8 +15,8 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).parents[1]
 GUIDES = ROOT / "experiments" / "guides"
 ROOMS = (
-    *("networks", "targets", "kernels", "gibbs", "wide", "dvi", "sampling", "diagnostics"),
-    *("prediction", "thermalization", "interop", "plots", "numerics"),
+    *("networks", "targets", "kernels", "gibbs", "wide", "dvi", "ensembles", "sampling"),
+    *("diagnostics", "prediction", "thermalization", "interop", "plots", "numerics"),
 )
 BOOST = "---\nsearch:\n  boost: 2\n---\n"  # names are what most look for
 _CELL = re.compile(r"^# %%(?P<kind> \[markdown\])?.*\n", re.MULTILINE)

@@ -18,6 +18,7 @@ from jaxbnn import (
 )
 from jaxbnn.diagnostics import covariance_agreement, summary
 from jaxbnn.dvi import deterministic_vi
+from jaxbnn.ensembles import optimised_starts
 from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler
 from jaxbnn.kernels import (
     cycle,
@@ -129,6 +130,7 @@ __all__ = [
     "num_parameters",
     "numerics",
     "on_block",
+    "optimised_starts",
     "pcn",
     "pcnl",
     "plots",

@@ -1,4 +1,4 @@
-"""Ensembles of networks: microcanonical chains from trained starts, tuned, and then exact ones."""
+"""Ensembles of networks: trained starts, microcanonical chains from there, and then exact ones."""
 
 from jaxbnn.ensembles.energy_error import EnergyError, energy_errors
 from jaxbnn.ensembles.microcanonical import (
@@ -7,13 +7,16 @@ from jaxbnn.ensembles.microcanonical import (
     microcanonical_parameters,
 )
 from jaxbnn.ensembles.microcanonical_adaptation import microcanonical_adaptation
+from jaxbnn.ensembles.training import OptimisedStarts, optimised_starts
 from jaxbnn.ensembles.way_in import EnsembleDraws, WayIn, sample_ensemble
 
 __all__ = [
+    "OptimisedStarts",
     "adjusted_microcanonical",
     "energy_errors",
     "microcanonical",
     "microcanonical_adaptation",
     "microcanonical_parameters",
+    "optimised_starts",
     "sample_ensemble",
 ]

@@ -95,7 +95,8 @@ def predict(
     Parameters
     ----------
     draws
-        What `sample` returns, or a PyTree of positions with leaves (chain, draw, ...).
+        What `sample` returns, or a PyTree of positions with leaves (chain, draw, ...); or what
+        `optimised_starts` returns, a deep ensemble.
     x
         Inputs, shape (n, ...). They go through in batches, so that memory holds the predictions of
         all draws for a few rows only.
@@ -182,7 +183,8 @@ def _run(function, positions, posterior, x, *arguments):
 
 def flat_positions(draws: Any) -> PyTree:
     """Return the positions of all chains one after the other, leaves (draws, ...)."""
-    positions = getattr(draws, "positions", draws)
+    is_ensemble = hasattr(draws, "as_draws")  # positions with one axis, the chain's
+    positions = draws.as_draws() if is_ensemble else getattr(draws, "positions", draws)
     check_positions("predict", positions)
     return jax.tree.map(lambda leaf: jnp.asarray(leaf).reshape(-1, *leaf.shape[2:]), positions)
 

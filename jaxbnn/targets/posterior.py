@@ -185,6 +185,42 @@ class Posterior:
             fields[-1] = _times(self.prior_power, t)
         return _set(object.__new__(Posterior), *fields)
 
+    def with_data(self, x: Shaped[ArrayLike, "..."], y: Shaped[ArrayLike, "..."]) -> "Posterior":
+        """Return the posterior of the same model given other data, a part of the rows say.
+
+        Parameters
+        ----------
+        x, y
+            Laid out as this posterior's, with any number of rows; may be traced. Values are not
+            looked at.
+
+        Raises
+        ------
+        ValueError
+            If x or y has other axes after the first than this posterior's, or their numbers of
+            rows differ.
+
+        Examples
+        --------
+        >>> from jaxbnn.networks import mlp
+        >>> from jaxbnn.targets import Gaussian, normal_prior
+        >>> x, y = jnp.ones((3, 1)), jnp.zeros((3, 1))
+        >>> posterior = Posterior(mlp((1, 1)), normal_prior(mlp((1, 1))), Gaussian(1.0), x, y)
+        >>> posterior.with_data(x[:2], y[:2]).x.shape
+        (2, 1)
+        """
+        x, y = jnp.asarray(x), jnp.asarray(y)
+        for name, ours, other in (("x", self.x, x), ("y", self.y, y)):
+            if other.shape[1:] != ours.shape[1:] or other.ndim != ours.ndim:
+                raise ValueError(
+                    f"{name} has shape {other.shape}, but this posterior's has {ours.shape}; only "
+                    "the number of rows may differ."
+                )
+        if len(x) != len(y):
+            raise ValueError(f"x has {len(x)} rows and y has {len(y)}; give one target per datum.")
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return _set(object.__new__(Posterior), *(fields | {"x": x, "y": y}).values())
+
     def sample_prior(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> PyTree:
         """Return draws from the prior, in x's dtype, with `shape` before each parameter's own.
 

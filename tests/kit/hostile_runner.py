@@ -1,4 +1,4 @@
-"""What `sample` is given by mistake: kernels, functions, keys and starts of the wrong kind.
+"""What the runner and training are given by mistake: kernels, functions, keys of the wrong kind.
 
 Each call ends in one sentence; none of the mistakes depends on numbers drawn by chance.
 """
@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+import optax
 from blackjax.base import SamplingAlgorithm
 from hypothesis import strategies as st
 
@@ -127,6 +128,41 @@ STARTS_OF_ONE_NUMBER = {
 }
 
 
+def _train(posterior: Any = None, *, key: Any = KEY, num_chains: Any = 2, **options: Any):
+    target = _posterior() if posterior is None else posterior
+    options = {"validation": 0.25, "progress": False} | options
+    return jaxbnn.optimised_starts(key, target, num_chains, **options)
+
+
+TRAINING = {
+    "a network": lambda: _train(mlp((2, 1))),
+    "an int": lambda: _train(key=0),
+    "within jit": lambda: jax.jit(lambda key: _train(key=key).positions)(KEY),
+    "a posterior within jit": lambda: jax.jit(lambda p: _train(p).positions)(_posterior()),
+    "no chains": lambda: _train(num_chains=0),
+    "chains and a half": lambda: _train(num_chains=1.5),
+    "an optimiser by name": lambda: _train(optimizer="adam"),
+    "an optimiser not called": lambda: _train(optimizer=optax.adam),
+    "fewer rows than a batch": lambda: _train(batch_size=5),
+    "half a row": lambda: _train(batch_size=0.5),
+    "no row held out": lambda: _train(validation=1e-6),
+    "no row left": lambda: _train(validation=1 - 1e-6),
+    "all rows": lambda: _train(validation=1.0),
+    "NaN of the rows": lambda: _train(validation=np.nan),
+    "rows by number": lambda: _train(validation=np.array([0, 1])),
+    "no patience": lambda: _train(patience=0),
+    "endless patience": lambda: _train(patience=np.inf),
+    "no epochs": lambda: _train(max_epochs=0),
+    "a number for a folder": lambda: _train(checkpoint=3),
+    "positions of one chain": lambda: _train(positions=_posterior().sample_prior(KEY)),
+    "positions of another network": lambda: _train(positions=STARTS),
+    "positions in words": lambda: _train(positions=({"w": "a", "b": "c"},)),
+    "positions of NaN": lambda: _train(
+        positions=jax.tree.map(lambda w: w * np.nan, _posterior().sample_prior(KEY, (2,)))
+    ),
+}
+
+
 def _family(kind: str, calls: dict[str, Callable]) -> st.SearchStrategy:
     def make(name):
         return 0, Call(f"sample: {name}", kind, calls[name], None, "nothing")
@@ -138,5 +174,6 @@ FAMILIES = {
     "runner, kernels": _family("a kernel that is none", KERNELS),
     "runner, functions": _family("a function that is none", FUNCTIONS),
     "runner, keys": _family("a key that is none, or traced", KEYS),
+    "runner, training": _family("training with what is none", TRAINING),
     "runner, chain axis": _family("a forgotten chain axis", STARTS_OF_ONE_NUMBER),
 }

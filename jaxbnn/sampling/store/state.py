@@ -1,4 +1,4 @@
-"""The file `state.nc`: the arrays of a run's state, packed by dtype, and a header."""
+"""Files such as `state.nc`: the arrays of a run's state, packed by dtype, and a header."""
 
 import json
 import math
@@ -32,17 +32,17 @@ def pack(leaves: dict[str, Any]) -> tuple[Packed, dict[str, list]]:
     return {name: np.concatenate(parts) for name, parts in filled.items()}, about
 
 
-def write_state(folder: Path, header: dict, packed: Packed) -> None:
-    """Write `state.nc` whole."""
+def write_state(folder: Path, header: dict, packed: Packed, name: str = "state.nc") -> None:
+    """Write the state whole."""
     # The header is no attribute: HDF5 has room for 64 KiB in one.
     text = np.frombuffer(json.dumps(header).encode(), np.uint8)
     content = files.encode(packed | {"header": text}, {}, {"format": files.FORMAT})
-    files.write_whole(folder / "state.nc", content)
+    files.write_whole(folder / name, content)
 
 
-def read_state(folder: Path) -> tuple[dict, dict[str, Any]]:
-    """Return what `state.nc` says of its run, and the arrays and keys of its state by name."""
-    path = folder / "state.nc"
+def read_state(folder: Path, name: str = "state.nc") -> tuple[dict, dict[str, Any]]:
+    """Return what the file says of its run, and the arrays and keys of its state by name."""
+    path = folder / name
     with files.opened(path) as file:
         files.check_format(path, file)
         packed = {name: files.read(file, name) for name in file.variables}

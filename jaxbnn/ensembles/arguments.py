@@ -1,0 +1,106 @@
+"""What `optimised_starts` is given, checked before anything runs: one sentence a mistake."""
+
+import functools
+import os
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import optax
+
+from jaxbnn.ensembles.epochs import Plan
+from jaxbnn.numerics import check_count, check_fraction, is_concrete
+from jaxbnn.numerics.arguments import short
+from jaxbnn.sampling.order import ordered
+from jaxbnn.sampling.validation import check_key
+from jaxbnn.targets import Posterior
+
+# Epochs of one call of the program, at most: of the curves that it returns.
+_CAPACITY = 64
+_BATCHES = 32
+_FEWEST_ROWS, _MOST_ROWS = 32, 512
+
+
+class Arguments(NamedTuple):
+    """What training needs: the static plan, and numbers."""
+
+    plan: Plan
+    num_chains: int
+    num_held_out: int
+    patience: int
+    max_epochs: int
+
+
+def checked_arguments(
+    key: Any,
+    posterior: Any,
+    num_chains: Any,
+    optimizer: Any,
+    batch_size: Any,
+    validation: Any,
+    patience: Any,
+    max_epochs: Any,
+    checkpoint: Any,
+) -> Arguments:
+    """Return the arguments, or raise one sentence."""
+    if not isinstance(posterior, Posterior):
+        raise TypeError(
+            f"posterior must be a Posterior, but is {short(posterior)}; the order is "
+            "optimised_starts(key, posterior, num_chains)."
+        )
+    # Within `jit` even an operation on constants is traced.
+    if not is_concrete((jax.lax.add(1, 1), key, ordered(posterior))):
+        raise ValueError(
+            "optimised_starts cannot be called inside jax.jit, jax.vmap or jax.grad, since it "
+            "visits the host between epochs; call it outside: it compiles training itself."
+        )
+    check_key(key)
+    counts = {"num_chains": num_chains, "patience": patience, "max_epochs": max_epochs}
+    for name, value in counts.items():
+        check_count(name, value)
+    if checkpoint is not None and not isinstance(checkpoint, str | os.PathLike):
+        raise ValueError(f"checkpoint must be the path of a folder, but is {checkpoint!r:.80}.")
+    num_held_out = _num_held_out(validation, len(posterior.x))
+    num_trained = len(posterior.x) - num_held_out
+    plan = Plan(_optimizer(optimizer), num_trained, _batch_size(batch_size, num_trained), _CAPACITY)
+    return Arguments(plan, int(num_chains), num_held_out, int(patience), int(max_epochs))
+
+
+def _num_held_out(validation: Any, num_rows: int) -> int:
+    check_fraction("validation", validation, "; 0.1 holds out a tenth of the rows")
+    num_held_out = round(float(validation) * num_rows)
+    if not 0 < num_held_out < num_rows:
+        what = "none to stop by" if num_held_out == 0 else "none to train on"
+        raise ValueError(
+            f"validation={float(validation):g} of {num_rows} rows leaves {what}; give another part "
+            "or more rows."
+        )
+    return num_held_out
+
+
+def _batch_size(batch_size: Any, num_trained: int) -> int:
+    if batch_size is None:
+        size = int(np.clip(num_trained // _BATCHES, _FEWEST_ROWS, _MOST_ROWS))
+        return min(size, num_trained)
+    check_count("batch_size", batch_size)
+    if batch_size > num_trained:
+        raise ValueError(
+            f"batch_size is {batch_size}, but a chain trains on {num_trained} rows only; give a "
+            "smaller one, or None to have it chosen."
+        )
+    return int(batch_size)
+
+
+def _optimizer(optimizer: Any) -> optax.GradientTransformation:
+    if optimizer is None:
+        return _default_optimizer()
+    if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
+        raise TypeError(
+            f"optimizer must be one of Optax, such as optax.adam(1e-3), but is {short(optimizer)}."
+        )
+    return optimizer
+
+
+@functools.cache  # one object, so that a second call finds its program
+def _default_optimizer() -> optax.GradientTransformation:
+    return optax.adam(0.005)
