@@ -18,7 +18,7 @@ from jaxbnn import (
 )
 from jaxbnn.diagnostics import covariance_agreement, summary
 from jaxbnn.dvi import deterministic_vi
-from jaxbnn.ensembles import optimised_starts
+from jaxbnn.ensembles import optimised_starts, sample_ensemble
 from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler
 from jaxbnn.kernels import (
     cycle,
@@ -144,6 +144,7 @@ __all__ = [
     "refresh",
     "repeat",
     "sample",
+    "sample_ensemble",
     "sampling",
     "schedule",
     "scores",

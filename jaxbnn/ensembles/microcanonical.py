@@ -9,6 +9,7 @@ and u is partially redrawn so that it is forgotten over the decoherence length L
 posterior's; adjusted, a trajectory of L / eps steps is accepted or rejected by its energy error.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -99,6 +100,11 @@ def microcanonical(parameters: dict[str, Array], posterior: Any) -> SamplingAlgo
     posterior
         The posterior, or whatever else has a `log_density`.
 
+    Raises
+    ------
+    ValueError
+        Parameters without an entry; an inverse mass matrix of another size than the position.
+
     Notes
     -----
     Robnik et al. (2023), (11).
@@ -118,7 +124,7 @@ def microcanonical(parameters: dict[str, Array], posterior: Any) -> SamplingAlgo
     (2, 5)
     """
     return mclmc(
-        posterior.log_density,
+        _checked(parameters, posterior.log_density),
         L=parameters["decoherence_length"],
         step_size=parameters["step_size"],
         inverse_mass_matrix=parameters["inverse_mass_matrix"],
@@ -140,6 +146,11 @@ def adjusted_microcanonical(parameters: dict[str, Array], posterior: Any) -> Sam
     posterior
         The posterior, or whatever else has a `log_density`.
 
+    Raises
+    ------
+    ValueError
+        Parameters without an entry; an inverse mass matrix of another size than the position.
+
     Notes
     -----
     Robnik, Cohn-Gordon and Seljak (2025). The direction is redrawn before each trajectory, and
@@ -159,6 +170,7 @@ def adjusted_microcanonical(parameters: dict[str, Array], posterior: Any) -> Sam
     log_density = posterior.log_density
     if "reference" in parameters:
         log_density = posterior.log_density_from(parameters["reference"])
+    log_density = _checked(parameters, log_density)
     return adjusted_mclmc(
         log_density,
         step_size=parameters["step_size"],
@@ -166,6 +178,28 @@ def adjusted_microcanonical(parameters: dict[str, Array], posterior: Any) -> Sam
         inverse_mass_matrix=parameters["inverse_mass_matrix"],
         integration_steps_params=(num_integration_steps(parameters),),
     )
+
+
+def _checked(parameters: dict[str, Array], log_density: Callable) -> Callable:
+    """Return the log density, which looks while it is traced whether the matrix fits a position."""
+    for name in ("step_size", "decoherence_length", "inverse_mass_matrix"):
+        if not isinstance(parameters, dict) or name not in parameters:
+            raise ValueError(
+                f"a microcanonical kernel needs parameters[{name!r}], which is not there; "
+                "microcanonical_parameters(positions) makes them all."
+            )
+    shape = jnp.shape(parameters["inverse_mass_matrix"])
+
+    def checked(position):
+        size = sum(jnp.size(leaf) for leaf in jax.tree.leaves(position))
+        if shape != (size,):
+            raise ValueError(
+                f"parameters['inverse_mass_matrix'] has shape {shape} a chain, but the position "
+                f"has {size} numbers; give a diagonal of as many."
+            )
+        return log_density(position)
+
+    return checked
 
 
 def num_integration_steps(parameters: dict[str, Array]) -> Array:

@@ -146,8 +146,8 @@ def _energy_change(info: Any) -> Array:
     change = getattr(info, "energy_change", None)
     if change is None:
         raise ValueError(
-            "this adaptation follows the energy change of an unadjusted microcanonical kernel, but "
-            f"the kernel's Info ({type(info).__name__}) has none; give target_acceptance_rate to "
-            "an adjusted kernel."
+            "energy errors are those of an unadjusted microcanonical kernel, but this one's Info "
+            f"({type(info).__name__}) has no energy change; tune an adjusted one by its "
+            "target_acceptance_rate."
         )
     return jnp.asarray(change)

@@ -34,6 +34,7 @@ from jaxbnn.ensembles.microcanonical_adaptation import (
 )
 from jaxbnn.kernels import jittered
 from jaxbnn.numerics import check_count
+from jaxbnn.numerics.arguments import a_or_an, check_key
 from jaxbnn.sampling import Draws, dual_averaging, sample
 from jaxbnn.targets import Posterior
 
@@ -158,6 +159,8 @@ def sample_ensemble(
     ------
     ValueError
         As `sample`; a position of one number; a chain whose energy blows up throughout.
+    TypeError
+        No key, or no `Posterior`.
     KeyboardInterrupt
         Ctrl-C before the first kept draw; later it ends the run with the draws made so far.
 
@@ -181,8 +184,7 @@ def sample_ensemble(
     >>> found.draws.positions[0]["w"].shape
     (4, 50, 1, 3)
     """
-    if kernel not in _TARGETS:
-        raise ValueError(f"kernel must be one of {list(_TARGETS)}, but is {kernel!r}.")
+    _check_what(key, posterior, kernel)
     check_count("num_tuning", num_tuning, SHORTEST_WARMUP)
     check_count("most_steps", most_steps)
     check_count("num_warmup", num_warmup)
@@ -211,6 +213,17 @@ def sample_ensemble(
         adapt=dual_averaging(_TARGETS[kernel], is_pooled=False),
     )
     return EnsembleDraws(draws, way_in.told, _warnings(way_in.told, draws))
+
+
+def _check_what(key: Any, posterior: Any, kernel: Any) -> None:
+    check_key("key", key)
+    if not isinstance(posterior, Posterior):
+        raise TypeError(
+            f"posterior must be a Posterior, but is {a_or_an(posterior)}; write "
+            "Posterior(network, prior, likelihood, x, y)."
+        )
+    if not isinstance(kernel, str) or kernel not in _TARGETS:
+        raise ValueError(f"kernel must be one of {list(_TARGETS)}, but is {kernel!r:.80}.")
 
 
 class _Arrived(NamedTuple):

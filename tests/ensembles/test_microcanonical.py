@@ -148,6 +148,16 @@ def test_bad_input_gets_one_sentence(positions, options, message):
         microcanonical_parameters(positions, **options)
 
 
+@pytest.mark.parametrize("make", [microcanonical, adjusted_microcanonical])
+def test_parameters_that_do_not_fit_get_one_sentence(make):
+    some = {name: TUNED[name] for name in ("step_size", "inverse_mass_matrix")}
+    with pytest.raises(ValueError, match=r"needs parameters\['decoherence_length'\], which is not"):
+        make(some, POSTERIOR)
+    kernel = make(TUNED | {"inverse_mass_matrix": jnp.ones(3)}, POSTERIOR)
+    with pytest.raises(ValueError, match=r"shape \(3,\) a chain, but the position has 2 numbers"):
+        kernel.init(jnp.zeros(2), jax.random.key(0))
+
+
 def test_the_unadjusted_kernel_is_blackjax_s():
     x, key = jnp.array([0.3, -0.4]), jax.random.key(0)
     ours = microcanonical(TUNED, POSTERIOR)

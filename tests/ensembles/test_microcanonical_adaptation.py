@@ -158,7 +158,7 @@ def test_a_kernel_without_energy_change_gets_one_sentence():
     def kernel(parameters, data):
         return blackjax.mala(lambda x: log_density(x, data), parameters["step_size"])
 
-    with pytest.raises(ValueError, match=r"Info \(MALAInfo\) has none; give target_acceptance"):
+    with pytest.raises(ValueError, match=r"Info \(MALAInfo\) has no energy change"):
         run(kernel, 100, 1)
 
 
