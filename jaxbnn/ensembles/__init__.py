@@ -7,8 +7,9 @@ from jaxbnn.ensembles.microcanonical import (
     microcanonical_parameters,
 )
 from jaxbnn.ensembles.microcanonical_adaptation import microcanonical_adaptation
+from jaxbnn.ensembles.recipe import EnsembleDraws, sample_ensemble
 from jaxbnn.ensembles.training import OptimisedStarts, optimised_starts
-from jaxbnn.ensembles.way_in import EnsembleDraws, WayIn, sample_ensemble
+from jaxbnn.ensembles.way_in import WayIn
 
 __all__ = [
     "OptimisedStarts",

@@ -1,4 +1,6 @@
-"""The recipe ends where the posterior is, goes on where it stopped, and says what went wrong."""
+"""Tests of ensembles.recipe and ensembles.way_in: the recipe ends where the posterior is, goes on
+where it stopped, and says what went wrong.
+"""
 
 import functools
 
@@ -7,9 +9,8 @@ import numpy as np
 import pytest
 
 import jaxbnn
-from jaxbnn.ensembles import sample_ensemble
+from jaxbnn.ensembles import sample_ensemble, way_in
 from jaxbnn.ensembles.microcanonical import microcanonical_parameters
-from tests.kernels.reference_measure import module_of
 
 pytestmark = pytest.mark.third_party(reason="BlackJAX's kernels promote dtypes")
 
@@ -35,7 +36,7 @@ def moments():
 
 def run(num_samples=200, **options):
     starts = regression().sample_prior(jax.random.key(3), (4,))
-    default = {"num_tuning": 300, "num_warmup": 100, "trajectory_steps": 6, "progress": False}
+    default = {"num_tuning": 200, "num_warmup": 100, "trajectory_steps": 6, "progress": False}
     return sample_ensemble(
         jax.random.key(4), regression(), starts, num_samples, **default | options
     )
@@ -63,7 +64,7 @@ def test_the_kept_draws_have_the_posterior_s_moments(kernel, tmp_path):
     again = run(kernel=kernel, checkpoint=tmp_path / "run")
     np.testing.assert_array_equal(again.draws.positions[0]["w"], draws["w"])
     np.testing.assert_array_equal(again.way_in.log_density, told.log_density)
-    assert {path.name for path in (tmp_path / "run").iterdir()} >= {"tuning", "way_in_0", "law"}
+    assert {path.name for path in (tmp_path / "run").iterdir()} >= {"way_in_0", "law"}
 
 
 def test_a_chain_on_its_way_has_not_settled(rng):
@@ -71,31 +72,28 @@ def test_a_chain_on_its_way_has_not_settled(rng):
     noise = rng.standard_normal((3, 400))
     noise[1] += np.linspace(0, 20, 400)
     noise[2] -= 30 * np.exp(-steps / 30)
-    assert way_in_module().settled(steps, noise).tolist() == [True, False, True]
+    assert way_in.settled(steps, noise).tolist() == [True, False, True]
 
 
 def test_a_drift_that_each_chain_hides_in_its_noise_is_seen_in_all(rng):
     steps, noise = np.arange(1, 401), rng.standard_normal((10, 400))
-    assert way_in_module().settled(steps, noise).all()
+    assert way_in.settled(steps, noise).all()
     drifting = noise + 0.3 * np.linspace(0, 1, 400)
-    alone = [way_in_module().settled(steps, drifting[c : c + 1])[0] for c in range(10)]
+    alone = [way_in.settled(steps, drifting[c : c + 1])[0] for c in range(10)]
     assert sum(alone) >= 8
     drifting = noise + 0.8 * np.linspace(0, 1, 400)
-    assert not way_in_module().settled(steps, drifting).any()
+    assert not way_in.settled(steps, drifting).any()
 
 
-def way_in_module():
-    return module_of(sample_ensemble)
-
-
+@pytest.mark.long
 def test_chains_that_had_not_settled_are_told_of(monkeypatch):
     monkeypatch.setattr(
-        way_in_module(), "settled", lambda steps, series: np.array([True, False, True, False])
+        way_in, "settled", lambda steps, series: np.array([True, False, True, False])
     )
     found = run(10, most_steps=900)
-    assert found.way_in.num_steps == 1200
+    assert found.way_in.num_steps == 900
     assert (
-        "log density of chains 1, 3 had not settled after 1200 unadjusted steps"
+        "log density of chains 1, 3 had not settled after 900 unadjusted steps"
         in (found.warnings[0])
     )
 
@@ -104,9 +102,9 @@ def test_an_energy_that_blows_up_throughout_gets_one_sentence():
     parameters = microcanonical_parameters(np.zeros((3, 2)), step_size=1e-9)
     parameters["num_blow_ups"] = np.array([0.0, 80.0, 3.0])
     with pytest.raises(ValueError, match="energy of chain 1 blew up in 80 of 100 steps, down to a"):
-        way_in_module().check_tuned(parameters, 100)
+        way_in.check_tuned(parameters, 100)
     parameters["num_blow_ups"] = np.array([0.0, 50.0, 3.0])
-    way_in_module().check_tuned(parameters, 100)
+    way_in.check_tuned(parameters, 100)
 
 
 @pytest.mark.parametrize(
