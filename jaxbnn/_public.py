@@ -19,7 +19,7 @@ from jaxbnn import (
 )
 from jaxbnn.diagnostics import covariance_agreement, summary
 from jaxbnn.dvi import deterministic_vi
-from jaxbnn.ensembles import optimised_starts
+from jaxbnn.ensembles import optimised_starts, sample_ensemble
 from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler
 from jaxbnn.kernels import (
     cycle,
@@ -146,6 +146,7 @@ __all__ = [
     "refresh",
     "repeat",
     "sample",
+    "sample_ensemble",
     "sampling",
     "schedule",
     "scores",

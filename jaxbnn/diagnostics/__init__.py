@@ -9,6 +9,7 @@ from jaxbnn.diagnostics.discrepancies import (
     kernel_stein_discrepancy,
     maximum_mean_discrepancy,
 )
+from jaxbnn.diagnostics.energy_errors import energy_error_in_words
 from jaxbnn.diagnostics.ess import ess_bulk, ess_geyer, ess_tail, ess_tfp
 from jaxbnn.diagnostics.evidence import (
     Evidence,
@@ -40,6 +41,7 @@ __all__ = [
     "by_replica",
     "covariance_agreement",
     "covariance_distance",
+    "energy_error_in_words",
     "equalise_rejections",
     "ess_bulk",
     "ess_geyer",

@@ -227,6 +227,7 @@ _MODULES = (
     "command",
     "diagnostics",
     "diagnostics_found",
+    "ensembles",
     "files",
     "gibbs_found",
     "kernels",

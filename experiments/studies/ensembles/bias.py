@@ -1,0 +1,264 @@
+"""The bias of unadjusted microcanonical draws, as a function of their energy error a dimension.
+
+Chains do not join the modes of a network, exact ones neither. So all kernels begin at the same
+places, where a long exact run has come to, and each chain's draws are compared with the exact draws
+of the same chain. A second exact run, with another key, shows what is Monte Carlo error: only what
+an unadjusted kernel is off beyond that is bias. Of the Gaussian, exact draws are independent ones.
+
+Compared are, over the test rows, predictive densities of all chains together (total variation,
+half the integral of |p - q|), mean log predictive densities of the observed targets, and over the
+outputs at these rows the first two moments of each chain.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+from pydantic import Field
+
+from experiments.studies.ensembles.problems import Name, Problem, problem, trained
+from experiments.study import Context, Row, Settings
+from jaxbnn import dual_averaging, ensembles
+
+_GRID = 201
+_WIDTH = 7.0  # predictive standard deviations on both sides of the grid's middle
+
+
+class BiasSettings(Settings):
+    """The posteriors, the energy errors, and how long everything is run."""
+
+    problems: tuple[Name, ...]
+    energy_errors: tuple[float, ...]
+    num_chains: int = Field(8, ge=2)
+    num_inputs: int = Field(20, ge=2)
+    condition: float = Field(1e4, gt=1)
+    hidden: int = Field(50, ge=1)
+    num_test: int = Field(50, ge=2)
+    num_updates: int = Field(2000, ge=1)
+    num_tuning: int = Field(2000, ge=100)
+    most_steps: int = Field(20_000, ge=100)
+    trajectory_steps: int = Field(40, ge=1)
+    num_exact: int = Field(2000, ge=20)
+    num_exact_warmup: int = Field(500, ge=10)
+    num_unadjusted: int = Field(80_000, ge=20)
+    num_kept: int = Field(2000, ge=20)
+
+
+def run_bias(settings: BiasSettings, context: Context) -> list[Row]:
+    """Sample exactly twice, then unadjusted at each energy error; a stage each."""
+    rows: list[Row] = []
+    for number, name in enumerate(settings.problems):
+        posed = problem(
+            name, settings.num_test, settings.num_inputs, settings.hidden, settings.condition
+        )
+        rows += _of_problem(name, posed, jax.random.fold_in(context.key, number), settings, context)
+    return rows
+
+
+def _of_problem(name, posed, key, settings, context) -> list[Row]:
+    keys = jax.random.split(key, 4)
+    start = context.stage(f"{name}_start", lambda: _start(name, posed, keys[0], settings, context))
+    grid = start["middle"] + start["spread"] * np.linspace(-_WIDTH, _WIDTH, _GRID)[:, None]
+    found = {}
+    for run in (0, 1):
+        found[run] = context.stage(
+            f"{name}_exact_{run}",
+            lambda run=run: _exact(
+                f"{name}_exact_{run}", posed, keys[1 + run], start, grid, settings, context
+            ),
+        )
+    rows = _rows(name, "a second exact run", found[0], found[1], posed, start)
+    for number, energy_error in enumerate(settings.energy_errors):
+        stage = f"{name}_{energy_error:g}"
+        unadjusted = context.stage(
+            stage,
+            lambda number=number, energy_error=energy_error, stage=stage: _unadjusted(
+                stage, posed, jax.random.fold_in(keys[3], number), energy_error, start, grid,
+                settings, context,
+            ),
+        )  # fmt: skip
+        rows += _rows(name, f"energy error {energy_error:g}", found[0], unadjusted, posed, start)
+    return rows
+
+
+def _positions(posed: Problem, arrays: Mapping[str, Any]) -> PyTree:
+    """Return the PyTree of positions that a stage has stored as arrays."""
+    shapes = jax.eval_shape(lambda: posed.posterior.sample_prior(jax.random.key(0)))
+    count = len(jax.tree.leaves(shapes))
+    leaves = [jnp.asarray(arrays[f"position_{i}"]) for i in range(count)]
+    return jax.tree.unflatten(jax.tree.structure(shapes), leaves)
+
+
+def _start(name, posed, key, settings, context) -> dict[str, Any]:
+    """Find where the chains begin, their metric, and where the predictive densities lie."""
+    key_train, key_run = jax.random.split(key)
+    if posed.draw is not None:
+        places = posed.draw(key_train, settings.num_chains)
+    else:
+        places = trained(key_train, posed.posterior, settings.num_chains, settings.num_updates)
+    folder = context.checkpoint(f"{name}_start")
+    run = ensembles.sample_ensemble(
+        key_run, posed.posterior, places, settings.num_exact, num_tuning=settings.num_tuning,
+        most_steps=settings.most_steps, num_warmup=settings.num_exact_warmup,
+        trajectory_steps=settings.trajectory_steps, checkpoint=folder, progress=False,
+    )  # fmt: skip
+    if run.draws.interrupted:
+        raise KeyboardInterrupt
+    for sentence in run.warnings:
+        context.say(f"{name}: {sentence}")
+    if posed.draw is None:
+        places = run.draws.final_state.position
+        means = _outputs(posed, run.draws.positions)
+    else:
+        means = _outputs(posed, jax.tree.map(lambda x: x[None], posed.draw(key_run, 2000)))
+    parameters = run.draws.parameters
+    variance = jax.tree.leaves(jax.tree.map(np.var, means))  # only to see that it is finite
+    spread = np.sqrt(means.var(axis=(0, 1)) + _noise_variance(posed, places))
+    assert np.isfinite(variance).all()
+    return {
+        **{f"position_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(places))},
+        **{f"parameter_{key}": parameters[key] for key in _TUNED},
+        "decoherence_length_in": run.way_in.decoherence_length,
+        "step_size_in": run.way_in.step_size,
+        "middle": means.mean(axis=(0, 1)),
+        "spread": spread,
+    }
+
+
+_TUNED = ("step_size", "decoherence_length", "inverse_mass_matrix")
+
+
+def _noise_variance(posed: Problem, places: PyTree) -> np.ndarray:
+    variances = jax.vmap(lambda p: posed.posterior.predictive(p, posed.x_test).variance)(places)
+    return np.asarray(variances, np.float64).mean(axis=0)
+
+
+def _outputs(posed: Problem, positions: PyTree) -> np.ndarray:
+    """Return the predictive means at the test rows, (chain, draw, row)."""
+
+    @jax.jit
+    def run(positions):
+        one = lambda p: posed.posterior.predictive(p, posed.x_test).mean  # noqa: E731
+        return jax.lax.map(lambda chain: jax.lax.map(one, chain, batch_size=64), positions)
+
+    return np.asarray(run(jax.tree.map(jnp.asarray, positions)), np.float64)
+
+
+def _exact(stage, posed, key, start, grid, settings, context) -> dict[str, Any]:
+    if posed.draw is not None:
+        number = settings.num_chains * settings.num_exact
+        drawn = posed.draw(key, number)
+        shape = (settings.num_chains, settings.num_exact)
+        positions = jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), drawn)
+        return _summary(posed, positions, grid)
+    places = _positions(posed, start)
+    draws = context.sample(
+        stage, key, ensembles.adjusted_microcanonical, places, settings.num_exact,
+        parameters={name: start[f"parameter_{name}"] for name in _TUNED} | {"reference": places},
+        data=posed.posterior, num_warmup=settings.num_exact_warmup,
+        adapt=dual_averaging(0.9, is_pooled=False), progress=False,
+    )  # fmt: skip
+    return _summary(posed, draws.positions, grid) | {"acceptance": draws.acceptance_rate}
+
+
+def _unadjusted(stage, posed, key, energy_error, start, grid, settings, context) -> dict[str, Any]:
+    places = _positions(posed, start)
+    parameters = ensembles.microcanonical_parameters(places) | {
+        "step_size": start["step_size_in"],
+        "decoherence_length": start["decoherence_length_in"],
+        "inverse_mass_matrix": start["parameter_inverse_mass_matrix"],
+    }
+    # Only the step size differs from one energy error to the next.
+    adapt = ensembles.microcanonical_adaptation(
+        settings.num_tuning, energy_error=energy_error, start_energy_error=energy_error,
+        is_preconditioned=False, is_length_tuned=False,
+    )  # fmt: skip
+    draws = context.sample(
+        stage, key, ensembles.microcanonical, places, settings.num_kept, parameters=parameters,
+        data=posed.posterior, num_warmup=settings.num_tuning, adapt=adapt, progress=False,
+        thinning=max(1, settings.num_unadjusted // settings.num_kept),
+        reduce={"energy": ensembles.energy_errors()},
+    )  # fmt: skip
+    energy = draws.reduced["energy"].per_chain
+    return _summary(posed, draws.positions, grid) | {
+        "energy_error": energy.energy_error,
+        "num_blow_ups": energy.num_blow_ups,
+        "step_size": draws.parameters["step_size"],
+    }
+
+
+def _summary(posed: Problem, positions: PyTree, grid: np.ndarray) -> dict[str, np.ndarray]:
+    """Return each chain's predictive densities on the grid and at the targets, and moments."""
+    points = jnp.asarray(np.concatenate([grid, posed.y_test[None]]), jnp.float32)
+
+    @jax.jit
+    def densities(chain):
+        def add(total, position):
+            predictive = posed.posterior.predictive(position, posed.x_test)
+            return total + jnp.exp(predictive.log_prob(points)), None
+
+        total, _ = jax.lax.scan(add, jnp.zeros(points.shape), chain)
+        return total / len(jax.tree.leaves(chain)[0])
+
+    positions = jax.tree.map(jnp.asarray, positions)
+    found = np.asarray(jax.lax.map(densities, positions), np.float64)
+    means = _outputs(posed, positions)
+    return {
+        "densities": found[:, :-1],
+        "at_targets": found[:, -1],
+        "mean": means.mean(axis=1),
+        "variance": means.var(axis=1),
+    }
+
+
+def _rows(name, setting, exact, other, posed, start) -> list[Row]:
+    where = f"{name}, {setting}"
+    steps = start["spread"] * 2 * _WIDTH / (_GRID - 1)
+    numbers = {
+        "total_variation": lambda a, b: _total_variation(a, b, steps),
+        "lppd_difference": lambda a, b: _lppd(b) - _lppd(a),
+        "mean_shift": lambda a, b: _typical((b["mean"] - a["mean"]) ** 2 / a["variance"]) ** 0.5,
+        "variance_ratio": lambda a, b: _typical(b["variance"] / a["variance"]),
+    }
+    rows = [Row(q, where, *_with_error(f, exact, other)) for q, f in numbers.items()]
+    if "energy_error" in other:
+        error = other["energy_error"]
+        rows += [
+            Row("energy_error", where, error.mean(), error.std(ddof=1) / len(error) ** 0.5),
+            Row("blow_ups", where, other["num_blow_ups"].sum()),
+            Row("step_size", where, float(other["step_size"].mean())),
+        ]
+    return rows
+
+
+def _typical(values: np.ndarray) -> float:
+    return float(np.median(values))
+
+
+def _total_variation(a, b, steps) -> float:
+    """Mean over the test rows, of the densities of all chains together."""
+    apart = np.abs(a["densities"].mean(axis=0) - b["densities"].mean(axis=0)).sum(axis=0) * steps
+    return float(0.5 * apart.mean())
+
+
+def _lppd(a) -> float:
+    return float(np.log(np.maximum(a["at_targets"].mean(axis=0), 1e-300)).mean())
+
+
+def _with_error(function, exact, other) -> tuple[float, float]:
+    """Return the number and its jackknife error over the chains, which are paired by their start.
+
+    Total variation is not smooth at 0: near the exact runs' own distance the error is a guide only.
+    """
+    num_chains = len(exact["mean"])
+    is_a_chain_s = ("densities", "at_targets", "mean", "variance")
+
+    def without(arrays, chain):
+        return {key: np.delete(arrays[key], chain, axis=0) for key in is_a_chain_s}
+
+    left = [function(without(exact, c), without(other, c)) for c in range(num_chains)]
+    error = np.sqrt((num_chains - 1) * np.var(left))
+    return function(exact, other), float(error)

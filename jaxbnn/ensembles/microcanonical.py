@@ -1,0 +1,208 @@
+"""BlackJAX's microcanonical kernels on a posterior, as `sample` and its adaptation call them.
+
+The position x moves with the direction u of unit length through a metric M^-1,
+
+    dx = eps sqrt(M^-1) u,   du = (1 - u u^T) sqrt(M^-1) grad log p(x) eps / (d - 1),
+
+and u is partially redrawn so that it is forgotten over the decoherence length L (Robnik et al.
+2023, (11)). Unadjusted, the discretisation is not corrected and the law drawn from is not the
+posterior's; adjusted, a trajectory of L / eps steps is accepted or rejected by its energy error.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from blackjax import adjusted_mclmc, mclmc
+from blackjax.base import SamplingAlgorithm
+from jaxtyping import Array, PyTree
+
+from jaxbnn.numerics import check_positive
+
+# In an adjusted trajectory the direction is forgotten over so many times its length: without that,
+# a trajectory could come back to where it began, at any step size.
+_REFRESHMENT = 1.25
+
+
+def microcanonical_parameters(
+    positions: PyTree,
+    *,
+    step_size: float | None = None,
+    decoherence_length: float | None = None,
+) -> dict[str, Array]:
+    """Return the parameters of a microcanonical kernel before anything is known of its target.
+
+    Parameters
+    ----------
+    positions
+        As `sample` takes them: leaves (chain, ...).
+    step_size
+        None: a thousandth of the square root of the dimension; the adaptation finds it from there.
+    decoherence_length
+        None: the square root of the dimension, the size of a target of unit variances.
+
+    Returns
+    -------
+    {"step_size": (chain,), "decoherence_length": (chain,), "inverse_mass_matrix": (chain, d) of
+    ones, "num_blow_ups": (chain,) of zeros, which `microcanonical_adaptation` counts}.
+
+    Raises
+    ------
+    ValueError
+        Positions of one dimension, in which there are no directions to turn to; numbers that are
+        not positive.
+
+    Notes
+    -----
+    Robnik et al. (2023), section 5.
+
+    Examples
+    --------
+    >>> parameters = microcanonical_parameters(jnp.zeros((4, 9)))
+    >>> parameters["decoherence_length"].tolist()
+    [3.0, 3.0, 3.0, 3.0]
+    """
+    leaves = jax.tree.leaves(positions)
+    num_chains = np.shape(leaves[0])[0]
+    size = sum(np.size(leaf) for leaf in leaves) // num_chains
+    if size < 2:
+        raise ValueError(
+            "a microcanonical kernel needs a position of at least two numbers, but this one has "
+            f"{size}; use HMC."
+        )
+    dtype = jnp.result_type(*leaves)
+    dtype = dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.result_type(float)
+    root = float(np.sqrt(size))
+    step_size = 1e-3 * root if step_size is None else step_size
+    decoherence_length = root if decoherence_length is None else decoherence_length
+    check_positive("step_size", step_size)
+    check_positive("decoherence_length", decoherence_length)
+    return {
+        "step_size": jnp.full(num_chains, step_size, dtype),
+        "decoherence_length": jnp.full(num_chains, decoherence_length, dtype),
+        "inverse_mass_matrix": jnp.ones((num_chains, size), dtype),
+        "num_blow_ups": jnp.zeros(num_chains, dtype),
+    }
+
+
+def microcanonical(parameters: dict[str, Array], posterior: Any) -> SamplingAlgorithm:
+    """Return `blackjax.mclmc` on a posterior: unadjusted, so that its draws are biased.
+
+    A function make_kernel(parameters, data) for `sample`, whose data is the posterior. By how much
+    its draws are off depends on the energy error; `energy_error_in_words` says what was measured.
+
+    Parameters
+    ----------
+    parameters
+        One chain's "step_size", "decoherence_length" and "inverse_mass_matrix".
+    posterior
+        The posterior, or whatever else has a `log_density`.
+
+    Raises
+    ------
+    ValueError
+        Parameters without an entry; an inverse mass matrix of another size than the position.
+
+    Notes
+    -----
+    Robnik et al. (2023), (11).
+
+    Examples
+    --------
+    >>> import jaxbnn
+    >>> network = jaxbnn.mlp((1, 2, 1))
+    >>> prior, x = jaxbnn.normal_prior(network), jnp.ones((3, 1))
+    >>> posterior = jaxbnn.Posterior(network, prior, jaxbnn.Gaussian(1.0), x, x)
+    >>> starts = posterior.sample_prior(jax.random.key(0), (2,))
+    >>> draws = jaxbnn.sample(
+    ...     jax.random.key(1), microcanonical, starts, 5, data=posterior, progress=False,
+    ...     parameters=microcanonical_parameters(starts),
+    ... )
+    >>> draws.infos.energy_change.shape
+    (2, 5)
+    """
+    return mclmc(
+        _checked(parameters, posterior.log_density),
+        L=parameters["decoherence_length"],
+        step_size=parameters["step_size"],
+        inverse_mass_matrix=parameters["inverse_mass_matrix"],
+    )
+
+
+def adjusted_microcanonical(parameters: dict[str, Array], posterior: Any) -> SamplingAlgorithm:
+    """Return `blackjax.adjusted_mclmc` on a posterior: it leaves the posterior invariant.
+
+    A function make_kernel(parameters, data) for `sample`, whose data is the posterior. A step is a
+    trajectory of L / eps integration steps, rounded up.
+
+    Parameters
+    ----------
+    parameters
+        One chain's "step_size", "decoherence_length" and "inverse_mass_matrix"; where there is an
+        entry "reference", a position, energies are sums of differences from it, which keep their
+        precision in float32 with many data (`Posterior.log_density_from`).
+    posterior
+        The posterior, or whatever else has a `log_density`.
+
+    Raises
+    ------
+    ValueError
+        Parameters without an entry; an inverse mass matrix of another size than the position.
+
+    Notes
+    -----
+    Robnik, Cohn-Gordon and Seljak (2025). The direction is redrawn before each trajectory, and
+    partially on the way, over 1.25 times its length.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> target = SimpleNamespace(log_density=lambda x: -jnp.sum(x**2) / 2)
+    >>> start = jnp.zeros((1, 4))
+    >>> one_chain = jax.tree.map(lambda x: x[0], microcanonical_parameters(start, step_size=0.5))
+    >>> kernel = adjusted_microcanonical(one_chain, target)
+    >>> state, info = jax.jit(kernel.step)(jax.random.key(0), kernel.init(start[0]))
+    >>> int(info.num_integration_steps), bool(info.acceptance_rate > 0.5)
+    (4, True)
+    """
+    log_density = posterior.log_density
+    if "reference" in parameters:
+        log_density = posterior.log_density_from(parameters["reference"])
+    log_density = _checked(parameters, log_density)
+    return adjusted_mclmc(
+        log_density,
+        step_size=parameters["step_size"],
+        L_proposal_factor=_REFRESHMENT,
+        inverse_mass_matrix=parameters["inverse_mass_matrix"],
+        integration_steps_params=(num_integration_steps(parameters),),
+    )
+
+
+def _checked(parameters: dict[str, Array], log_density: Callable) -> Callable:
+    """Return the log density, which looks while it is traced whether the matrix fits a position."""
+    for name in ("step_size", "decoherence_length", "inverse_mass_matrix"):
+        if not isinstance(parameters, dict) or name not in parameters:
+            raise ValueError(
+                f"a microcanonical kernel needs parameters[{name!r}], which is not there; "
+                "microcanonical_parameters(positions) makes them all."
+            )
+    shape = jnp.shape(parameters["inverse_mass_matrix"])
+
+    def checked(position):
+        size = sum(jnp.size(leaf) for leaf in jax.tree.leaves(position))
+        if shape != (size,):
+            raise ValueError(
+                f"parameters['inverse_mass_matrix'] has shape {shape} a chain, but the position "
+                f"has {size} numbers; give a diagonal of as many."
+            )
+        return log_density(position)
+
+    return checked
+
+
+def num_integration_steps(parameters: dict[str, Array]) -> Array:
+    """Return the steps of an adjusted trajectory: L / eps rounded up, one at least."""
+    ratio = parameters["decoherence_length"] / parameters["step_size"]
+    return jnp.maximum(jnp.ceil(ratio), 1).astype(jnp.int32)

@@ -1,0 +1,236 @@
+"""The way in and then the law: unadjusted chains until they have settled, then an exact kernel.
+
+Unadjusted microcanonical chains come from an optimised start to where the posterior's mass is with
+fewer gradients than HMC, and then draw from a law that is not quite the posterior's. An exact
+kernel that starts there needs a short warm-up only, and no metric of its own.
+"""
+
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import blackjax
+import jax
+import jax.numpy as jnp
+import numpy as np
+from blackjax.base import SamplingAlgorithm
+from blackjax.mcmc.metrics import default_metric
+from jaxtyping import Array, PRNGKeyArray, PyTree
+
+from jaxbnn.ensembles.microcanonical import (
+    adjusted_microcanonical,
+    num_integration_steps,
+)
+from jaxbnn.ensembles.microcanonical_adaptation import SHORTEST_WARMUP
+from jaxbnn.ensembles.way_in import Tuning, WayIn, go_in
+from jaxbnn.kernels import jittered
+from jaxbnn.numerics import check_count
+from jaxbnn.numerics.arguments import a_or_an, check_key
+from jaxbnn.sampling import Draws, dual_averaging, sample
+from jaxbnn.targets import Posterior
+
+# The exact step size is found from this part of the unadjusted one.
+_EXACT_SHARE = 0.4
+_TARGETS = {"adjusted_microcanonical": 0.9, "hmc": 0.8}
+
+
+class EnsembleDraws(NamedTuple):
+    """What `sample_ensemble` returns.
+
+    Attributes
+    ----------
+    draws
+        Those of the exact kernel, as `sample` returns them.
+    way_in
+        What happened before.
+    warnings
+        Sentences: what did not go as it should.
+    """
+
+    draws: Draws
+    way_in: WayIn
+    warnings: tuple[str, ...]
+
+
+def sample_ensemble(
+    key: PRNGKeyArray,
+    posterior: Posterior,
+    positions: PyTree,
+    num_samples: int,
+    *,
+    kernel: Literal["adjusted_microcanonical", "hmc"] = "adjusted_microcanonical",
+    num_tuning: int = 1000,
+    most_steps: int = 50_000,
+    energy_error: float = 0.02,
+    start_energy_error: float = 0.5,
+    is_preconditioned: bool = True,
+    num_warmup: int = 200,
+    trajectory_steps: int = 50,
+    thinning: int = 1,
+    checkpoint: str | os.PathLike | None = None,
+    progress: bool | Callable = True,
+) -> EnsembleDraws:
+    """Sample a network's posterior from several starts: unadjusted chains in, then an exact kernel.
+
+    The way in, in parts: `num_tuning` steps in which `microcanonical` is tuned, to an energy error
+    that falls to `energy_error` in the first part and stays there in the others; then as many steps
+    with frozen parameters, and in later parts as many as in all before. It ends when every chain's
+    log density is stationary over the last part (`stationarity_time`) and the chains no longer
+    drift together, or when `most_steps` are done. The law: `num_warmup` steps in which dual
+    averaging tunes the exact kernel's step size, with the metric of the way in; then kept draws.
+
+    Parameters
+    ----------
+    key
+        The run's key.
+    posterior
+        The posterior.
+    positions
+        The starts, leaves (chain, ...): trained networks, `optimised_starts` say.
+    num_samples
+        Draws kept of each chain.
+    kernel
+        The exact kernel: "adjusted_microcanonical", or "hmc" with a random step size.
+    num_tuning
+        Steps of each tuning, at least 100.
+    most_steps
+        Steps of the way in, at most; chains that have not settled by then are told of.
+    energy_error, start_energy_error, is_preconditioned
+        As in `microcanonical_adaptation`.
+    num_warmup
+        Steps of the exact kernel before the first kept draw.
+    trajectory_steps
+        Integration steps of a trajectory of the exact kernel, about; each is two gradients of the
+        adjusted microcanonical kernel, and one of HMC.
+    thinning
+        Trajectories from one kept draw to the next.
+    checkpoint
+        A folder, in which each phase has one of its own: a call with the same arguments goes on
+        where the run was stopped.
+    progress
+        As in `sample`.
+
+    Returns
+    -------
+    The draws, and what happened on the way in.
+
+    Raises
+    ------
+    ValueError
+        As `sample`; a position of one number; a chain whose energy blows up throughout.
+    TypeError
+        No key, or no `Posterior`.
+    KeyboardInterrupt
+        Ctrl-C before the first kept draw; later it ends the run with the draws made so far.
+
+    Notes
+    -----
+    The exact kernels leave the posterior invariant; that chains settled says nothing of modes that
+    none of them saw. Optimised starts with unadjusted microcanonical chains: Sommer et al. (2025).
+
+    Examples
+    --------
+    >>> import jaxbnn
+    >>> network = jaxbnn.mlp((1, 3, 1))
+    >>> x = jnp.linspace(-1, 1, 20)[:, None]
+    >>> prior = jaxbnn.normal_prior(network)
+    >>> posterior = jaxbnn.Posterior(network, prior, jaxbnn.Gaussian(0.3), x, x**2)
+    >>> starts = posterior.sample_prior(jax.random.key(0), (4,))
+    >>> found = sample_ensemble(
+    ...     jax.random.key(1), posterior, starts, 50, num_tuning=500, trajectory_steps=10,
+    ...     progress=False,
+    ... )
+    >>> found.draws.positions[0]["w"].shape
+    (4, 50, 1, 3)
+    """
+    _check_what(key, posterior, kernel)
+    check_count("num_tuning", num_tuning, SHORTEST_WARMUP)
+    check_count("most_steps", most_steps)
+    check_count("num_warmup", num_warmup)
+    check_count("trajectory_steps", trajectory_steps)
+    folder = None if checkpoint is None else Path(checkpoint)
+    key_in, key_exact = jax.random.split(key)
+
+    def run(key, phase, *arguments, **options):
+        path = None if folder is None else folder / phase
+        return sample(
+            key, *arguments, data=posterior, checkpoint=path, progress=progress, **options
+        )
+
+    tuning = Tuning(num_tuning, energy_error, start_energy_error, is_preconditioned)
+    positions, way_in = go_in(key_in, run, positions, tuning, most_steps)
+    draws = run(
+        key_exact,
+        "law",
+        _EXACT[kernel],
+        positions,
+        num_samples,
+        parameters=_exact_parameters(way_in, positions, trajectory_steps),
+        num_warmup=num_warmup,
+        thinning=thinning,
+        adapt=dual_averaging(_TARGETS[kernel], is_pooled=False),
+    )
+    return EnsembleDraws(draws, way_in, _warnings(way_in, draws))
+
+
+def _check_what(key: Any, posterior: Any, kernel: Any) -> None:
+    check_key("key", key)
+    if not isinstance(posterior, Posterior):
+        raise TypeError(
+            f"posterior must be a Posterior, but is {a_or_an(posterior)}; write "
+            "Posterior(network, prior, likelihood, x, y)."
+        )
+    if not isinstance(kernel, str) or kernel not in _TARGETS:
+        raise ValueError(f"kernel must be one of {list(_TARGETS)}, but is {kernel!r:.80}.")
+
+
+def _warnings(way_in: WayIn, draws: Draws) -> tuple[str, ...]:
+    found = []
+    if (moving := np.flatnonzero(~way_in.is_settled)).size:
+        found.append(
+            f"The log density of {_chains(moving)} had not settled after {way_in.num_steps} "
+            "unadjusted steps: kept draws may begin on the way in; give more steps (most_steps)."
+        )
+    if (blown := np.flatnonzero(way_in.num_blow_ups)).size:
+        found.append(
+            f"The energy of {_chains(blown)} blew up in "
+            f"{', '.join(str(way_in.num_blow_ups[c]) for c in blown)} of {way_in.num_steps} steps "
+            "on the way in; each of these shrank the step size while it was tuned."
+        )
+    if draws.interrupted:
+        found.append("The run was stopped by Ctrl-C before all draws were made.")
+    return tuple(found)
+
+
+def _chains(numbers: np.ndarray) -> str:
+    return f"chain{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
+
+
+def _exact_parameters(way_in: WayIn, positions: PyTree, trajectory_steps: int) -> dict:
+    """Return the exact kernel's parameters: the metric of the way in, a smaller step."""
+    step_size = jnp.asarray(_EXACT_SHARE * way_in.step_size)
+    return {
+        "step_size": step_size,
+        "decoherence_length": trajectory_steps * step_size,
+        "inverse_mass_matrix": way_in.inverse_mass_matrix,
+        "reference": positions,
+    }
+
+
+def _hmc(parameters: dict[str, Array], posterior: Any) -> SamplingAlgorithm:
+    """HMC with a random step size; a microcanonical step in d dimensions is sqrt(d) of its own."""
+    log_density = posterior.log_density_from(parameters["reference"])
+    metric = default_metric(parameters["inverse_mass_matrix"])
+    size = parameters["inverse_mass_matrix"].shape[0]
+    num_steps = num_integration_steps(parameters)
+    return jittered(
+        lambda eps: blackjax.hmc(log_density, eps / math.sqrt(size), metric, num_steps),
+        parameters["step_size"],
+        jitter=_JITTER,
+    )
+
+
+_JITTER = 0.3
+_EXACT = {"adjusted_microcanonical": adjusted_microcanonical, "hmc": _hmc}

@@ -1,0 +1,169 @@
+"""The way in: unadjusted microcanonical chains, tuned and tuned again, until they have settled.
+
+From where a network is trained to where its posterior's mass is, curvature and scales change: a
+step size that was right at the start has four times its energy error further in. So each part of
+the way begins with tuning, and is as long as all before it.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from scipy.special import stdtr
+
+from jaxbnn.diagnostics import stationarity_time
+from jaxbnn.ensembles.energy_error import energy_errors
+from jaxbnn.ensembles.microcanonical import microcanonical, microcanonical_parameters
+from jaxbnn.ensembles.microcanonical_adaptation import microcanonical_adaptation
+from jaxbnn.sampling import Draws
+
+# Records of the log density that each part leaves, about.
+_RECORDS = 200
+# `stationarity_time` judges so many at least, in the last half of them.
+_FEWEST = 20
+# Settled chains are taken for drifting ones in this share of looks, and go on for nothing.
+_FALSE_ALARM = 0.05
+
+
+class Tuning(NamedTuple):
+    """How each part of the way is tuned; arguments of `sample_ensemble`."""
+
+    num_tuning: int
+    energy_error: float
+    start_energy_error: float
+    is_preconditioned: bool
+
+
+class WayIn(NamedTuple):
+    """What happened before the kept draws.
+
+    Attributes
+    ----------
+    num_steps
+        Unadjusted steps of each chain, tuning included; a step is two gradients.
+    energy_error
+        (part, chain): mean of Delta E^2 / d in each part, after its tuning; no units.
+    num_blow_ups
+        (chain,): steps that blew up, tuning included.
+    step_size, decoherence_length
+        (chain,): as tuned in the last part.
+    inverse_mass_matrix
+        (chain, d): likewise.
+    steps, log_density
+        (record,) and (chain, record): the log density on the way, but for the tuning.
+    is_settled
+        (chain,): whether the chain's log density was stationary at the end.
+    """
+
+    num_steps: int
+    energy_error: Float[np.ndarray, "part chain"]
+    num_blow_ups: Int[np.ndarray, " chain"]
+    step_size: Float[np.ndarray, " chain"]
+    decoherence_length: Float[np.ndarray, " chain"]
+    inverse_mass_matrix: Float[np.ndarray, "chain d"]
+    steps: Int[np.ndarray, " record"]
+    log_density: Float[np.ndarray, "chain record"]
+    is_settled: Bool[np.ndarray, " chain"]
+
+
+def go_in(
+    key: PRNGKeyArray, run: Callable[..., Draws], positions: PyTree, tuning: Tuning, most_steps: int
+) -> tuple[PyTree, WayIn]:
+    """Go on until the chains have settled; returns their positions, and what happened.
+
+    `run(key, phase, kernel, positions, num_samples, **options)` samples one part.
+    """
+    num_tuning = tuning.num_tuning
+    falling, level = (
+        microcanonical_adaptation(
+            num_tuning,
+            energy_error=tuning.energy_error,
+            start_energy_error=start,
+            is_preconditioned=tuning.is_preconditioned,
+        )
+        for start in (tuning.start_energy_error, tuning.energy_error)
+    )
+    parameters = microcanonical_parameters(positions)
+    parts: list[Draws] = []
+    ends = [0]
+    num_blow_ups = np.zeros(len(parameters["step_size"]))
+    is_settled = np.zeros(len(num_blow_ups), bool)
+    while not parts or (ends[-1] < most_steps and not is_settled.all()):
+        length = max(ends[-1], num_tuning)
+        length = max(min(length, most_steps - ends[-1] - num_tuning), 4 * _FEWEST)
+        thinning = max(1, length // _RECORDS)
+        drawn = run(
+            jax.random.fold_in(key, len(parts)),
+            f"way_in_{len(parts)}",
+            microcanonical,
+            positions,
+            length // thinning,
+            parameters=parameters,
+            num_warmup=num_tuning,
+            thinning=thinning,
+            adapt=level if parts else falling,
+            collect=_collect,
+            reduce={"energy": energy_errors()},
+        )
+        if drawn.interrupted:
+            raise KeyboardInterrupt
+        parameters, positions = drawn.parameters, drawn.final_state.position
+        check_tuned(parameters, num_tuning)
+        num_blow_ups += parameters["num_blow_ups"] + drawn.reduced["energy"].per_chain.num_blow_ups
+        parts.append(drawn)
+        ends.append(ends[-1] + num_tuning + int(drawn.steps[-1]))
+        is_settled = settled(drawn.steps, np.asarray(drawn.positions))
+    starts = [end + num_tuning for end in ends[:-1]]
+    return positions, WayIn(
+        num_steps=ends[-1],
+        energy_error=np.stack([part.reduced["energy"].per_chain.energy_error for part in parts]),
+        num_blow_ups=num_blow_ups.astype(int),
+        step_size=np.asarray(parameters["step_size"]),
+        decoherence_length=np.asarray(parameters["decoherence_length"]),
+        inverse_mass_matrix=np.asarray(parameters["inverse_mass_matrix"]),
+        steps=np.concatenate([p.steps + start for p, start in zip(parts, starts, strict=True)]),
+        log_density=np.concatenate([np.asarray(part.positions) for part in parts], axis=1),
+        is_settled=is_settled,
+    )
+
+
+def _collect(state: Any, info: Any) -> Array:
+    return state.logdensity
+
+
+def settled(
+    steps: Int[np.ndarray, " record"], log_density: Float[np.ndarray, "chain record"]
+) -> Bool[np.ndarray, " chain"]:
+    """Return which chains' log density has settled; none has while all of them still drift.
+
+    A chain's own must be stationary over the last half of its records (`stationarity_time`). And
+    from the third quarter of the records to the fourth, the chains must not have moved together, by
+    a t test with the chains for sample: that sees a drift in which each chain's own noise hides.
+    """
+    num_chains, num_records = log_density.shape
+    rate = _FALSE_ALARM / num_chains
+    found = stationarity_time(log_density, steps, false_alarm_rate=rate)
+    quarter = num_records // 4
+    third, fourth = log_density[:, -2 * quarter : -quarter], log_density[:, -quarter:]
+    change = fourth.mean(axis=1) - third.mean(axis=1)
+    is_drift = False
+    if num_chains > 1 and change.std() > 0:
+        t = change.mean() / (change.std(ddof=1) / math.sqrt(num_chains))
+        is_drift = 2 * stdtr(num_chains - 1, -abs(t)) < _FALSE_ALARM
+    return np.asarray(found.is_passed) & (not is_drift)
+
+
+def check_tuned(parameters: dict[str, Array], num_tuning: int) -> None:
+    """Raise one clear sentence if a chain's energy blew up in most of its steps."""
+    num_blow_ups = np.asarray(parameters["num_blow_ups"])
+    if (bad := np.flatnonzero(num_blow_ups > num_tuning / 2)).size:
+        chain = int(bad[0])
+        raise ValueError(
+            f"the energy of chain {chain} blew up in {num_blow_ups[chain]:.0f} of {num_tuning} "
+            f"steps, down to a step size of {parameters['step_size'][chain]:.1e}: its log density "
+            "or gradient is not finite around its start, or changes too fast for any step size; "
+            "start it elsewhere, or see sample(..., debug=True)."
+        )

@@ -1,0 +1,60 @@
+"""What energy errors imply is said in words: the measured bias between its points, and blow-ups."""
+
+import re
+
+import numpy as np
+import pytest
+
+from jaxbnn.diagnostics.energy_errors import MEASURED, energy_error_in_words
+
+
+def changes(energy_error, size=40):
+    """Energy changes of exactly this energy error."""
+    signs = np.where(np.arange(600).reshape(3, 200) % 2, 1.0, -1.0)
+    return signs * np.sqrt(energy_error * size)
+
+
+@pytest.mark.parametrize(
+    ("energy_error", "words"),
+    [
+        (1e-5, "less than 1%, if at all"),
+        (0.102, "0.1 a dimension: .* too small by about 17%"),
+        (np.sqrt(0.102 * 0.507), "about 26%"),
+        (3.0, "3 a dimension: .* by 35% or more"),
+    ],
+)
+def test_the_bias_is_that_measured_and_between_the_points_of_it(energy_error, words):
+    (sentence,) = energy_error_in_words(changes(energy_error), 40)
+    assert re.search(words, sentence), sentence
+
+
+def test_the_larger_the_error_the_larger_the_bias():
+    errors, shares = np.transpose(MEASURED)
+    assert (np.diff(errors) > 0).all()
+    assert (np.diff(shares) > 0).all()
+
+
+def test_steps_that_blew_up_are_counted_and_left_out():
+    change, is_whole = changes(0.102), np.ones((3, 200), bool)
+    change[1, :5], is_whole[1, :5] = 0.0, False
+    change[2, 7] = np.nan
+    bias, blown = energy_error_in_words(change, 40, is_whole=is_whole)
+    assert "about 17%" in bias
+    assert blown.startswith("The energy of chains 1, 2 blew up in 5, 1 of 200 kept steps")
+    (only,) = energy_error_in_words(change, 40, is_whole=np.zeros((3, 200), bool))
+    assert "chains 0, 1, 2 blew up in 200, 200, 200" in only
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((np.zeros(5), 3), r"needs the shape \(chain, draw\)"),
+        ((np.zeros((2, 0)), 3), r"needs the shape \(chain, draw\)"),
+        ((np.zeros((2, 5)), 0), "num_dimensions must be"),
+    ],
+)
+def test_bad_input_gets_one_sentence(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        energy_error_in_words(*arguments)
+    with pytest.raises(ValueError, match="is_whole needs the shape"):
+        energy_error_in_words(np.zeros((2, 5)), 3, is_whole=np.ones(5))

@@ -1,0 +1,166 @@
+"""The adjusted kernel keeps its target with frozen parameters, and its mutants do not."""
+
+import functools
+from types import SimpleNamespace
+
+import blackjax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from blackjax.mcmc import adjusted_mclmc as blackjax_adjusted
+from blackjax.mcmc.integrators import isokinetic_mclachlan
+
+from jaxbnn.ensembles.microcanonical import (
+    adjusted_microcanonical,
+    microcanonical,
+    microcanonical_parameters,
+    num_integration_steps,
+)
+from tests.kernels.reference_measure import module_of
+from tests.kit import both_sizes, check_exact_start, for_mutants
+from tests.kit.targets import skew_banana
+
+pytestmark = pytest.mark.third_party(reason="BlackJAX's kernels promote dtypes")
+
+TARGET = skew_banana()
+POSTERIOR = SimpleNamespace(log_density=TARGET.log_density)
+# As an adaptation would leave them: unequal in the two directions, and not the best.
+TUNED = {
+    "step_size": jnp.array(0.9),
+    "decoherence_length": jnp.array(2.5),
+    "inverse_mass_matrix": jnp.array([0.7, 1.6]),
+}
+
+
+def check(num_chains, steps=2):
+    kernel = adjusted_microcanonical(TUNED, POSTERIOR)
+    return check_exact_start(kernel, TARGET, steps=steps, num_chains=num_chains)
+
+
+@both_sizes(50_000)
+def test_the_adjusted_kernel_leaves_its_target_invariant(num_chains):
+    result = check(num_chains)
+    assert result.passes, str(result)
+
+
+def lost_kinetic_change(logdensity_fn, inverse_mass_matrix):
+    step = isokinetic_mclachlan(logdensity_fn, inverse_mass_matrix)
+
+    def mutant(state, step_size):
+        state, change = step(state, step_size)
+        return state, jnp.zeros_like(change)
+
+    return mutant
+
+
+def turned_kinetic_change(logdensity_fn, inverse_mass_matrix):
+    step = isokinetic_mclachlan(logdensity_fn, inverse_mass_matrix)
+
+    def mutant(state, step_size):
+        state, change = step(state, step_size)
+        return state, -change
+
+    return mutant
+
+
+def kinetic_change_of_another_metric(logdensity_fn, inverse_mass_matrix):
+    """The direction is turned with one metric, and its energy counted with another."""
+    step = isokinetic_mclachlan(logdensity_fn, inverse_mass_matrix)
+    other = isokinetic_mclachlan(logdensity_fn, jnp.ones(2))
+
+    def mutant(state, step_size):
+        return step(state, step_size)[0], other(state, step_size)[1]
+
+    return mutant
+
+
+INTEGRATORS = [lost_kinetic_change, turned_kinetic_change, kinetic_change_of_another_metric]
+
+
+@for_mutants(50_000)
+@pytest.mark.parametrize("integrator", INTEGRATORS)
+def test_wrong_energies_are_found(integrator, num_chains, monkeypatch):
+    broken = functools.partial(blackjax.adjusted_mclmc, integrator=integrator)
+    monkeypatch.setattr(module_of(microcanonical), "adjusted_mclmc", broken)
+    assert not check(num_chains).passes
+
+
+@for_mutants(50_000)
+def test_accepting_always_is_found(num_chains, monkeypatch):
+    def accept(key, log_ratio, state, proposal):
+        return proposal, (jnp.array(True), jnp.ones(()), None)
+
+    defaults = blackjax_adjusted.adjusted_mclmc_proposal.__kwdefaults__
+    monkeypatch.setitem(defaults, "sample_proposal", accept)
+    assert not check(num_chains).passes
+
+
+@for_mutants(50_000)
+def test_a_direction_that_is_not_redrawn_is_found(num_chains, monkeypatch):
+    def always_the_same(key, position):
+        return jnp.array([0.6, 0.8])
+
+    monkeypatch.setattr(blackjax_adjusted, "generate_unit_vector", always_the_same)
+    assert not check(num_chains).passes
+
+
+def test_trajectories_are_as_long_as_the_decoherence_length():
+    steps = [
+        int(num_integration_steps({"step_size": jnp.array(eps), "decoherence_length": 1.0}))
+        for eps in (0.1, 0.3, 1.0, 7.0)
+    ]
+    assert steps == [10, 4, 1, 1]
+
+
+def test_a_reference_changes_nothing_but_the_rounding():
+    posterior = SimpleNamespace(
+        log_density=TARGET.log_density,
+        log_density_from=lambda at: lambda x: TARGET.log_density(x) - TARGET.log_density(at),
+    )
+    x, key = jnp.array([0.3, -0.4]), jax.random.key(0)
+    with_reference = adjusted_microcanonical(TUNED | {"reference": jnp.ones(2)}, posterior)
+    plain = adjusted_microcanonical(TUNED, posterior)
+    ends = [jax.jit(k.step)(key, k.init(x))[0].position for k in (with_reference, plain)]
+    np.testing.assert_allclose(*ends, rtol=1e-4)
+
+
+def test_the_parameters_before_anything_is_known():
+    found = microcanonical_parameters({"w": np.zeros((3, 2, 2), np.float32), "b": np.zeros((3, 5))})
+    assert found["inverse_mass_matrix"].shape == (3, 9)
+    np.testing.assert_allclose(found["step_size"], 0.003)
+    assert found["num_blow_ups"].tolist() == [0, 0, 0]
+    given = microcanonical_parameters(np.zeros((2, 3)), step_size=0.5, decoherence_length=7.0)
+    assert given["step_size"].tolist() == [0.5, 0.5]
+    assert given["decoherence_length"].tolist() == [7, 7]
+
+
+@pytest.mark.parametrize(
+    ("positions", "options", "message"),
+    [
+        (np.zeros((4, 1)), {}, "at least two numbers, but this one has 1; use HMC"),
+        (np.zeros((4, 2)), {"step_size": 0.0}, "step_size must be"),
+        (np.zeros((4, 2)), {"decoherence_length": -1.0}, "decoherence_length must be"),
+    ],
+)
+def test_bad_input_gets_one_sentence(positions, options, message):
+    with pytest.raises(ValueError, match=message):
+        microcanonical_parameters(positions, **options)
+
+
+@pytest.mark.parametrize("make", [microcanonical, adjusted_microcanonical])
+def test_parameters_that_do_not_fit_get_one_sentence(make):
+    some = {name: TUNED[name] for name in ("step_size", "inverse_mass_matrix")}
+    with pytest.raises(ValueError, match=r"needs parameters\['decoherence_length'\], which is not"):
+        make(some, POSTERIOR)
+    kernel = make(TUNED | {"inverse_mass_matrix": jnp.ones(3)}, POSTERIOR)
+    with pytest.raises(ValueError, match=r"shape \(3,\) a chain, but the position has 2 numbers"):
+        kernel.init(jnp.zeros(2), jax.random.key(0))
+
+
+def test_the_unadjusted_kernel_is_blackjax_s():
+    x, key = jnp.array([0.3, -0.4]), jax.random.key(0)
+    ours = microcanonical(TUNED, POSTERIOR)
+    theirs = blackjax.mclmc(TARGET.log_density, 2.5, 0.9, inverse_mass_matrix=jnp.array([0.7, 1.6]))
+    ends = [k.step(key, k.init(x, key))[0].position for k in (ours, theirs)]
+    np.testing.assert_array_equal(*ends)

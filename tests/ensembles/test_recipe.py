@@ -1,0 +1,120 @@
+"""Tests of ensembles.recipe and ensembles.way_in: the recipe ends where the posterior is, goes on
+where it stopped, and says what went wrong.
+"""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+import jaxbnn
+from jaxbnn.ensembles import sample_ensemble, way_in
+from jaxbnn.ensembles.microcanonical import microcanonical_parameters
+
+pytestmark = pytest.mark.third_party(reason="BlackJAX's kernels promote dtypes")
+
+# Bayesian linear regression: the posterior is Gaussian, its moments are known.
+NOISE = 0.4
+X = np.random.default_rng(0).standard_normal((30, 4)).astype(np.float32) * [1, 1, 0.3, 2]
+Y = (X @ [1.0, -1.0, 2.0, 0.5] + 0.2).astype(np.float32)[:, None]
+
+
+@functools.cache
+def regression():
+    network = jaxbnn.mlp((4, 1))
+    prior = jaxbnn.normal_prior(network)
+    return jaxbnn.Posterior(network, prior, jaxbnn.Gaussian(NOISE), X.astype(np.float32), Y)
+
+
+def moments():
+    """Of (w, b), with N(0, 1) priors."""
+    design = np.concatenate([X, np.ones((30, 1))], axis=1).astype(float)
+    covariance = np.linalg.inv(np.eye(5) + design.T @ design / NOISE**2)
+    return covariance @ design.T @ Y[:, 0] / NOISE**2, covariance
+
+
+def run(num_samples=200, **options):
+    starts = regression().sample_prior(jax.random.key(3), (4,))
+    default = {"num_tuning": 200, "num_warmup": 100, "trajectory_steps": 6, "progress": False}
+    return sample_ensemble(
+        jax.random.key(4), regression(), starts, num_samples, **default | options
+    )
+
+
+@pytest.mark.parametrize(
+    "kernel", ["adjusted_microcanonical", pytest.param("hmc", marks=pytest.mark.long)]
+)
+def test_the_kept_draws_have_the_posterior_s_moments(kernel, tmp_path):
+    found = run(kernel=kernel, checkpoint=tmp_path / "run")
+    draws = found.draws.positions[0]
+    values = np.concatenate([draws["w"][..., 0], draws["b"]], axis=2).reshape(-1, 5)
+    mean, covariance = moments()
+    scale = np.sqrt(np.diag(covariance))
+    # 800 draws, of which a third at least are worth one each.
+    np.testing.assert_allclose((values.mean(0) - mean) / scale, 0, atol=0.3)
+    np.testing.assert_allclose(values.std(0) / scale, 1, atol=0.25)
+    told = found.way_in
+    assert told.log_density.shape == (4, len(told.steps))
+    assert (np.diff(told.steps) > 0).all()
+    assert told.num_steps >= told.steps[-1]
+    assert told.energy_error.shape[1] == 4
+    assert told.is_settled.all() == ("settled" not in " ".join(found.warnings))
+    # A second call reads what the first has made.
+    again = run(kernel=kernel, checkpoint=tmp_path / "run")
+    np.testing.assert_array_equal(again.draws.positions[0]["w"], draws["w"])
+    np.testing.assert_array_equal(again.way_in.log_density, told.log_density)
+    assert {path.name for path in (tmp_path / "run").iterdir()} >= {"way_in_0", "law"}
+
+
+def test_a_chain_on_its_way_has_not_settled(rng):
+    steps = np.arange(1, 401)
+    noise = rng.standard_normal((3, 400))
+    noise[1] += np.linspace(0, 20, 400)
+    noise[2] -= 30 * np.exp(-steps / 30)
+    assert way_in.settled(steps, noise).tolist() == [True, False, True]
+
+
+def test_a_drift_that_each_chain_hides_in_its_noise_is_seen_in_all(rng):
+    steps, noise = np.arange(1, 401), rng.standard_normal((10, 400))
+    assert way_in.settled(steps, noise).all()
+    drifting = noise + 0.3 * np.linspace(0, 1, 400)
+    alone = [way_in.settled(steps, drifting[c : c + 1])[0] for c in range(10)]
+    assert sum(alone) >= 8
+    drifting = noise + 0.8 * np.linspace(0, 1, 400)
+    assert not way_in.settled(steps, drifting).any()
+
+
+@pytest.mark.long
+def test_chains_that_had_not_settled_are_told_of(monkeypatch):
+    monkeypatch.setattr(
+        way_in, "settled", lambda steps, series: np.array([True, False, True, False])
+    )
+    found = run(10, most_steps=900)
+    assert found.way_in.num_steps == 900
+    assert (
+        "log density of chains 1, 3 had not settled after 900 unadjusted steps"
+        in (found.warnings[0])
+    )
+
+
+def test_an_energy_that_blows_up_throughout_gets_one_sentence():
+    parameters = microcanonical_parameters(np.zeros((3, 2)), step_size=1e-9)
+    parameters["num_blow_ups"] = np.array([0.0, 80.0, 3.0])
+    with pytest.raises(ValueError, match="energy of chain 1 blew up in 80 of 100 steps, down to a"):
+        way_in.check_tuned(parameters, 100)
+    parameters["num_blow_ups"] = np.array([0.0, 50.0, 3.0])
+    way_in.check_tuned(parameters, 100)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kernel": "nuts"}, "kernel must be one of"),
+        ({"num_tuning": 50}, "num_tuning must be"),
+        ({"trajectory_steps": 0}, "trajectory_steps must be"),
+    ],
+)
+def test_bad_arguments_get_one_sentence(options, message, annotations_unchecked):
+    with pytest.raises(ValueError, match=message):
+        run(10, **options)

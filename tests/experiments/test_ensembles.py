@@ -1,0 +1,56 @@
+"""Tests of experiments.studies.ensembles: the Gaussian is what it says, and the study's files."""
+
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from experiments.__main__ import main
+from experiments.studies.ensembles.bias import _lppd, _total_variation, _with_error
+from experiments.studies.ensembles.problems import problem
+
+CONFIGS = Path(__file__).parents[2] / "configs" / "ensembles"
+
+
+def test_the_gaussian_s_exact_draws_are_its_posterior_s():
+    posed = problem("gaussian", 5, 4, 0, 1e3)
+    drawn = posed.draw(jax.random.key(0), 20_000)
+    values = np.concatenate([drawn[0]["w"][..., 0], drawn[0]["b"]], axis=1).astype(float)
+    # The log density falls by half the squared distance from the mean, in units of the covariance.
+    density = jax.vmap(posed.posterior.log_density)(drawn)
+    away = values - values.mean(0)
+    distance = np.einsum("ni,ij,nj->n", away, np.linalg.inv(np.cov(values.T)), away)
+    falls = np.polyfit(distance, np.asarray(density, float), 1)[0]
+    np.testing.assert_allclose(falls, -0.5, rtol=0.02)
+    assert 100 < np.linalg.cond(np.cov(values.T)) < 1e5
+
+
+def test_distances_of_densities_that_are_known():
+    grid = np.linspace(-8, 9, 2001)[None, :, None]
+    of = lambda at: np.exp(-0.5 * (grid - at) ** 2) / np.sqrt(2 * np.pi)  # noqa: E731
+    a = {"densities": np.repeat(of(0.0), 3, 0), "at_targets": np.full((3, 2), 0.5)}
+    b = {"densities": np.repeat(of(1.0), 3, 0), "at_targets": np.full((3, 2), 0.25)}
+    steps = np.full(1, grid[0, 1, 0] - grid[0, 0, 0])
+    # TV(N(0,1), N(1,1)) = 2 Phi(1/2) - 1.
+    np.testing.assert_allclose(_total_variation(a, b, steps), 0.38292, rtol=1e-4)
+    np.testing.assert_allclose(_lppd(b) - _lppd(a), -np.log(2))
+    more = {"mean": np.zeros((3, 1)), "variance": np.ones((3, 1))}
+    value, error = _with_error(lambda x, y: _lppd(y) - _lppd(x), a | more, b | more)
+    assert value < 0
+    assert error < 1e-12
+
+
+@pytest.mark.long  # half a minute of compiling
+@pytest.mark.third_party(reason="BlackJAX's kernels promote dtypes")
+def test_the_study_writes_a_row_a_number(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main([str(CONFIGS / "bias.toml"), "--scale", "smoke", "--out", "out"]) == 0
+    path = tmp_path / "out" / "ensembles" / "bias" / "smoke" / "metrics.json"
+    rows = {(row["quantity"], row["setting"]): row for row in json.loads(path.read_text())["rows"]}
+    floor = rows["total_variation", "gaussian, a second exact run"]["value"]
+    biased = rows["total_variation", "gaussian, energy error 0.5"]["value"]
+    assert 0 < floor < 1
+    assert 0 < biased < 1
+    assert rows["energy_error", "gaussian, energy error 0.01"]["value"] > 0
