@@ -45,9 +45,10 @@ class BayesianNetwork(BaseEstimator):
         self._predictive = make_posterior(sampler, settings, inputs[:1], y[:1], num_classes)
         self.draws_ = _draws_of(fitted)
         self.notes_ = [*fitted.notes, prior_note(settings, sampler)]
-        vars(self).pop("relevance_", None)  # of a fit before, with other settings
+        if hasattr(self, "relevance_"):  # of a fit before, with other settings
+            del self.relevance_
         if settings.relevance:
-            self.relevance_ = relevance_scales(fitted.positions)
+            self.relevance_: Any = relevance_scales(fitted.positions)
         self.verdict_ = judge_chains(sampler, fitted, posterior, inputs)
         if not self.verdict_.is_good:
             warnings.warn(str(self.verdict_), ConvergenceWarning, stacklevel=3)
