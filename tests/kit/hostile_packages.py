@@ -26,7 +26,9 @@ def _command(*words: str) -> None:
     with contextlib.redirect_stderr(said):
         code = main(words)
     if code == 2:
-        raise ImportError(said.getvalue())
+        # The command says what it reads before it can tell what it lacks.
+        told = [line for line in said.getvalue().splitlines() if not line.startswith("reading: ")]
+        raise ImportError("\n".join(told))
 
 
 def _checkpoint() -> None:
