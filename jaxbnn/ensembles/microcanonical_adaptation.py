@@ -133,6 +133,7 @@ def microcanonical_adaptation(
     Examples
     --------
     >>> import blackjax, jaxbnn
+    >>> from jaxbnn.ensembles import microcanonical_parameters
     >>> def make_kernel(parameters, data):
     ...     log_density = lambda x: -0.5 * jnp.sum((x / data) ** 2)
     ...     return blackjax.mclmc(
