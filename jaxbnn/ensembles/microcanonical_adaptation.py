@@ -9,7 +9,8 @@ Laid out over the warm-up, of which each part needs what the part before it foun
                  L = 0.4 eps tau (Robnik et al. 2023, section 5)
     90 .. 100 %  the step size settles at that length
 
-tau is the mean over (at most 100) coordinates of window length over effective sample size.
+tau is the mean over (at most 100) coordinates of window length over effective sample size. A window
+that is worth fewer than ten draws cannot tell tau, but for a lower bound: L is then not shortened.
 """
 
 import functools
@@ -30,6 +31,8 @@ from jaxbnn.sampling.adaptation import check_target, component_of, like, require
 SHORTEST_WARMUP = 100
 _NAMES = ("step_size", "decoherence_length", "inverse_mass_matrix")
 _LENGTH_FACTOR = 0.4
+# With fewer effective draws than this, an autocorrelation time may lengthen L but not shorten it.
+_FEWEST_EFFECTIVE = 10
 _MOST_RECORDS, _MOST_COORDINATES = 200, 100
 # As if so many draws more had been seen, with the coordinates' typical variance.
 _PRIOR_DRAWS = 5
@@ -321,7 +324,11 @@ def _follow_length(a: _State, plan: _Plan, step: Array, *, is_adjusted: bool) ->
         times = jax.vmap(_autocorrelation_time)(records) * plan.stride
         # A step of an adjusted kernel is a trajectory, as long as the length that it has.
         a_step = length if is_adjusted else a.step_size
-        learnt = _LENGTH_FACTOR * a_step * jnp.nanmean(times)
+        time = jnp.nanmean(times)
+        learnt = _LENGTH_FACTOR * a_step * time
+        # Of a window of a few autocorrelation times, the time found is too short.
+        is_known = time <= (plan.length_end - plan.length_start) / _FEWEST_EFFECTIVE
+        learnt = jnp.where(is_known, learnt, jnp.maximum(learnt, length))
         is_sound = jnp.isfinite(learnt) & (learnt > 0)
         return jnp.where(is_sound, learnt, length).astype(length.dtype)
 

@@ -101,6 +101,30 @@ def test_the_autocorrelation_time_of_a_series_of_known_time(rng):
     assert np.isnan(_autocorrelation_time(jnp.ones((50, 3))))
 
 
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_a_window_of_a_few_draws_does_not_shorten_the_length(is_slow):
+    adapt = microcanonical_adaptation(
+        200, energy_error=0.1, start_energy_error=0.1, is_preconditioned=False
+    )
+    parameters = jax.tree.map(
+        lambda x: x[0], microcanonical_parameters(STARTS, step_size=0.1, decoherence_length=50.0)
+    )
+    noise = np.random.default_rng(0).standard_normal((200, 10)).astype(np.float32)
+    walk = np.cumsum(noise, axis=0) if is_slow else noise
+    state = unadjusted(parameters, SCALES).init(jnp.asarray(STARTS[0]), jax.random.key(0))
+    info = blackjax.mcmc.mclmc.MCLMCInfo(
+        state.logdensity, jnp.zeros(()), jnp.ones(()), jnp.array(True)
+    )  # an energy error of 1 / 10, which leaves the step size as it is
+
+    def step(a, seen):
+        return adapt.update(a, seen[0], state._replace(position=seen[1]), info)[0], None
+
+    steps = (jnp.arange(200, dtype=jnp.uint32), jnp.asarray(walk))
+    a = jax.jit(lambda a: jax.lax.scan(step, a, steps)[0])(adapt.init(parameters))
+    length = adapt.final(a)["decoherence_length"]
+    np.testing.assert_allclose(length, 50 if is_slow else 0.4 * 0.1, rtol=1e-5 if is_slow else 0.3)
+
+
 def test_chains_that_never_move_keep_their_matrix_and_are_counted():
     """A gradient that is not finite where the log density is (BlackJAX thread 973)."""
 
