@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import ArrayLike, Float, Int, PyTree
 
 from jaxbnn.diagnostics.draws import check_draws, float_dtype, per_coordinate, split_chains
+from jaxbnn.diagnostics.energy_errors import energy_error_in_words
 from jaxbnn.diagnostics.ess import ess_of, tail_indicator
 from jaxbnn.diagnostics.findings import warnings_in_words
 from jaxbnn.diagnostics.functions import check_positions, evaluate
@@ -124,6 +125,7 @@ def summary(
     acceptance_rate: ArrayLike | None = None,
     log_density: ArrayLike | None = None,
     is_divergent: ArrayLike | None = None,
+    energy_change: ArrayLike | None = None,
     names: Sequence[str] | None = None,
 ) -> Summary:
     """Summarise draws: estimates, Monte Carlo errors, R-hat, effective sample sizes, warnings.
@@ -145,7 +147,10 @@ def summary(
     is_divergent
         Array (chain, draw), `draws.infos.is_divergent` of our Metropolis kernels and of BlackJAX's
         Hamiltonian ones: steps whose proposal was no number, or whose energy error was too large.
-        A warning counts them.
+        A warning counts them. Of `blackjax.mclmc`: `~draws.infos.nonans`.
+    energy_change
+        Array (chain, draw) of an *unadjusted* microcanonical kernel, `draws.infos.energy_change`: a
+        warning says by how much its draws are off, as `energy_error_in_words`.
     names
         One per coordinate, log density excepted, in place of the paths in the PyTree.
 
@@ -200,6 +205,15 @@ def summary(
         flags = _chain_draw("is_divergent", is_divergent, (chains, length))
         divergences = np.count_nonzero(np.asarray(flags), axis=1)
 
+    sentences: tuple[str, ...] = ()
+    told = divergences
+    if energy_change is not None:
+        change = _chain_draw("energy_change", energy_change, (chains, length))
+        size = sum(math.prod(leaf.shape[2:]) for leaf in jax.tree.leaves(positions))
+        whole = None if is_divergent is None else ~np.asarray(is_divergent, bool)
+        sentences = energy_error_in_words(change, size, is_whole=whole)
+        told = None  # these sentences count the steps that blew up
+
     columns = _columns(values)
     moves = movement(positions, values)
     nan_chains = tuple(int(c) for c in np.flatnonzero(moves.first_bad < length))
@@ -215,8 +229,9 @@ def summary(
         acceptance_rate=rates,
         divergences=divergences,
         warnings=warnings_in_words(
-            all_names, columns, chains, length, moves, frozen, rates, series, divergences
-        ),
+            all_names, columns, chains, length, moves, frozen, rates, series, told
+        )
+        + sentences,
     )
 
 

@@ -135,14 +135,16 @@ def adjusted_microcanonical(parameters: dict[str, Array], posterior: Any) -> Sam
     """Return `blackjax.adjusted_mclmc` on a posterior: it leaves the posterior invariant.
 
     A function make_kernel(parameters, data) for `sample`, whose data is the posterior. A step is a
-    trajectory of L / eps integration steps, rounded up.
+    trajectory of L / eps integration steps, rounded up. Chains side by side wait for the longest of
+    their trajectories: an entry "num_integration_steps" makes all of them equally long.
 
     Parameters
     ----------
     parameters
         One chain's "step_size", "decoherence_length" and "inverse_mass_matrix"; where there is an
         entry "reference", a position, energies are sums of differences from it, which keep their
-        precision in float32 with many data (`Posterior.log_density_from`).
+        precision in float32 with many data (`Posterior.log_density_from`). Where there is an entry
+        "num_integration_steps", trajectories have so many steps, and L is not looked at.
     posterior
         The posterior, or whatever else has a `log_density`.
 
@@ -203,6 +205,8 @@ def _checked(parameters: dict[str, Array], log_density: Callable) -> Callable:
 
 
 def num_integration_steps(parameters: dict[str, Array]) -> Array:
-    """Return the steps of an adjusted trajectory: L / eps rounded up, one at least."""
+    """Return the steps of an adjusted trajectory: as given, or L / eps rounded up, one at least."""
+    if "num_integration_steps" in parameters:
+        return jnp.asarray(parameters["num_integration_steps"], jnp.int32)
     ratio = parameters["decoherence_length"] / parameters["step_size"]
     return jnp.maximum(jnp.ceil(ratio), 1).astype(jnp.int32)

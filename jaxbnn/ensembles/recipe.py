@@ -214,6 +214,8 @@ def _exact_parameters(way_in: WayIn, positions: PyTree, trajectory_steps: int) -
     return {
         "step_size": step_size,
         "decoherence_length": trajectory_steps * step_size,
+        # Each chain's own length / step size would have all wait for the longest trajectory.
+        "num_integration_steps": jnp.full(step_size.shape, trajectory_steps, jnp.int32),
         "inverse_mass_matrix": way_in.inverse_mass_matrix,
         "reference": positions,
     }

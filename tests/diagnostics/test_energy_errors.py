@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+from jaxbnn.diagnostics import summary
 from jaxbnn.diagnostics.energy_errors import MEASURED, energy_error_in_words
 
 
@@ -43,6 +44,19 @@ def test_steps_that_blew_up_are_counted_and_left_out():
     assert blown.startswith("The energy of chains 1, 2 blew up in 5, 1 of 200 kept steps")
     (only,) = energy_error_in_words(change, 40, is_whole=np.zeros((3, 200), bool))
     assert "chains 0, 1, 2 blew up in 200, 200, 200" in only
+
+
+def test_a_summary_of_unadjusted_draws_says_so_and_counts_a_blow_up_once(rng):
+    draws = {"w": rng.normal(size=(3, 200, 5, 8)).astype(np.float32)}
+    change, is_divergent = changes(0.102), np.zeros((3, 200), bool)
+    is_divergent[1, :5] = True
+    table = summary(draws, energy_change=change, is_divergent=is_divergent)
+    assert table.divergences.tolist() == [0, 5, 0]
+    bias, blown = table.warnings
+    assert "0.1 a dimension: variances of predictions are too small by about 17%" in bias
+    assert blown.startswith("The energy of chain 1 blew up in 5 of 200 kept steps")
+    with pytest.raises(ValueError, match="energy_change needs the shape"):
+        summary(draws, energy_change=change[:, :100])
 
 
 @pytest.mark.parametrize(

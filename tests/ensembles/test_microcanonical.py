@@ -113,6 +113,12 @@ def test_trajectories_are_as_long_as_the_decoherence_length():
     assert steps == [10, 4, 1, 1]
 
 
+def test_all_trajectories_have_as_many_steps_as_are_given():
+    kernel = adjusted_microcanonical(TUNED | {"num_integration_steps": jnp.array(7)}, POSTERIOR)
+    _, info = kernel.step(jax.random.key(0), kernel.init(jnp.zeros(2)))
+    assert info.num_integration_steps == 7
+
+
 def test_a_reference_changes_nothing_but_the_rounding():
     posterior = SimpleNamespace(
         log_density=TARGET.log_density,
