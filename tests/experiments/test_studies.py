@@ -21,6 +21,8 @@ SHORT = {"thermalization/figure1"}
 # The papers print no number that these measure.
 BEYOND_THE_PAPERS = {
     "challenges/evidence",
+    "challenges/first_look",
+    "ensembles/bias",
     "thermalization/activations",
     "thermalization/deep",
     "thermalization/faster",
@@ -32,6 +34,7 @@ BEYOND_THE_PAPERS = {
 # Gradient descents, and runs whose chains are compared by what they reach: no R-hat.
 WITHOUT_RHAT = {
     "challenges/figure1",
+    "ensembles/bias",
     "thermalization/figure2_left",
     "thermalization/figure2_right",
     "thermalization/starts_cnn",

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import PyTree
 from pydantic import Field
 
+from experiments.studies.ensembles.pictures import bias_picture
 from experiments.studies.ensembles.problems import Name, Problem, problem, trained
 from experiments.study import Context, Row, Settings
 from jaxbnn import dual_averaging, ensembles
@@ -55,6 +56,7 @@ def run_bias(settings: BiasSettings, context: Context) -> list[Row]:
             name, settings.num_test, settings.num_inputs, settings.hidden, settings.condition
         )
         rows += _of_problem(name, posed, jax.random.fold_in(context.key, number), settings, context)
+    context.save_figure("bias", bias_picture(rows, settings.problems), dpi=100)
     return rows
 
 
