@@ -138,10 +138,25 @@ def tabular(name: str, seed: int = 0) -> Split:
         raise InputError(f"seed must be from 0 to 2^32 - 1, but is {seed}.")
     file_name, inputs, target = _TABULAR[name]
     table = _columns(f"tabular/{file_name}", (*inputs, target))
-    order = np.random.RandomState(seed).permutation(len(table))
-    num_test = -(-len(table) // 5)
-    test, train = table[order[:num_test]], table[order[num_test:]]
-    return Split(train[:, :-1], train[:, -1], test[:, :-1], test[:, -1])
+    return a_fifth_held_out(table[:, :-1], table[:, -1], seed)
+
+
+def a_fifth_held_out(
+    x: Shaped[np.ndarray, "n ..."], y: Shaped[np.ndarray, " n"], seed: int
+) -> Split:
+    """Return a random fifth of the rows, rounded up, as test data, and the others.
+
+    The rows are those of scikit-learn's `train_test_split(x, y, test_size=0.2, random_state=seed)`.
+
+    Examples
+    --------
+    >>> a_fifth_held_out(np.arange(10), np.arange(10), 0).x_test.tolist()
+    [2, 8]
+    """
+    order = np.random.RandomState(seed).permutation(len(y))
+    num_test = -(-len(y) // 5)
+    test, train = order[:num_test], order[num_test:]
+    return Split(x[train], y[train], x[test], y[test])
 
 
 def standardised(split: Split) -> Split:

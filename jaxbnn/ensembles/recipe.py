@@ -19,8 +19,10 @@ from blackjax.base import SamplingAlgorithm
 from blackjax.mcmc.metrics import default_metric
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
+from jaxbnn.diagnostics import energy_error_in_words
 from jaxbnn.ensembles.microcanonical import (
     adjusted_microcanonical,
+    microcanonical,
     num_integration_steps,
 )
 from jaxbnn.ensembles.microcanonical_adaptation import SHORTEST_WARMUP
@@ -42,7 +44,7 @@ class EnsembleDraws(NamedTuple):
     Attributes
     ----------
     draws
-        Those of the exact kernel, as `sample` returns them.
+        The kept ones, as `sample` returns them.
     way_in
         What happened before.
     warnings
@@ -60,7 +62,7 @@ def sample_ensemble(
     positions: PyTree,
     num_samples: int,
     *,
-    kernel: Literal["adjusted_microcanonical", "hmc"] = "adjusted_microcanonical",
+    kernel: Literal["adjusted_microcanonical", "hmc", "microcanonical"] = "adjusted_microcanonical",
     num_tuning: int = 1000,
     most_steps: int = 50_000,
     energy_error: float = 0.02,
@@ -92,7 +94,9 @@ def sample_ensemble(
     num_samples
         Draws kept of each chain.
     kernel
-        The exact kernel: "adjusted_microcanonical", or "hmc" with a random step size.
+        The exact kernel: "adjusted_microcanonical", or "hmc" with a random step size. Or
+        "microcanonical": the draws are those of the unadjusted chains, which cost less and are
+        biased; a warning says by how much.
     num_tuning
         Steps of each tuning, at least 100.
     most_steps
@@ -100,10 +104,10 @@ def sample_ensemble(
     energy_error, start_energy_error, is_preconditioned
         As in `microcanonical_adaptation`.
     num_warmup
-        Steps of the exact kernel before the first kept draw.
+        Steps of the exact kernel before the first kept draw; unadjusted chains need none.
     trajectory_steps
-        Integration steps of a trajectory of the exact kernel, about; each is two gradients of the
-        adjusted microcanonical kernel, and one of HMC.
+        Integration steps of a trajectory; each is two gradients of a microcanonical kernel, and one
+        of HMC. Of unadjusted chains: steps from one draw to the next.
     thinning
         Trajectories from one kept draw to the next.
     checkpoint
@@ -161,18 +165,22 @@ def sample_ensemble(
 
     tuning = Tuning(num_tuning, energy_error, start_energy_error, is_preconditioned)
     positions, way_in = go_in(key_in, run, positions, tuning, most_steps)
-    draws = run(
-        key_exact,
-        "law",
-        _EXACT[kernel],
-        positions,
-        num_samples,
-        parameters=_exact_parameters(way_in, positions, trajectory_steps),
-        num_warmup=num_warmup,
-        thinning=thinning,
-        adapt=dual_averaging(_TARGETS[kernel], is_pooled=False),
-    )
-    return EnsembleDraws(draws, way_in, _warnings(way_in, draws))
+    if kernel == "microcanonical":
+        law = {"parameters": _tuned(way_in), "thinning": thinning * trajectory_steps}
+    else:
+        law = {
+            "parameters": _exact_parameters(way_in, positions, trajectory_steps),
+            "thinning": thinning,
+            "num_warmup": num_warmup,
+            "adapt": dual_averaging(_TARGETS[kernel], is_pooled=False),
+        }
+    draws = run(key_exact, "law", _KERNELS[kernel], positions, num_samples, **law)
+    found = _warnings(way_in, draws)
+    if kernel == "microcanonical":
+        size = way_in.inverse_mass_matrix.shape[1]
+        infos = draws.infos
+        found += energy_error_in_words(infos.energy_change, size, is_whole=infos.nonans)
+    return EnsembleDraws(draws, way_in, found)
 
 
 def _check_what(key: Any, posterior: Any, kernel: Any) -> None:
@@ -182,8 +190,8 @@ def _check_what(key: Any, posterior: Any, kernel: Any) -> None:
             f"posterior must be a Posterior, but is {a_or_an(posterior)}; write "
             "Posterior(network, prior, likelihood, x, y)."
         )
-    if not isinstance(kernel, str) or kernel not in _TARGETS:
-        raise ValueError(f"kernel must be one of {list(_TARGETS)}, but is {kernel!r:.80}.")
+    if not isinstance(kernel, str) or kernel not in _KERNELS:
+        raise ValueError(f"kernel must be one of {list(_KERNELS)}, but is {kernel!r:.80}.")
 
 
 def _warnings(way_in: WayIn, draws: Draws) -> tuple[str, ...]:
@@ -208,8 +216,14 @@ def _chains(numbers: np.ndarray) -> str:
     return f"chain{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
 
 
+def _tuned(way_in: WayIn) -> dict[str, Array]:
+    """Return the parameters of the unadjusted kernel, as the way in has left them."""
+    names = ("step_size", "decoherence_length", "inverse_mass_matrix")
+    return {name: jnp.asarray(getattr(way_in, name)) for name in names}
+
+
 def _exact_parameters(way_in: WayIn, positions: PyTree, trajectory_steps: int) -> dict:
-    """Return the exact kernel's parameters: the metric of the way in, a smaller step."""
+    """Return the exact kernel's parameters: the metric of the way in, and a smaller step."""
     step_size = jnp.asarray(_EXACT_SHARE * way_in.step_size)
     return {
         "step_size": step_size,
@@ -235,4 +249,8 @@ def _hmc(parameters: dict[str, Array], posterior: Any) -> SamplingAlgorithm:
 
 
 _JITTER = 0.3
-_EXACT = {"adjusted_microcanonical": adjusted_microcanonical, "hmc": _hmc}
+_KERNELS = {
+    "adjusted_microcanonical": adjusted_microcanonical,
+    "hmc": _hmc,
+    "microcanonical": microcanonical,
+}

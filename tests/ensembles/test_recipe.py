@@ -67,6 +67,19 @@ def test_the_kept_draws_have_the_posterior_s_moments(kernel, tmp_path):
     assert {path.name for path in (tmp_path / "run").iterdir()} >= {"way_in_0", "law"}
 
 
+def test_unadjusted_draws_come_with_a_warning_of_their_bias():
+    found = run(kernel="microcanonical", trajectory_steps=2)
+    assert found.draws.steps.tolist() == list(range(2, 402, 2))
+    assert "draws of an unadjusted kernel, with an energy error of" in found.warnings[-1]
+    np.testing.assert_array_equal(found.draws.parameters["step_size"], found.way_in.step_size)
+    values = np.concatenate(
+        [found.draws.positions[0]["w"][..., 0], found.draws.positions[0]["b"]], 2
+    )
+    mean, covariance = moments()
+    scale = np.sqrt(np.diag(covariance))
+    np.testing.assert_allclose((values.reshape(-1, 5).mean(0) - mean) / scale, 0, atol=0.4)
+
+
 def test_a_chain_on_its_way_has_not_settled(rng):
     steps = np.arange(1, 401)
     noise = rng.standard_normal((3, 400))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments.benchmarks import command
+from experiments.benchmarks import command, peers
 from experiments.benchmarks.command import page, programs, tables
 from experiments.errors import InputError
 from experiments.fetch import MissingDataError
@@ -85,14 +85,14 @@ def test_what_is_stored_is_not_run_again(monkeypatch, tmp_path):
         }
 
     monkeypatch.setattr(command, "_measured", measured)
-    monkeypatch.setattr(command, "_environment", lambda folder: sys.executable)
+    monkeypatch.setattr(command, "peers_python", lambda folder: sys.executable)
     options = {"sets": ["iris"], "splits": [0, 1], "methods": ["jaxbnn", "forest"]}
     rows = command.run(tmp_path, **options)
     assert len(ran) == 4
     assert len(rows) == 2 * 2
     command.run(tmp_path, **options)
     assert ran[4:] == [("iris", 0, "forest"), ("iris", 1, "forest")]  # those that failed
-    monkeypatch.setattr(command, "_environment", lambda folder: None)
+    monkeypatch.setattr(command, "peers_python", lambda folder: None)
     command.run(tmp_path, **options | {"splits": [0, 1, 2]})
     assert ran[6:] == [("iris", 2, "jaxbnn")]
     with pytest.raises(InputError, match="There is no 'irs' here"):
@@ -108,7 +108,7 @@ def test_the_dearest_method_stops_at_its_limit(tmp_path, monkeypatch):
     found = command._measured(tmp_path, stored, data, 1, "bde", None)
     assert found["over_limit"]
     spin = [sys.executable, "-c", "while True: pass"]
-    seconds, _, status = command._timed(spin, {}, 1, tmp_path / "log.txt")
+    seconds, _, status = peers.timed(spin, {}, 1, tmp_path / "log.txt")
     assert status != 0
     assert seconds > 0.5
 

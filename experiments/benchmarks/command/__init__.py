@@ -11,10 +11,7 @@ need packages that jaxbnn does not: they get an environment of their own, made i
 import json
 import os
 import shutil
-import subprocess
 import sys
-import time
-import venv
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +19,15 @@ import numpy as np
 
 from experiments.benchmarks.command.page import write
 from experiments.benchmarks.command.tables import CLASSES, SETS, Table, rows_of, table, write_csv
+from experiments.benchmarks.peers import last_line, peers_python, timed
 from experiments.errors import InputError, did_you_mean
 from experiments.results import Row, written_whole
 
 METHODS = ("jaxbnn", "linear", "forest", "boosting", "gaussian_process", "bde")
-PACKAGES = {"scikit-learn": "scikit-learn==1.9.1", "bde": "sklearn-contrib-bde==1.0.2"}
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "command_comparison.md"
 # One core-hour a set for the dearest of the others: as many splits as it allows.
 SECONDS_A_SET = 3600
-_LIMITED = """
-import os, resource, sys
-seconds = int(sys.argv[1])
-resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
-os.execvp(sys.argv[2], sys.argv[2:])
-"""
 
 
 def run(
@@ -68,7 +59,7 @@ def run(
     python = None
     for method in methods:
         if method != "jaxbnn" and python is None and not _all_stored(stored, sets, splits, method):
-            python = _environment(out_dir / "peers")
+            python = peers_python(out_dir / "peers")
     for name in sets:
         data = table(name)
         for split in splits:
@@ -90,21 +81,6 @@ def run(
 
 def _all_stored(stored: Path, sets: Any, splits: Any, method: str) -> bool:
     return all((stored / f"{name}-{k}-{method}.json").exists() for name in sets for k in splits)
-
-
-def _environment(folder: Path) -> Path | None:
-    """Return the Python of an environment with the others; None, after a sentence, if none."""
-    python = folder / "bin" / "python"
-    if not (folder / "made").exists():
-        venv.create(folder, with_pip=True, clear=True)
-        for name, package in PACKAGES.items():
-            pip = [str(python), "-m", "pip", "install", "--quiet", package]
-            if subprocess.run(pip, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode:
-                print(f"{package} cannot be installed here: its methods are left out.", flush=True)
-                if name == "scikit-learn":
-                    return None
-        (folder / "made").touch()
-    return python
 
 
 def _measured(
@@ -134,31 +110,17 @@ def _measured(
         command = [str(python), program, method, str(work / "data.npz"), str(result), str(split)]
         # Threads that wait for each other use processor time for nothing.
         environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    seconds, wall, status = _timed(command, environment, limit, work / "log.txt")
+    seconds, wall, status = timed(command, environment, limit, work / "log.txt")
     known |= {"cpu_seconds": seconds, "wall_seconds": wall}
     if limit is not None and seconds >= limit - 1:
         return {**known, "over_limit": True}
     if status:
-        last = (work / "log.txt").read_text(errors="replace").strip().splitlines()[-1:]
-        print(f"{data.name}, split {split}: {method} failed: {' '.join(last)[:300]}", flush=True)
+        said = last_line(work / "log.txt")
+        print(f"{data.name}, split {split}: {method} failed: {said}", flush=True)
         return None
     if method == "jaxbnn":
         return {**known, **_ours(work / "fit", data, split)}
     return {**known, **json.loads(result.read_text())}
-
-
-def _timed(
-    command: list[str], environment: dict[str, str], limit: float | None, log: Path
-) -> tuple[float, float, int]:
-    """Return processor seconds of a process and its children, wall seconds, and its status."""
-    if limit is not None:
-        command = [sys.executable, "-c", _LIMITED, str(int(limit)), *command]
-    begun = time.monotonic()
-    with log.open("wb") as file:
-        process = subprocess.Popen(command, env=environment, stdout=file, stderr=file)
-        _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = status
-    return usage.ru_utime + usage.ru_stime, time.monotonic() - begun, status
 
 
 def _left(stored: Path, name: str) -> float:

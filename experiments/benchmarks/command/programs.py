@@ -164,7 +164,7 @@ def bde_numbers(seed, x, y, x_new):
     from bde import BdeRegressor
     from bde.loss import GaussianNLL
 
-    model = BdeRegressor(loss=GaussianNLL(), seed=seed, **_bde_settings())
+    model = BdeRegressor(loss=GaussianNLL(), seed=seed, **bde_settings())
     model.fit(x=x, y=y)
     raw = np.asarray(model.predict(x_new, raw=True)).reshape(-1, len(x_new), 2)
     return raw[..., 0], np.logaddexp(0.0, raw[..., 1]) + 1e-6  # a softplus, as the package has it
@@ -175,12 +175,13 @@ def bde_classes(seed, x, y, x_new):
     from bde import BdeClassifier
     from bde.loss import CategoricalCrossEntropy
 
-    model = BdeClassifier(loss=CategoricalCrossEntropy(), seed=seed, **_bde_settings())
+    model = BdeClassifier(loss=CategoricalCrossEntropy(), seed=seed, **bde_settings())
     model.fit(x=x.astype("float32"), y=y.astype("int32"))
     return np.asarray(model.predict_proba(x_new))
 
 
-def _bde_settings() -> dict[str, Any]:
+def bde_settings() -> dict[str, Any]:
+    """Return the settings that the package's paper has for airfoil."""
     return {
         "n_members": 10,
         "hidden_layers": [16, 16, 16, 16],

@@ -1,0 +1,149 @@
+"""Tests of experiments.benchmarks.ensembles: its splits, its scores, what is stored is not run
+again, and its page says what the numbers say.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from experiments.benchmarks import ensembles
+from experiments.benchmarks.ensembles import ours, page, scores, tables
+from experiments.datasets import tabular
+from experiments.errors import InputError
+
+
+def test_development_sees_no_test_row():
+    whole, split = tables.split_of("yacht"), tables.split_of("yacht", is_development=True)
+    assert len(whole.x_train) + len(whole.x_test) == 308
+    assert len(split.x_train) + len(split.x_test) == len(whole.x_train)
+    raw = tabular("airfoil", 0)
+    dev = tables.split_of("airfoil", is_development=True)
+    # Standardised by its own training rows: undone, every row is one of the training rows.
+    rows = np.concatenate([dev.y_train, dev.y_test])
+    found = (rows - rows.mean()) / rows.std()
+    expected = (raw.y_train - raw.y_train.mean()) / raw.y_train.std()
+    np.testing.assert_allclose(np.sort(found), np.sort(expected), atol=1e-9)
+    with pytest.raises(InputError, match="There is no 'yact' here"):
+        tables.split_of("yact")
+
+
+def test_scores_are_those_of_the_mixture(rng):
+    mean, sd = rng.normal(size=(3, 5, 7)), rng.uniform(0.5, 2, (3, 5, 7))
+    y = rng.normal(size=7)
+    found = scores.scores_of(mean, sd, y)
+    flat = mean.reshape(15, 7), sd.reshape(15, 7)
+    law = stats.norm(*flat)
+    assert found["lppd"] == pytest.approx(np.log(law.pdf(y).mean(0)).mean())
+    draws = rng.normal(size=(200_000, 15, 7)) * flat[1] + flat[0]
+    one = stats.norm(draws.mean((0, 1)), draws.std((0, 1)))
+    assert found["nll"] == pytest.approx(-one.logpdf(y).mean(), abs=0.02)
+    assert found["rmse"] == pytest.approx(np.sqrt(np.mean((flat[0].mean(0) - y) ** 2)))
+    below = law.cdf(y).mean(0)
+    assert found["coverage"] == np.mean((below > 0.05) & (below < 0.95))
+    assert found["rhat_median"] <= found["rhat_95"]
+    assert "rhat_95" not in scores.scores_of(mean[:, :1], sd[:, :1], y)
+
+
+def test_what_is_stored_is_not_run_again(monkeypatch, tmp_path):
+    ran = []
+
+    def measured(out_dir, name, seed, method, is_development):
+        ran.append((name, seed, method))
+        if method == "bde":
+            return None
+        known = {"set": name, "seed": seed, "method": method}
+        return {**known, "nll": -1.0, "rmse": 0.1, "cpu_seconds": 2.0}
+
+    monkeypatch.setattr(ensembles, "_measured", measured)
+    options = {"sets": ["yacht"], "methods": ["quick", "bde"], "most_seeds": 2}
+    assert len(ensembles.run(tmp_path, **options)) == 2 * 3
+    assert len(ran) == 4
+    ensembles.run(tmp_path, **options)
+    assert ran[4:] == [("yacht", 0, "bde"), ("yacht", 1, "bde")]
+    ensembles.run(tmp_path, **options | {"methods": ["quick"], "is_development": True})
+    assert len(ran) == 8
+    with pytest.raises(InputError, match="There is no 'bd' here"):
+        ensembles.run(tmp_path, methods=["bd"])
+    with pytest.raises(InputError, match="The page shows test rows"):
+        ensembles.run(tmp_path, is_development=True, write_page=True)
+
+
+def test_the_page_says_what_the_numbers_say(tmp_path):
+    def one(seed, method, nll, seconds):
+        return {"set": "yacht", "seed": seed, "method": method, "nll": nll, "cpu_seconds": seconds}
+
+    results = [
+        one(0, "quick", -1.0, 25.0),
+        one(1, "quick", -1.2, 35.0),
+        one(0, "bde", -0.9, 100.0),
+        one(0, "exact", -0.8, 50.0),
+    ]
+    page.write(tmp_path / "page.md", results)
+    text = (tmp_path / "page.md").read_text()
+    assert "| `sample_ensemble`, unadjusted | 2 | 30 ± 5 | -1.1 ± 0.1 | - |" in text
+    assert "unadjusted: NLL 0.100 below bde's in 25% of its CPU seconds." in text
+    assert "exact: NLL 0.100 above bde's in 50% of its CPU seconds." in text
+    assert "Airfoil" not in text
+
+
+@pytest.mark.long
+@pytest.mark.third_party(reason="Adam's and BlackJAX's dtypes are promoted")
+@pytest.mark.parametrize("method", ours.METHODS)
+def test_each_of_our_methods_predicts(method, rng):
+    x = rng.normal(size=(150, 2))
+    y = np.sin(x[:, 0]) + 0.1 * rng.normal(size=150)
+    data = {"x_train": x[:120], "y_train": y[:120], "x_test": x[120:]}
+    settings = ours.SETTINGS.get(method, {})
+    if settings:
+        settings = settings | {"most_steps": 1500, "num_tuning": 300, "trajectory_steps": 5}
+    found = ours.predictions(method, data, 0, settings)
+    draws = 1 if method == "ensemble" else ours.NUM_DRAWS
+    assert found["mean"].shape == found["sd"].shape == (ours.NUM_CHAINS, draws, 30)
+    assert scores.scores_of(found["mean"], found["sd"], y[120:])["rmse"] < 0.4
+    assert any("unadjusted kernel" in w for w in found["warnings"]) == (method == "quick")
+
+
+def test_a_process_that_fails_is_told_of_and_not_stored(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(ensembles, "peers_python", lambda *_: Path(sys.executable))
+    monkeypatch.setattr(ensembles, "timed", _failing)
+    assert ensembles.run(tmp_path, sets=["yacht"], methods=["bde"], most_seeds=1) == []
+    assert "yacht, seed 0: bde failed: no such module" in capsys.readouterr().out
+    assert not list((tmp_path / "stored").glob("*.json"))
+    monkeypatch.setattr(ensembles, "peers_python", lambda *_: None)
+    assert ensembles.run(tmp_path, sets=["yacht"], methods=["bde"], most_seeds=1) == []
+
+
+def _failing(command, environment, limit, log):
+    log.write_text("Traceback\nno such module\n")
+    return 1.0, 1.0, 1
+
+
+def test_the_program_of_the_others_writes_what_is_scored(tmp_path):
+    """With a stand-in for bde, since that package is not among ours."""
+    package = tmp_path / "bde"
+    package.mkdir()
+    package.joinpath("__init__.py").write_text(
+        "import numpy as np\n"
+        "class BdeRegressor:\n"
+        "    def __init__(self, loss, seed, n_members, **settings): self.members = n_members\n"
+        "    def fit(self, x, y): self.rows = len(x)\n"
+        "    def predict(self, x, raw):\n"
+        "        return np.zeros((self.members, 4, len(x), 2)) + np.arange(4)[:, None, None]\n"
+    )
+    package.joinpath("loss.py").write_text("class GaussianNLL: pass\n")
+    x, y = np.zeros((6, 2)), np.array([0.0, 1, 2, 3, 4, 5])
+    np.savez(tmp_path / "data.npz", x_train=x, y_train=y, x_test=x[:3])
+    program = Path(ensembles.__file__).with_name("theirs.py")
+    files = [str(tmp_path / "data.npz"), str(tmp_path / "out.npz"), "0"]
+    run = [sys.executable, str(program), *files]
+    subprocess.run(run, check=True, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
+    with np.load(tmp_path / "out.npz") as found:
+        assert found["mean"].shape == (10, 4, 3)
+        np.testing.assert_array_equal(found["mean"][0, :, 0], [0, 1, 2, 3])
+        np.testing.assert_allclose(found["sd"][0, :, 0], np.logaddexp(0, [0, 1, 2, 3]) + 1e-6)
+    assert json.loads(json.dumps(ours.SETTINGS)) == ours.SETTINGS
