@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from blackjax import adjusted_mclmc, mclmc
 from blackjax.base import SamplingAlgorithm
+from blackjax.util import generate_unit_vector
 from jaxtyping import Array, PyTree
 
 from jaxbnn.numerics import check_positive
@@ -96,7 +97,10 @@ def microcanonical(parameters: dict[str, Array], posterior: Any) -> SamplingAlgo
     Parameters
     ----------
     parameters
-        One chain's "step_size", "decoherence_length" and "inverse_mass_matrix".
+        One chain's "step_size", "decoherence_length" and "inverse_mass_matrix". Where there is an
+        entry "largest_energy_change", in nats, a step that changes the energy by more is undone,
+        the direction redrawn, and its info says `nonans=False`: a step size that was found where
+        the posterior is wide would otherwise throw the chain out of where it is narrow.
     posterior
         The posterior, or whatever else has a `log_density`.
 
@@ -123,12 +127,36 @@ def microcanonical(parameters: dict[str, Array], posterior: Any) -> SamplingAlgo
     >>> draws.infos.energy_change.shape
     (2, 5)
     """
-    return mclmc(
+    kernel = mclmc(
         _checked(parameters, posterior.log_density),
         L=parameters["decoherence_length"],
         step_size=parameters["step_size"],
         inverse_mass_matrix=parameters["inverse_mass_matrix"],
     )
+    if "largest_energy_change" not in parameters:
+        return kernel
+    return _guarded(kernel, parameters["largest_energy_change"])
+
+
+def _guarded(kernel: SamplingAlgorithm, largest: Array) -> SamplingAlgorithm:
+    """Undo steps of too large an energy change; BlackJAX's own cutoff does so and does not tell."""
+
+    def step(key, state):
+        key_step, key_direction = jax.random.split(key)
+        new, info = kernel.step(key_step, state)
+        is_whole = info.nonans & (jnp.abs(info.energy_change) <= largest)
+        back = state._replace(momentum=generate_unit_vector(key_direction, state.position))
+        undone = info._replace(
+            logdensity=state.logdensity,
+            kinetic_change=jnp.zeros_like(info.kinetic_change),
+            energy_change=jnp.zeros_like(info.energy_change),
+        )
+        new, info = jax.tree.map(
+            lambda ours, theirs: jnp.where(is_whole, ours, theirs), (new, info), (back, undone)
+        )
+        return new, info._replace(nonans=is_whole)
+
+    return SamplingAlgorithm(kernel.init, step)
 
 
 def adjusted_microcanonical(parameters: dict[str, Array], posterior: Any) -> SamplingAlgorithm:

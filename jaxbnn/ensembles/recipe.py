@@ -35,6 +35,8 @@ from jaxbnn.targets import Posterior
 
 # The exact step size is found from this part of the unadjusted one.
 _EXACT_SHARE = 0.4
+# On the way in, the tuning finds its step size by a few blow-ups; more are told of.
+_MOST_BLOW_UPS = 0.05
 _TARGETS = {"adjusted_microcanonical": 0.9, "hmc": 0.8}
 
 
@@ -98,7 +100,8 @@ def sample_ensemble(
         "microcanonical": the draws are those of the unadjusted chains, which cost less and are
         biased; a warning says by how much.
     num_tuning
-        Steps of each tuning, at least 100.
+        Steps of each tuning, at least 100. The decoherence length is not tuned: it is sqrt(d), in
+        units of the inverse mass matrix, since on the way in nothing is stationary yet.
     most_steps
         Steps of the way in, at most; chains that have not settled by then are told of.
     energy_error, start_energy_error, is_preconditioned
@@ -166,7 +169,7 @@ def sample_ensemble(
     tuning = Tuning(num_tuning, energy_error, start_energy_error, is_preconditioned)
     positions, way_in = go_in(key_in, run, positions, tuning, most_steps)
     if kernel == "microcanonical":
-        law = {"parameters": _tuned(way_in), "thinning": thinning * trajectory_steps}
+        law = {"parameters": way_in.parameters, "thinning": thinning * trajectory_steps}
     else:
         law = {
             "parameters": _exact_parameters(way_in, positions, trajectory_steps),
@@ -177,7 +180,7 @@ def sample_ensemble(
     draws = run(key_exact, "law", _KERNELS[kernel], positions, num_samples, **law)
     found = _warnings(way_in, draws)
     if kernel == "microcanonical":
-        size = way_in.inverse_mass_matrix.shape[1]
+        size = way_in.parameters["inverse_mass_matrix"].shape[1]
         infos = draws.infos
         found += energy_error_in_words(infos.energy_change, size, is_whole=infos.nonans)
     return EnsembleDraws(draws, way_in, found)
@@ -201,11 +204,12 @@ def _warnings(way_in: WayIn, draws: Draws) -> tuple[str, ...]:
             f"The log density of {_chains(moving)} had not settled after {way_in.num_steps} "
             "unadjusted steps: kept draws may begin on the way in; give more steps (most_steps)."
         )
-    if (blown := np.flatnonzero(way_in.num_blow_ups)).size:
+    if (blown := np.flatnonzero(way_in.num_blow_ups > _MOST_BLOW_UPS * way_in.num_steps)).size:
         found.append(
             f"The energy of {_chains(blown)} blew up in "
             f"{', '.join(str(way_in.num_blow_ups[c]) for c in blown)} of {way_in.num_steps} steps "
-            "on the way in; each of these shrank the step size while it was tuned."
+            "on the way in, which were undone: these chains hardly went where the posterior is "
+            "narrow; tune for longer (num_tuning), or for a smaller energy error (energy_error)."
         )
     if draws.interrupted:
         found.append("The run was stopped by Ctrl-C before all draws were made.")
@@ -216,21 +220,15 @@ def _chains(numbers: np.ndarray) -> str:
     return f"chain{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
 
 
-def _tuned(way_in: WayIn) -> dict[str, Array]:
-    """Return the parameters of the unadjusted kernel, as the way in has left them."""
-    names = ("step_size", "decoherence_length", "inverse_mass_matrix")
-    return {name: jnp.asarray(getattr(way_in, name)) for name in names}
-
-
 def _exact_parameters(way_in: WayIn, positions: PyTree, trajectory_steps: int) -> dict:
     """Return the exact kernel's parameters: the metric of the way in, and a smaller step."""
-    step_size = jnp.asarray(_EXACT_SHARE * way_in.step_size)
+    step_size = _EXACT_SHARE * way_in.parameters["step_size"]
     return {
         "step_size": step_size,
         "decoherence_length": trajectory_steps * step_size,
         # Each chain's own length / step size would have all wait for the longest trajectory.
         "num_integration_steps": jnp.full(step_size.shape, trajectory_steps, jnp.int32),
-        "inverse_mass_matrix": way_in.inverse_mass_matrix,
+        "inverse_mass_matrix": way_in.parameters["inverse_mass_matrix"],
         "reference": positions,
     }
 

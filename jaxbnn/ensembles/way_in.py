@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from scipy.special import stdtr
@@ -24,6 +25,10 @@ from jaxbnn.sampling import Draws
 _RECORDS = 200
 # `stationarity_time` judges so many at least, in the last half of them.
 _FEWEST = 20
+# Steps are undone whose energy changes by so many times what is wanted of a typical one, and no
+# chain has settled while so large a share of them is.
+_LARGEST_CHANGE = 10.0
+_MOST_UNDONE = 0.01
 # Settled chains are taken for drifting ones in this share of looks, and go on for nothing.
 _FALSE_ALARM = 0.05
 
@@ -47,11 +52,9 @@ class WayIn(NamedTuple):
     energy_error
         (part, chain): mean of Delta E^2 / d in each part, after its tuning; no units.
     num_blow_ups
-        (chain,): steps that blew up, tuning included.
-    step_size, decoherence_length
-        (chain,): as tuned in the last part.
-    inverse_mass_matrix
-        (chain, d): likewise.
+        (chain,): steps that blew up and were undone, tuning included.
+    parameters
+        Those of `microcanonical` as tuned in the last part: leaves (chain, ...).
     steps, log_density
         (record,) and (chain, record): the log density on the way, but for the tuning.
     is_settled
@@ -61,9 +64,7 @@ class WayIn(NamedTuple):
     num_steps: int
     energy_error: Float[np.ndarray, "part chain"]
     num_blow_ups: Int[np.ndarray, " chain"]
-    step_size: Float[np.ndarray, " chain"]
-    decoherence_length: Float[np.ndarray, " chain"]
-    inverse_mass_matrix: Float[np.ndarray, "chain d"]
+    parameters: dict[str, Array]
     steps: Int[np.ndarray, " record"]
     log_density: Float[np.ndarray, "chain record"]
     is_settled: Bool[np.ndarray, " chain"]
@@ -83,18 +84,27 @@ def go_in(
             energy_error=tuning.energy_error,
             start_energy_error=start,
             is_preconditioned=tuning.is_preconditioned,
+            # On the way in, the time in which a chain forgets where it was says nothing yet.
+            is_length_tuned=False,
         )
         for start in (tuning.start_energy_error, tuning.energy_error)
     )
     parameters = microcanonical_parameters(positions)
+    num_chains, size = parameters["inverse_mass_matrix"].shape
     parts: list[Draws] = []
     ends = [0]
-    num_blow_ups = np.zeros(len(parameters["step_size"]))
-    is_settled = np.zeros(len(num_blow_ups), bool)
+    num_blow_ups = np.zeros(num_chains)
+    is_settled = np.zeros(num_chains, bool)
     while not parts or (ends[-1] < most_steps and not is_settled.all()):
         length = max(ends[-1], num_tuning)
         length = max(min(length, most_steps - ends[-1] - num_tuning), 4 * _FEWEST)
         thinning = max(1, length // _RECORDS)
+        wanted = (
+            tuning.energy_error if parts else max(tuning.start_energy_error, tuning.energy_error)
+        )
+        largest = _LARGEST_CHANGE * math.sqrt(wanted * size)
+        dtype = parameters["step_size"].dtype
+        parameters = parameters | {"largest_energy_change": jnp.full(num_chains, largest, dtype)}
         drawn = run(
             jax.random.fold_in(key, len(parts)),
             f"way_in_{len(parts)}",
@@ -112,18 +122,18 @@ def go_in(
             raise KeyboardInterrupt
         parameters, positions = drawn.parameters, drawn.final_state.position
         check_tuned(parameters, num_tuning)
-        num_blow_ups += parameters["num_blow_ups"] + drawn.reduced["energy"].per_chain.num_blow_ups
+        undone = drawn.reduced["energy"].per_chain.num_blow_ups
+        num_blow_ups += parameters["num_blow_ups"] + undone
         parts.append(drawn)
         ends.append(ends[-1] + num_tuning + int(drawn.steps[-1]))
         is_settled = settled(drawn.steps, np.asarray(drawn.positions))
+        is_settled &= undone <= _MOST_UNDONE * drawn.steps[-1]
     starts = [end + num_tuning for end in ends[:-1]]
     return positions, WayIn(
         num_steps=ends[-1],
         energy_error=np.stack([part.reduced["energy"].per_chain.energy_error for part in parts]),
         num_blow_ups=num_blow_ups.astype(int),
-        step_size=np.asarray(parameters["step_size"]),
-        decoherence_length=np.asarray(parameters["decoherence_length"]),
-        inverse_mass_matrix=np.asarray(parameters["inverse_mass_matrix"]),
+        parameters=parameters,
         steps=np.concatenate([p.steps + start for p, start in zip(parts, starts, strict=True)]),
         log_density=np.concatenate([np.asarray(part.positions) for part in parts], axis=1),
         is_settled=is_settled,

@@ -119,6 +119,35 @@ def test_all_trajectories_have_as_many_steps_as_are_given():
     assert info.num_integration_steps == 7
 
 
+def test_a_step_of_too_large_an_energy_change_is_undone_and_told_of():
+    """A wall of log density -1e4 x^4 beyond |x| = 1, for a step size that is right before it."""
+    walled = SimpleNamespace(
+        log_density=lambda x: (
+            -jnp.sum(x**2) / 2 - 1e4 * jnp.sum(jnp.maximum(jnp.abs(x) - 1, 0) ** 4)
+        )
+    )
+    position = jnp.array([0.9, 0.9, 0.9])
+    parameters = jax.tree.map(
+        lambda leaf: leaf[0],
+        microcanonical_parameters(position[None], step_size=2.0, decoherence_length=2.0),
+    )
+    guarded = microcanonical(parameters | {"largest_energy_change": jnp.array(5.0)}, walled)
+    free = microcanonical(parameters, walled)
+    keys = jax.random.split(jax.random.key(0), 50)
+    start = guarded.init(position, jax.random.key(1))
+    new, info = jax.vmap(lambda key: guarded.step(key, start))(keys)
+    _, without = jax.vmap(lambda key: free.step(key, start))(keys)
+    assert 5 < np.count_nonzero(~info.nonans) < 50
+    assert np.abs(without.energy_change).max() > 100
+    assert np.abs(info.energy_change).max() <= 5
+    undone = ~np.asarray(info.nonans)
+    np.testing.assert_array_equal(new.position[undone], np.tile(position, (undone.sum(), 1)))
+    np.testing.assert_array_equal(new.logdensity[undone], np.tile(start.logdensity, undone.sum()))
+    assert (np.asarray(new.position)[~undone] != np.asarray(position)).all()
+    np.testing.assert_allclose(np.linalg.norm(new.momentum, axis=1), 1, rtol=1e-5)
+    assert len(np.unique(new.momentum[undone], axis=0)) == undone.sum()
+
+
 def test_a_reference_changes_nothing_but_the_rounding():
     posterior = SimpleNamespace(
         log_density=TARGET.log_density,

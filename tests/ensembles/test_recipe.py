@@ -71,7 +71,9 @@ def test_unadjusted_draws_come_with_a_warning_of_their_bias():
     found = run(kernel="microcanonical", trajectory_steps=2)
     assert found.draws.steps.tolist() == list(range(2, 402, 2))
     assert "draws of an unadjusted kernel, with an energy error of" in found.warnings[-1]
-    np.testing.assert_array_equal(found.draws.parameters["step_size"], found.way_in.step_size)
+    np.testing.assert_array_equal(
+        found.draws.parameters["step_size"], found.way_in.parameters["step_size"]
+    )
     values = np.concatenate(
         [found.draws.positions[0]["w"][..., 0], found.draws.positions[0]["b"]], 2
     )

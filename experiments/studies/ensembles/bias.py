@@ -123,8 +123,8 @@ def _start(name, posed, key, settings, context) -> dict[str, Any]:
     return {
         **{f"position_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(places))},
         **{f"parameter_{key}": parameters[key] for key in _TUNED},
-        "decoherence_length_in": run.way_in.decoherence_length,
-        "step_size_in": run.way_in.step_size,
+        "decoherence_length_in": run.way_in.parameters["decoherence_length"],
+        "step_size_in": run.way_in.parameters["step_size"],
         "middle": means.mean(axis=(0, 1)),
         "spread": spread,
     }
