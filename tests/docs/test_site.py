@@ -19,6 +19,20 @@ LARGEST_PICTURE = 150_000
 NOT_IMPORTED = ("cli", "tabular")  # a command, and what it shares with the estimators
 
 
+@pytest.mark.long
+def test_the_examples_of_choosing_a_sampler_run():
+    """In a process of their own, since a reader's JAX has the usual promotion of dtypes."""
+    pytest.importorskip("sklearn")
+    text = (DOCS / "choose.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        run = subprocess.run(
+            [sys.executable, "-c", block], capture_output=True, text=True, check=True, cwd=ROOT
+        )
+        assert "R-hat" in run.stdout or "believe" in run.stdout.lower()
+
+
 def test_every_page_of_the_contents_is_there():
     """Pages of guides and packages are made while the site is built."""
     made = {f"guides/{name}.md" for name in GUIDES}
