@@ -135,8 +135,8 @@ def test_a_step_of_too_large_an_energy_change_is_undone_and_told_of():
     free = microcanonical(parameters, walled)
     keys = jax.random.split(jax.random.key(0), 50)
     start = guarded.init(position, jax.random.key(1))
-    new, info = jax.vmap(lambda key: guarded.step(key, start))(keys)
-    _, without = jax.vmap(lambda key: free.step(key, start))(keys)
+    new, info = jax.jit(jax.vmap(lambda key: guarded.step(key, start)))(keys)
+    _, without = jax.jit(jax.vmap(lambda key: free.step(key, start)))(keys)
     assert 5 < np.count_nonzero(~info.nonans) < 50
     assert np.abs(without.energy_change).max() > 100
     assert np.abs(info.energy_change).max() <= 5
