@@ -1,5 +1,6 @@
 """Tests of experiments.studies.ensembles: the Gaussian is what it says, and the study's files."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from experiments.__main__ import main
 from experiments.studies.ensembles.bias import _lppd, _total_variation, _with_error
+from experiments.studies.ensembles.modes import lppd_by_chains
 from experiments.studies.ensembles.problems import problem
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "ensembles"
@@ -54,3 +56,18 @@ def test_the_study_writes_a_row_a_number(tmp_path, monkeypatch):
     assert 0 < floor < 1
     assert 0 < biased < 1
     assert rows["energy_error", "gaussian, energy error 0.01"]["value"] > 0
+
+
+def test_lppd_of_sets_of_chains_against_all_sets(rng):
+    log_density = np.log(rng.uniform(0.1, 1, (6, 4)))
+    curve = lppd_by_chains(log_density, num_sets=4000)
+    assert list(curve) == [1, 2, 5, 6]
+    for size in (1, 2, 5):
+        sets = [list(chosen) for chosen in itertools.combinations(range(6), size)]
+        values = [np.log(np.exp(log_density[chosen]).mean(0)).mean() for chosen in sets]
+        np.testing.assert_allclose(curve[size][0], np.mean(values), atol=0.02)
+        np.testing.assert_allclose(curve[size][1], np.std(values), rtol=0.1)
+    assert curve[6][0] == pytest.approx(np.log(np.exp(log_density).mean(0)).mean())
+    assert np.isnan(curve[6][1])
+    # A mixture of more is better on average, whatever the densities (Jensen).
+    assert np.all(np.diff([value for value, _ in curve.values()]) > 0)

@@ -57,6 +57,7 @@ def test_what_is_stored_is_not_run_again(monkeypatch, tmp_path):
         if method == "bde":
             return None
         known = {"set": name, "seed": seed, "method": method}
+        known["settings"] = dict(ours.SETTINGS.get(method, {}))
         return {**known, "nll": -1.0, "rmse": 0.1, "cpu_seconds": 2.0}
 
     monkeypatch.setattr(ensembles, "_measured", measured)
@@ -67,6 +68,10 @@ def test_what_is_stored_is_not_run_again(monkeypatch, tmp_path):
     assert ran[4:] == [("yacht", 0, "bde"), ("yacht", 1, "bde")]
     ensembles.run(tmp_path, **options | {"methods": ["quick"], "is_development": True})
     assert len(ran) == 8
+    # Other settings are another method: what they gave is not what is asked for.
+    monkeypatch.setitem(ours.SETTINGS, "quick", {"most_steps": 7})
+    ensembles.run(tmp_path, **options | {"methods": ["quick"]})
+    assert ran[8:] == [("yacht", 0, "quick"), ("yacht", 1, "quick")]
     with pytest.raises(InputError, match="There is no 'bd' here"):
         ensembles.run(tmp_path, methods=["bd"])
     with pytest.raises(InputError, match="The page shows test rows"):

@@ -23,6 +23,7 @@ BEYOND_THE_PAPERS = {
     "challenges/evidence",
     "challenges/first_look",
     "ensembles/bias",
+    "ensembles/modes",
     "thermalization/activations",
     "thermalization/deep",
     "thermalization/faster",
@@ -35,6 +36,7 @@ BEYOND_THE_PAPERS = {
 WITHOUT_RHAT = {
     "challenges/figure1",
     "ensembles/bias",
+    "ensembles/modes",
     "thermalization/figure2_left",
     "thermalization/figure2_right",
     "thermalization/starts_cnn",

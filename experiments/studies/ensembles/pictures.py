@@ -1,7 +1,8 @@
 """Pictures of the ensembles' studies."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.study import Row
@@ -43,4 +44,28 @@ def bias_picture(rows: Sequence[Row], problems: Sequence[str]) -> Figure:
         axes.set_xlabel("energy error a dimension")
         axes.set_title(label, fontsize=9)
     figure.axes[0].legend(fontsize=8)
+    return figure
+
+
+def modes_picture(curves: Mapping[str, tuple[Mapping[int, tuple[float, float]], float]]) -> Figure:
+    """Draw LPPD against the number of chains, and against their CPU seconds; a line each arm.
+
+    `curves` maps an arm to its {chains: (LPPD, deviation over sets of chains)} and to the CPU
+    seconds of one chain. Bands are one such deviation wide on both sides.
+    """
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    for (name, (curve, seconds)), color in zip(curves.items(), plots.COLORS, strict=False):
+        sizes = np.array(list(curve))
+        values, deviations = np.transpose(list(curve.values()))
+        for axes, at in ((left, sizes), (right, sizes * seconds)):
+            axes.plot(at, values, color=color, marker="o", markersize=3, label=name)
+            axes.fill_between(
+                at, values - deviations, values + deviations, color=color, alpha=0.15, linewidth=0
+            )
+            axes.set_xscale("log")
+    left.set_xlabel("chains")
+    right.set_xlabel("CPU seconds, starts included")
+    left.set_ylabel("LPPD (nats a row)")
+    left.legend(fontsize=8)
     return figure

@@ -1,0 +1,174 @@
+"""What ten chains miss: the mean log predictive density (LPPD) against the number of chains.
+
+Each chain stays near the mode of its own start, so that more chains say more than longer ones. How
+much more, and whether a hundred short chains say what a hundred long ones do, is measured here: an
+arm is a number of chains, the unadjusted steps of each and the kernel of its kept draws. LPPD at k
+chains is the mean over random sets of k of them, of the mixture of all their draws.
+"""
+
+import time
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from pydantic import BaseModel, ConfigDict, Field
+from scipy.special import logsumexp
+
+from experiments.datasets import Split, standardised, tabular
+from experiments.studies.ensembles.pictures import modes_picture
+from experiments.study import Context, Row, Settings
+from jaxbnn import Posterior, mlp, normal_prior
+from jaxbnn.diagnostics import rank_rhat
+from jaxbnn.ensembles import optimised_starts, sample_ensemble
+from jaxbnn.targets import SoftplusScaleGaussian
+
+# Random sets of chains, over which LPPD at a number of chains is averaged.
+_SETS = 200
+
+
+class Arm(BaseModel):
+    """One way to spend gradients."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    num_chains: int = Field(ge=2)
+    # "none": the trained networks themselves are what predicts.
+    kernel: Literal["microcanonical", "adjusted_microcanonical", "hmc", "none"] = "microcanonical"
+    most_steps: int = Field(10_000, ge=100)
+    num_samples: int = Field(100, ge=4)
+    trajectory_steps: int = Field(50, ge=1)
+
+
+class ModesSettings(Settings):
+    """The data, the network, and the arms."""
+
+    data: Literal["airfoil", "bikesharing"] = "airfoil"
+    split: int = Field(1, ge=0)
+    hidden: tuple[int, ...] = (16, 16, 16, 16)
+    chains_at_once: int = Field(10, ge=2)
+    num_tuning: int = Field(1000, ge=100)
+    start_energy_error: float = Field(0.3, gt=0)
+    energy_error: float = Field(0.03, gt=0)
+    most_rows: int | None = Field(None, ge=10)
+    arms: tuple[Arm, ...]
+
+
+def run_modes(settings: ModesSettings, context: Context) -> list[Row]:
+    """Run each arm's chains, some at a time, a stage each; all arms begin at the same networks."""
+    split = standardised(tabular(settings.data, settings.split))
+    split = Split(*(part[: settings.most_rows] for part in split))
+    rows, curves = [], {}
+    for arm in settings.arms:
+        parts = []
+        for number in range(-(-arm.num_chains // settings.chains_at_once)):
+            parts.append(
+                context.stage(
+                    f"{arm.name}_{number}",
+                    lambda arm=arm, number=number: _chains(arm, number, split, settings, context),
+                )
+            )
+        found = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+        found = {key: values[: arm.num_chains] for key, values in found.items()}
+        curve = lppd_by_chains(found["log_density"])
+        curves[arm.name] = (curve, float(np.sum(found["cpu_seconds"])) / arm.num_chains)
+        rows += _rows(arm, curve, found, split)
+    context.save_figure("lppd", modes_picture(curves), dpi=100)
+    return rows
+
+
+def _chains(
+    arm: Arm, number: int, split: Split, settings: ModesSettings, context: Context
+) -> dict[str, Any]:
+    """Train and sample some chains; arrays (chain, ...)."""
+    network = mlp((split.x_train.shape[1], *settings.hidden, 2), activation="relu")
+    x, y, x_test = (np.asarray(a, np.float32) for a in (*split[:2], split.x_test))
+    posterior = Posterior(network, normal_prior(network), SoftplusScaleGaussian(), x, y)
+    key_start, key_run = jax.random.split(jax.random.fold_in(context.key, number))
+    begun = time.process_time()
+    starts = optimised_starts(key_start, posterior, settings.chains_at_once, progress=False)
+    positions = starts.as_draws()
+    if arm.kernel != "none":
+        folder = context.checkpoint(f"{arm.name}_{number}")
+        run = sample_ensemble(
+            key_run, posterior, starts.positions, arm.num_samples, kernel=arm.kernel,
+            num_tuning=min(settings.num_tuning, arm.most_steps), most_steps=arm.most_steps,
+            start_energy_error=settings.start_energy_error, energy_error=settings.energy_error,
+            trajectory_steps=arm.trajectory_steps, checkpoint=folder, progress=False,
+        )  # fmt: skip
+        if run.draws.interrupted:
+            raise KeyboardInterrupt
+        positions = run.draws.positions
+    seconds = time.process_time() - begun
+    targets = jnp.asarray(split.y_test, jnp.float32)
+
+    @jax.jit
+    def predicted(positions):
+        def one(position):
+            law = posterior.predictive(position, x_test)
+            return law.log_prob(targets), law.mean, law.variance
+
+        return jax.lax.map(lambda chain: jax.lax.map(one, chain), positions)
+
+    log_density, mean, variance = (np.asarray(a, float) for a in predicted(positions))
+    num_draws = log_density.shape[1]
+    chains = settings.chains_at_once
+    rhat = np.asarray(rank_rhat(mean)) if num_draws >= 4 else np.full(len(split.y_test), np.nan)
+    return {
+        "log_density": logsumexp(log_density, axis=1) - np.log(num_draws),
+        "mean": mean.mean(axis=1),
+        "second_moment": (variance + mean**2).mean(axis=1),
+        "rhat": np.tile(np.median(rhat), chains),
+        "cpu_seconds": np.full(chains, seconds / chains),
+    }
+
+
+def lppd_by_chains(
+    log_density: Float[np.ndarray, "chain row"], num_sets: int = _SETS
+) -> dict[int, tuple[float, float]]:
+    """Return {k: (LPPD of k chains, its standard deviation over sets of k)}, in nats a row.
+
+    The sets are drawn without replacement within a set. Of all chains there is one set only, whose
+    deviation is not known: NaN.
+
+    Examples
+    --------
+    >>> lppd_by_chains(np.log([[0.1], [0.3]]))[2][0] == np.log(0.2)
+    True
+    """
+    num_chains = len(log_density)
+    rng = np.random.default_rng(0)
+    sizes = [k for k in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if k < num_chains]
+    found = {}
+    for size in sizes:
+        values = [
+            _lppd(log_density[rng.choice(num_chains, size, replace=False)]) for _ in range(num_sets)
+        ]
+        found[size] = (float(np.mean(values)), float(np.std(values, ddof=1)))
+    found[num_chains] = (_lppd(log_density), float("nan"))
+    return found
+
+
+def _lppd(log_density: Float[np.ndarray, "chain row"]) -> float:
+    return float(np.mean(logsumexp(log_density, axis=0) - np.log(len(log_density))))
+
+
+def _rows(arm: Arm, curve: dict, found: dict[str, np.ndarray], split: Split) -> list[Row]:
+    mean = found["mean"].mean(axis=0)
+    variance = found["second_moment"].mean(axis=0) - mean**2
+    errors = np.square(split.y_test - mean)
+    nll = 0.5 * np.log(2 * np.pi * variance) + errors / variance / 2
+    where = f"{arm.name}, {arm.num_chains} chains"
+    rows = [
+        Row("lppd", f"{arm.name}, {size} chain{'s' * (size > 1)}", value)
+        for size, (value, _) in curve.items()
+    ]
+    return [
+        *rows,
+        Row("nll", where, float(nll.mean())),
+        Row("rmse", where, float(np.sqrt(errors.mean()))),
+        Row("median_rhat", where, float(np.mean(found["rhat"]))),
+        Row("cpu_seconds", where, float(found["cpu_seconds"].sum())),
+    ]
