@@ -80,10 +80,11 @@ def sample_ensemble(
 
     The way in, in parts: `num_tuning` steps in which `microcanonical` is tuned, to an energy error
     that falls to `energy_error` in the first part and stays there in the others; then as many steps
-    with frozen parameters, and in later parts as many as in all before. It ends when every chain's
-    log density is stationary over the last part (`stationarity_time`) and the chains no longer
-    drift together, or when `most_steps` are done. The law: `num_warmup` steps in which dual
-    averaging tunes the exact kernel's step size, with the metric of the way in; then kept draws.
+    with frozen parameters, and in later parts as many as in all before. It ends after two parts at
+    the least, when every chain's log density is stationary over the last (`stationarity_time`) and
+    the chains have not moved together since the one before, or when `most_steps` are done. The law:
+    `num_warmup` steps in which dual averaging tunes the exact kernel's step size, with the metric
+    of the way in; then kept draws.
 
     Parameters
     ----------

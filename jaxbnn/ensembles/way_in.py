@@ -29,7 +29,8 @@ _FEWEST = 20
 # chain has settled while so large a share of them is.
 _LARGEST_CHANGE = 10.0
 _MOST_UNDONE = 0.01
-# Settled chains are taken for drifting ones in this share of looks, and go on for nothing.
+# Settled chains are taken for drifting ones by this share of tests, and go on for nothing; each look
+# is three tests.
 _FALSE_ALARM = 0.05
 
 
@@ -95,7 +96,8 @@ def go_in(
     ends = [0]
     num_blow_ups = np.zeros(num_chains)
     is_settled = np.zeros(num_chains, bool)
-    while not parts or (ends[-1] < most_steps and not is_settled.all()):
+    # The first part alone, in which the energy error falls, cannot tell.
+    while not parts or (ends[-1] < most_steps and not (len(parts) > 1 and is_settled.all())):
         length = max(ends[-1], num_tuning)
         length = max(min(length, most_steps - ends[-1] - num_tuning), 4 * _FEWEST)
         thinning = max(1, length // _RECORDS)
@@ -126,7 +128,8 @@ def go_in(
         num_blow_ups += parameters["num_blow_ups"] + undone
         parts.append(drawn)
         ends.append(ends[-1] + num_tuning + int(drawn.steps[-1]))
-        is_settled = settled(drawn.steps, np.asarray(drawn.positions))
+        before = np.asarray(parts[-2].positions) if len(parts) > 1 else None
+        is_settled = settled(drawn.steps, np.asarray(drawn.positions), before)
         is_settled &= undone <= _MOST_UNDONE * drawn.steps[-1]
     starts = [end + num_tuning for end in ends[:-1]]
     return positions, WayIn(
@@ -145,25 +148,34 @@ def _collect(state: Any, info: Any) -> Array:
 
 
 def settled(
-    steps: Int[np.ndarray, " record"], log_density: Float[np.ndarray, "chain record"]
+    steps: Int[np.ndarray, " record"],
+    log_density: Float[np.ndarray, "chain record"],
+    before: Float[np.ndarray, "chain record"] | None = None,
 ) -> Bool[np.ndarray, " chain"]:
     """Return which chains' log density has settled; none has while all of them still drift.
 
     A chain's own must be stationary over the last half of its records (`stationarity_time`). And
-    from the third quarter of the records to the fourth, the chains must not have moved together, by
-    a t test with the chains for sample: that sees a drift in which each chain's own noise hides.
+    the chains must not have moved together, from the third quarter of the records to the fourth,
+    nor from the part `before` to the second half of this one: t tests with the chains for sample,
+    which see a drift that each chain's own noise hides, and one that slows down as it goes.
     """
     num_chains, num_records = log_density.shape
     rate = _FALSE_ALARM / num_chains
     found = stationarity_time(log_density, steps, false_alarm_rate=rate)
-    quarter = num_records // 4
-    third, fourth = log_density[:, -2 * quarter : -quarter], log_density[:, -quarter:]
-    change = fourth.mean(axis=1) - third.mean(axis=1)
-    is_drift = False
-    if num_chains > 1 and change.std() > 0:
-        t = change.mean() / (change.std(ddof=1) / math.sqrt(num_chains))
-        is_drift = 2 * stdtr(num_chains - 1, -abs(t)) < _FALSE_ALARM
+    half, quarter = num_records // 2, num_records // 4
+    fourth = log_density[:, -quarter:].mean(axis=1)
+    is_drift = _differ(log_density[:, -2 * quarter : -quarter].mean(axis=1), fourth)
+    if before is not None:
+        is_drift |= _differ(before.mean(axis=1), log_density[:, -half:].mean(axis=1))
     return np.asarray(found.is_passed) & (not is_drift)
+
+
+def _differ(one: Float[np.ndarray, " chain"], other: Float[np.ndarray, " chain"]) -> bool:
+    change = other - one
+    if len(change) < 2 or not change.std() > 0:
+        return False
+    t = change.mean() / (change.std(ddof=1) / math.sqrt(len(change)))
+    return bool(2 * stdtr(len(change) - 1, -abs(t)) < _FALSE_ALARM)
 
 
 def check_tuned(parameters: dict[str, Array], num_tuning: int) -> None:
