@@ -27,11 +27,12 @@ from jaxbnn.ensembles.microcanonical import (
 )
 from jaxbnn.ensembles.microcanonical_adaptation import SHORTEST_WARMUP
 from jaxbnn.ensembles.way_in import Tuning, WayIn, go_in
-from jaxbnn.kernels import jittered
+from jaxbnn.kernels import cycle, jittered, prior_precisions
 from jaxbnn.numerics import check_count
 from jaxbnn.numerics.arguments import a_or_an, check_key
 from jaxbnn.sampling import Draws, dual_averaging, sample
 from jaxbnn.targets import Posterior
+from jaxbnn.targets.hierarchical import HierarchicalPrior
 
 # The exact step size is found from this part of the unadjusted one.
 _EXACT_SHARE = 0.4
@@ -91,7 +92,9 @@ def sample_ensemble(
     key
         The run's key.
     posterior
-        The posterior.
+        The posterior. Where its prior is hierarchical, precisions are moved with the weights, and
+        after each trajectory of an exact kernel drawn from their conditionals
+        (`prior_precisions`).
     positions
         The starts, leaves (chain, ...): trained networks, `optimised_starts` say.
     num_samples
@@ -178,7 +181,10 @@ def sample_ensemble(
             "num_warmup": num_warmup,
             "adapt": dual_averaging(_TARGETS[kernel], is_pooled=False),
         }
-    draws = run(key_exact, "law", _KERNELS[kernel], positions, num_samples, **law)
+    make_kernel = _KERNELS[kernel]
+    if kernel != "microcanonical" and isinstance(posterior.prior, HierarchicalPrior):
+        make_kernel = _WITH_PRECISIONS[kernel]
+    draws = run(key_exact, "law", make_kernel, positions, num_samples, **law)
     found = _warnings(way_in, draws)
     if kernel == "microcanonical":
         size = way_in.parameters["inverse_mass_matrix"].shape[1]
@@ -248,6 +254,21 @@ def _hmc(parameters: dict[str, Array], posterior: Any) -> SamplingAlgorithm:
 
 
 _JITTER = 0.3
+
+
+# One function a kernel, so that the runner finds the program that it compiled for it.
+def _adjusted_with_precisions(parameters: dict[str, Array], posterior: Any) -> SamplingAlgorithm:
+    return cycle(adjusted_microcanonical(parameters, posterior), prior_precisions(posterior))
+
+
+def _hmc_with_precisions(parameters: dict[str, Array], posterior: Any) -> SamplingAlgorithm:
+    return cycle(_hmc(parameters, posterior), prior_precisions(posterior))
+
+
+_WITH_PRECISIONS = {
+    "adjusted_microcanonical": _adjusted_with_precisions,
+    "hmc": _hmc_with_precisions,
+}
 _KERNELS = {
     "adjusted_microcanonical": adjusted_microcanonical,
     "hmc": _hmc,

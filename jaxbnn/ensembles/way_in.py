@@ -29,7 +29,7 @@ _FEWEST = 20
 # chain has settled while so large a share of them is.
 _LARGEST_CHANGE = 10.0
 _MOST_UNDONE = 0.01
-# Settled chains are taken for drifting ones by this share of tests, and go on for nothing; each look
+# Settled chains are taken for drifting ones by this share of tests, and go on for nothing. A look
 # is three tests.
 _FALSE_ALARM = 0.05
 
@@ -150,7 +150,7 @@ def _collect(state: Any, info: Any) -> Array:
 def settled(
     steps: Int[np.ndarray, " record"],
     log_density: Float[np.ndarray, "chain record"],
-    before: Float[np.ndarray, "chain record"] | None = None,
+    before: Float[np.ndarray, "chain earlier"] | None = None,
 ) -> Bool[np.ndarray, " chain"]:
     """Return which chains' log density has settled; none has while all of them still drift.
 

@@ -73,6 +73,28 @@ def test_a_second_call_reads_what_the_first_has_made(tmp_path):
     assert {path.name for path in (tmp_path / "run").iterdir()} >= {"way_in_0", "law"}
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("kernel", ["adjusted_microcanonical", "hmc"])
+def test_precisions_of_a_hierarchical_prior_are_drawn_with_the_weights(kernel):
+    """Data that say nothing: log(tau) of Gamma(1, 1) has mean -0.577 and variance pi^2 / 6."""
+    network = jaxbnn.mlp((1, 2, 1))
+    prior = jaxbnn.hierarchical_prior(network)
+    x = np.ones((2, 1), np.float32)
+    posterior = jaxbnn.Posterior(network, prior, jaxbnn.Gaussian(1e3), x, x)
+    starts = posterior.sample_prior(jax.random.key(0), (8,))
+    found = sample_ensemble(
+        jax.random.key(1), posterior, starts, 400, kernel=kernel, num_tuning=200, most_steps=600,
+        num_warmup=100, trajectory_steps=6, progress=False,
+    )  # fmt: skip
+    assert len(found.draws.infos.infos) == 2
+    log_precision = np.stack(
+        [layer[name] for layer in found.draws.positions["log_precision"] if layer for name in "wb"]
+    )
+    # 3,200 draws of each of four, of which a sixth at least are worth one each.
+    np.testing.assert_allclose(log_precision.mean((1, 2)), -0.5772, atol=0.3)
+    np.testing.assert_allclose(log_precision.var((1, 2)), np.pi**2 / 6, rtol=0.35)
+
+
 def test_unadjusted_draws_come_with_a_warning_of_their_bias():
     found = run(kernel="microcanonical", trajectory_steps=2)
     assert found.draws.steps.tolist() == list(range(2, 402, 2))
