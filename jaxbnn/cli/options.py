@@ -88,7 +88,10 @@ def _add_fit(fit: argparse.ArgumentParser) -> None:
         help="the column to predict; in a file without a header its number, from 1 on",
     )
     fit.add_argument(
-        "--sampler", choices=SAMPLERS, default="auto", help="auto: nuts, or dvi for many rows"
+        "--sampler",
+        choices=SAMPLERS,
+        default="auto",
+        help="auto: nuts, or dvi for many rows; ensemble: trained networks, and chains from them",
     )
     fit.add_argument(
         "--task",

@@ -27,8 +27,8 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
     hidden
         Hidden units by layer, as (50,) or (20, 20); or one number.
     sampler
-        "nuts", "pcn" or "dvi" (a Gaussian approximation); "auto": nuts, or dvi where rows and
-        weights are too many for it.
+        "nuts", "ensemble" (trained networks, and microcanonical chains from them), "pcn" or "dvi"
+        (a Gaussian approximation); "auto": nuts, or dvi where rows and weights are too many for it.
     likelihood
         "categorical", or "ordinal" for classes whose sorted order means something; "auto":
         categorical.

@@ -31,8 +31,9 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
     hidden
         Hidden units by layer, as (50,) or (20, 20); or one number.
     sampler
-        "nuts", "gibbs", "pcn" or "dvi" (a Gaussian approximation); "auto": nuts, or dvi where rows
-        and weights are too many for it.
+        "nuts", "ensemble" (networks are trained, and microcanonical chains go on from them),
+        "gibbs", "pcn" or "dvi" (a Gaussian approximation); "auto": nuts, or dvi where rows and
+        weights are too many for it.
     likelihood
         "gaussian", "student-t", "laplace", "poisson", "negative-binomial"; "auto": by the kind of
         numbers that the target holds.

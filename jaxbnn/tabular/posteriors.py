@@ -10,7 +10,7 @@ from jaxtyping import Array, PyTree
 
 from jaxbnn.networks import mlp
 from jaxbnn.tabular.kinds import COUNTS
-from jaxbnn.tabular.settings import Settings, check_sampler
+from jaxbnn.tabular.settings import LEARNING, Settings, check_sampler
 from jaxbnn.targets import (
     Categorical,
     Gaussian,
@@ -37,10 +37,10 @@ def make_posterior(
     """Return the posterior: numbers with noise to be learnt, counts, or classes.
 
     Weights are N(0, s^2 / (fan_in tau)), with s = 2 in the first layer, for functions that bend
-    within the range of the data, and s = 1 after it. By nuts, tau is learnt for each layer's
-    weights and for its biases, tau ~ Gamma(2, 4): the standard deviations are those at tau = 1
-    times a factor of median 1.5, between .92 and 3.4 with probability .9; with a heavier tail
-    chains take long to settle. Otherwise the factor is `settings.prior_scale`, or 1.
+    within the range of the data, and s = 1 after it. By nuts and ensemble, tau is learnt for each
+    layer's weights and for its biases, tau ~ Gamma(2, 4): the standard deviations are those at
+    tau = 1 times a factor of median 1.5, between .92 and 3.4 with probability .9; with a heavier
+    tail chains take long to settle. Otherwise the factor is `settings.prior_scale`, or 1.
     """
     name = settings.likelihood
     if name == "auto":
@@ -78,7 +78,7 @@ def _likelihood(
     """Return a likelihood and priors of what it learns, in standard deviations of the target."""
     log_scale = {"log_noise_scale": dist.Normal(-1.0, 1.0)}
     # Normals where pCN needs them: about as wide as Gamma(2, 0.1) degrees of freedom.
-    degrees: Any = LogGamma(2.0, 0.1) if sampler == "nuts" else dist.Normal(2.7, 0.8)
+    degrees: Any = LogGamma(2.0, 0.1) if sampler in LEARNING else dist.Normal(2.7, 0.8)
     if name == "ordinal":
         gaps = dist.Normal(jnp.array([-1.0] + [0.0] * ((num_classes or 2) - 2)), 1.5)
         return Ordinal(num_classes or 2), {"cutpoint_gaps": gaps}

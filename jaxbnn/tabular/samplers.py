@@ -1,4 +1,4 @@
-"""Four ways to sample the posterior of a table.
+"""Five ways to sample the posterior of a table.
 
 The functions that make kernels are kept for the next posterior of the same shapes, so that folds of
 a cross-validation, and a second fit, run the programs that the first one compiled.
@@ -17,7 +17,8 @@ import optax
 from blackjax.base import SamplingAlgorithm
 from jaxtyping import Float, PRNGKeyArray, PyTree
 
-from jaxbnn import dvi
+from jaxbnn import dvi, ensembles
+from jaxbnn.ensembles.microcanonical_adaptation import SHORTEST_WARMUP
 from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler
 from jaxbnn.kernels import cycle, pcn, prior_precisions
 from jaxbnn.networks import Network
@@ -32,6 +33,10 @@ _STILL_RISING = 1e-3
 _MOST_SCALES_TOLD = 12
 # Shapes whose programs are kept, of each sampler.
 _MOST_KEPT = 8
+# Of the ensemble: unadjusted steps of each tuning, and of the way in at most, for each draw of the
+# warm-up that is asked for; fewer rows are trained on half at a time.
+_TUNING, _WAY_IN = 2, 25
+_FEWEST_FOR_BATCHES = 80
 # Stages before the last have little noise: the network is nearly the deterministic one.
 _INNER_NOISE_VARIANCE = 0.01
 
@@ -81,7 +86,7 @@ def run(
     key = jax.random.key(settings.seed)
     if sampler == "dvi":
         return _dvi(key, posterior, settings, progress)
-    ways = {"nuts": _nuts, "pcn": _pcn, "gibbs": _gibbs}
+    ways = {"nuts": _nuts, "ensemble": _ensemble, "pcn": _pcn, "gibbs": _gibbs}
     watch = {"progress": progress, "checkpoint": checkpoint}
     fitted = ways[sampler](key, posterior, settings, watch)
     if fitted.draws is not None and fitted.draws.interrupted:
@@ -137,6 +142,34 @@ def _nuts_for(network: Network, shape: tuple[int, ...], learns: bool) -> Callabl
         return cycle(nuts, prior_precisions(data)) if learns else nuts
 
     return make_kernel
+
+
+def _ensemble(
+    key: PRNGKeyArray, posterior: Posterior, settings: Settings, watch: dict[str, Any]
+) -> Fitted:
+    """Train networks, and let adjusted microcanonical chains go on from them."""
+    key_start, key_run = jax.random.split(key)
+    folder, progress = watch["checkpoint"], watch["progress"]
+    found = ensembles.optimised_starts(
+        key_start,
+        posterior,
+        settings.chains,
+        batch_size=None if len(posterior.x) >= _FEWEST_FOR_BATCHES else len(posterior.x) // 2,
+        checkpoint=None if folder is None else folder / "starts",
+        progress=progress,
+    )
+    run = ensembles.sample_ensemble(
+        key_run,
+        posterior,
+        found.positions,
+        settings.samples,
+        num_tuning=max(_TUNING * settings.warmup, SHORTEST_WARMUP),
+        most_steps=max(_WAY_IN * settings.warmup, SHORTEST_WARMUP),
+        num_warmup=max(settings.warmup // 8, 1),
+        checkpoint=folder,
+        progress=progress,
+    )
+    return Fitted(run.draws.positions, run.draws, list(run.warnings))
 
 
 def _pcn(

@@ -7,7 +7,9 @@ from typing import NamedTuple
 from jaxbnn.tabular.kinds import NEWER
 from jaxbnn.tabular.wording import Spelling, as_argument
 
-SAMPLERS = ("auto", "nuts", "gibbs", "pcn", "dvi")
+SAMPLERS = ("auto", "nuts", "ensemble", "gibbs", "pcn", "dvi")
+# Samplers by gradients of all that is learnt, scales of the prior among it.
+LEARNING = ("nuts", "ensemble")
 FEWEST_DRAWS = 4
 # Beyond this many data times parameters, NUTS takes longer than one waits for it.
 _MOST_FOR_NUTS = 2_000_000
@@ -29,7 +31,7 @@ class Settings(NamedTuple):
 
     def learns_precisions(self, sampler: str) -> bool:
         """Whether the precisions of the weights are learnt, or fixed."""
-        return sampler == "nuts" and self.prior_scale is None
+        return sampler in LEARNING and self.prior_scale is None
 
     def size(self, num_features: int) -> int:
         """Return the number of the network's parameters, for a target of one output."""
@@ -48,6 +50,11 @@ def describe(sampler: str, settings: Settings, num_data: int) -> str:
     """Return a line that says what is about to take long."""
     if sampler == "dvi":
         return f"fitting {num_data:,} rows by dvi, {10 * settings.warmup:,} updates ..."
+    if sampler == "ensemble":
+        return (
+            f"sampling {num_data:,} rows by ensemble: {settings.chains} networks are trained, and "
+            f"chains go on from each, {settings.samples} draws each ..."
+        )
     return (
         f"sampling {num_data:,} rows by {sampler}: {settings.chains} chains, "
         f"{settings.warmup} + {settings.samples} draws each ..."
@@ -80,10 +87,11 @@ def check_sampler(
     sampler: str, likelihood: str, *, relevance: bool = False, spelled: Spelling = as_argument
 ) -> None:
     """Raise ValueError where a sampler does not take a likelihood, or scales to learn."""
-    if relevance and sampler != "nuts":
+    if relevance and sampler not in LEARNING:
         raise ValueError(
-            f"{spelled('relevance')} learns a scale for each column by nuts, but the sampler is "
-            f"{sampler}; take {spelled('sampler', 'nuts')}, or leave {spelled('relevance')} out."
+            f"{spelled('relevance')} learns a scale for each column by nuts or ensemble, but the "
+            f"sampler is {sampler}; take {spelled('sampler', 'nuts')}, or leave "
+            f"{spelled('relevance')} out."
         )
     if sampler == "gibbs" and likelihood != "gaussian":
         raise ValueError(

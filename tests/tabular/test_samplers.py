@@ -69,9 +69,35 @@ def test_another_posterior_of_these_shapes_compiles_nothing(monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("sampler", ["nuts", "gibbs", "dvi"])
+@pytest.mark.parametrize("sampler", ["nuts", "ensemble", "gibbs", "dvi"])
 def test_the_same_seed_draws_the_same(sampler):
     posterior = make_posterior(sampler, settings(sampler), X, Y, None)
     first, second = (run(sampler, posterior, settings(sampler)) for _ in range(2))
     jax.tree.map(np.testing.assert_array_equal, first.positions, second.positions)
     assert (first.draws is None) == (sampler == "dvi")
+
+
+@pytest.mark.long
+def test_an_interrupted_ensemble_goes_on(tmp_path):
+    asked = settings("ensemble", chains=4, samples=20)
+    posterior = make_posterior("ensemble", asked, X, Y, None)
+    assert isinstance(posterior.prior, HierarchicalPrior)
+    whole = run("ensemble", posterior, asked)
+
+    class Stop(Exception):
+        pass
+
+    seen = []
+
+    def stop(done):
+        seen.append(done)
+        if len(seen) > 4:
+            raise Stop
+
+    with pytest.raises(Stop):
+        run("ensemble", posterior, asked, stop, tmp_path / "fit")
+    assert any((tmp_path / "fit").rglob("*"))
+    again = run("ensemble", posterior, asked, checkpoint=tmp_path / "fit")
+    jax.tree.map(np.testing.assert_array_equal, again.positions, whole.positions)
+    outputs = jax.vmap(jax.vmap(predicted(posterior, X)))(again.positions)
+    assert np.sqrt(np.mean((np.asarray(outputs).mean((0, 1))[:, 0] - Y) ** 2)) < 0.35

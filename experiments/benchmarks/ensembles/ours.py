@@ -75,7 +75,7 @@ def main() -> None:
     method, data, result, seed = sys.argv[1:]
     with np.load(data) as given:
         found = predictions(method, dict(given), int(seed), SETTINGS.get(method, {}))
-    np.savez(result, **found)
+    np.savez(result, mean=found["mean"], sd=found["sd"], warnings=found["warnings"])
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ arm is a number of chains, the unadjusted steps of each and the kernel of its ke
 chains is the mean over random sets of k of them, of the mixture of all their draws.
 """
 
+import functools
 import time
 from typing import Any, Literal
 
@@ -64,12 +65,8 @@ def run_modes(settings: ModesSettings, context: Context) -> list[Row]:
     for arm in settings.arms:
         parts = []
         for number in range(-(-arm.num_chains // settings.chains_at_once)):
-            parts.append(
-                context.stage(
-                    f"{arm.name}_{number}",
-                    lambda arm=arm, number=number: _chains(arm, number, split, settings, context),
-                )
-            )
+            compute = functools.partial(_chains, arm, number, split, settings, context)
+            parts.append(context.stage(f"{arm.name}_{number}", compute))
         found = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
         found = {key: values[: arm.num_chains] for key, values in found.items()}
         curve = lppd_by_chains(found["log_density"])

@@ -36,7 +36,7 @@ def bias_picture(rows: Sequence[Row], problems: Sequence[str]) -> Figure:
             ]
             errors = [error.value for error, _ in here]
             values = [row.value for _, row in here]
-            bars = [2 * row.standard_error for _, row in here]
+            bars = [2 * (row.standard_error or 0.0) for _, row in here]
             axes.errorbar(errors, values, bars, color=color, marker="o", markersize=3, label=name)
             again = found[quantity, f"{name}, a second exact run"]
             axes.axhline(again.value, color=color, linestyle="--", linewidth=0.8)

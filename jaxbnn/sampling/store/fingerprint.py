@@ -103,7 +103,7 @@ def differences(stored: dict[str, str], ours: dict[str, str], steps: np.ndarray)
 
 
 def named(different: Iterable[str]) -> list[str]:
-    """Return the parts that a refusal names: a program that follows from other parts is none."""
+    """Return the parts that a refusal names: the program only where nothing else differs."""
     different = list(different)
     return [part for part in different if part != _PROGRAM] or different
 
