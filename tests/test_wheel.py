@@ -167,7 +167,7 @@ def test_the_command_imports_nothing_that_its_extra_lacks(refusing, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("sampler", ["nuts", "dvi", "gibbs", "pcn"])
+@pytest.mark.parametrize("sampler", ["nuts", "ensemble", "dvi", "gibbs", "pcn"])
 def test_the_whole_command_imports_nothing_that_its_extra_lacks(refusing, tmp_path, sampler):
     _write_tables(tmp_path)
     calls = f"for words in {_calls(sampler)!r}:\n    assert command.main(words) == 0\n"
