@@ -19,14 +19,13 @@ from blackjax.base import SamplingAlgorithm
 from blackjax.mcmc.metrics import default_metric
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from jaxbnn.diagnostics import energy_error_in_words
 from jaxbnn.ensembles.microcanonical import (
     adjusted_microcanonical,
     microcanonical,
     num_integration_steps,
 )
 from jaxbnn.ensembles.microcanonical_adaptation import SHORTEST_WARMUP
-from jaxbnn.ensembles.way_in import Tuning, WayIn, go_in
+from jaxbnn.ensembles.way_in import Tuning, WayIn, bias_in_words, go_in
 from jaxbnn.kernels import cycle, jittered, prior_precisions
 from jaxbnn.numerics import check_count
 from jaxbnn.numerics.arguments import a_or_an, check_key
@@ -187,9 +186,7 @@ def sample_ensemble(
     draws = run(key_exact, "law", make_kernel, positions, num_samples, **law)
     found = _warnings(way_in, draws)
     if kernel == "microcanonical":
-        size = way_in.parameters["inverse_mass_matrix"].shape[1]
-        infos = draws.infos
-        found += energy_error_in_words(infos.energy_change, size, is_whole=infos.nonans)
+        found += bias_in_words(draws)
     return EnsembleDraws(draws, way_in, found)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from scipy.special import stdtr
 
-from jaxbnn.diagnostics import stationarity_time
+from jaxbnn.diagnostics import energy_error_in_words, stationarity_time
 from jaxbnn.ensembles.energy_error import energy_errors
 from jaxbnn.ensembles.microcanonical import microcanonical, microcanonical_parameters
 from jaxbnn.ensembles.microcanonical_adaptation import microcanonical_adaptation
@@ -176,6 +176,13 @@ def _differ(one: Float[np.ndarray, " chain"], other: Float[np.ndarray, " chain"]
         return False
     t = change.mean() / (change.std(ddof=1) / math.sqrt(len(change)))
     return bool(2 * stdtr(len(change) - 1, -abs(t)) < _FALSE_ALARM)
+
+
+def bias_in_words(draws: Draws) -> tuple[str, ...]:
+    """Say what the energy error of unadjusted draws implies, and which of their steps blew up."""
+    infos = draws.infos
+    size = draws.parameters["inverse_mass_matrix"].shape[1]
+    return energy_error_in_words(infos.energy_change, size, is_whole=infos.nonans)
 
 
 def check_tuned(parameters: dict[str, Array], num_tuning: int) -> None:
