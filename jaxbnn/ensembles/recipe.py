@@ -149,8 +149,8 @@ def sample_ensemble(
     >>> posterior = jaxbnn.Posterior(network, prior, jaxbnn.Gaussian(0.3), x, x**2)
     >>> starts = posterior.sample_prior(jax.random.key(0), (4,))
     >>> found = sample_ensemble(
-    ...     jax.random.key(1), posterior, starts, 50, num_tuning=500, trajectory_steps=10,
-    ...     progress=False,
+    ...     jax.random.key(1), posterior, starts, 50, num_tuning=100, most_steps=300,
+    ...     num_warmup=50, trajectory_steps=10, progress=False,
     ... )
     >>> found.draws.positions[0]["w"].shape
     (4, 50, 1, 3)
