@@ -212,7 +212,7 @@ def layer_scales(
     dtype = entry["w"].dtype
     # Squared sensitivity of the outputs to each unit, summed over its ways to them.
     reach = jnp.ones(model.stages[-1].output_shape[-1:], dtype)
-    for s, below in zip(reversed(above), [*reversed(above[:-1]), stage], strict=True):
+    for s, below in zip(reversed(above), reversed([stage, *above][:-1]), strict=True):
         w = params[s.index]["w"]
         squares = jnp.square(by_unit(w, params[below.index]["w"].shape[-1]))
         reach = _positions(s) * jnp.einsum("rko,o->k", squares, reach)
