@@ -124,6 +124,16 @@ def test_scales_follow_what_depends_on_a_unit(x64):
     np.testing.assert_allclose(scales["w"][0, 0, 0], exact, rtol=1e-9)
 
 
+def test_a_model_without_hidden_layers_is_taken():
+    """Nothing lies above the one layer that there is."""
+    model, _, position, _ = drawn("linear")
+    [stage] = module._moving(model)
+    scales = module.layer_scales(model, position.params, 0, stage)
+    weight, bias = model.precisions(stage.affine_index, jnp.float32)
+    np.testing.assert_allclose(scales["w"], np.full(scales["w"].shape, weight**-0.5), rtol=1e-5)
+    np.testing.assert_allclose(scales["b"], np.full(scales["b"].shape, bias**-0.5), rtol=1e-5)
+
+
 SHORT = [("regression", alone), pytest.param("binary", all_moves, marks=pytest.mark.long)]
 MORE = [(name, alone) for name in MODELS] + [(name, all_moves) for name in MODELS]
 
