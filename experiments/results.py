@@ -41,7 +41,7 @@ class Row:
     standard_error
         Its Monte Carlo standard error, or None, which the report shows as NO ERROR.
     source
-        The place of the paper's value, as in "004 Table 2", or None where there is none.
+        The place of the paper's value, as in "004 Table 2", or None.
     """
 
     quantity: str

@@ -103,7 +103,7 @@ def _sampled(prepared: Prepared, progress: Progress, checkpoint: Path) -> _Sampl
     rows, sampler, settings = prepared.training, prepared.sampler, prepared.settings
     posterior = make_posterior(sampler, settings, x[rows], y[rows], prepared.num_classes)
     progress.say(describe(sampler, settings, len(rows)))
-    is_begun = any(checkpoint.rglob("*")) if checkpoint.is_dir() else False
+    is_begun = any(checkpoint.rglob("*"))  # none where there is no folder
     if is_begun:
         progress.say("going on where the fit that was interrupted stood.")
     long = None if is_begun else warning(sampler, settings, posterior)

@@ -60,7 +60,7 @@ def choose_likelihood(
     """
     is_class = asked in CLASSES
     if asked != "auto" and task != "auto" and is_class != (task == "classification"):
-        raise ValueError(f"--likelihood {asked} is none for --task {task}; leave one of them out.")
+        raise ValueError(f"--likelihood {asked} does not fit --task {task}; leave one of them out.")
     if order is not None and asked not in ("auto", "ordinal"):
         raise ValueError(f"--order gives ordered classes, but --likelihood is {asked}.")
     numbers = as_numbers(values)

@@ -28,8 +28,9 @@ from jaxbnn.ensembles.microcanonical_adaptation import SHORTEST_WARMUP
 from jaxbnn.ensembles.way_in import Tuning, WayIn, bias_in_words, go_in
 from jaxbnn.kernels import cycle, jittered, prior_precisions
 from jaxbnn.numerics import check_count
-from jaxbnn.numerics.arguments import a_or_an, check_key
+from jaxbnn.numerics.arguments import a_or_an
 from jaxbnn.sampling import Draws, dual_averaging, sample
+from jaxbnn.sampling.validation import check_key
 from jaxbnn.targets import Posterior
 from jaxbnn.targets.hierarchical import HierarchicalPrior
 
@@ -191,7 +192,7 @@ def sample_ensemble(
 
 
 def _check_what(key: Any, posterior: Any, kernel: Any) -> None:
-    check_key("key", key)
+    check_key(key)
     if not isinstance(posterior, Posterior):
         raise TypeError(
             f"posterior must be a Posterior, but is {a_or_an(posterior)}; write "

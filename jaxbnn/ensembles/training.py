@@ -134,8 +134,8 @@ def optimised_starts(
     Raises
     ------
     ValueError
-        Fewer training rows than a batch; a part of the rows that is none or all of them; patience
-        or other numbers that are not positive; positions that are not the posterior's; a checkpoint
+        Fewer training rows than a batch; a held-out part of no row, or of all rows; patience or
+        other numbers that are not positive; positions that are not the posterior's; a checkpoint
         of another training (`BadCheckpoint`); if every chain diverges.
     TypeError
         What is no `Posterior` or no optimiser of Optax.

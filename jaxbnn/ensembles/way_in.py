@@ -97,7 +97,9 @@ def go_in(
     num_blow_ups = np.zeros(num_chains)
     is_settled = np.zeros(num_chains, bool)
     # The first part alone, in which the energy error falls, cannot tell.
-    while not parts or (ends[-1] < most_steps and not (len(parts) > 1 and is_settled.all())):
+    while len(parts) < 2 or not is_settled.all():
+        if parts and ends[-1] >= most_steps:
+            break
         length = max(ends[-1], num_tuning)
         length = max(min(length, most_steps - ends[-1] - num_tuning), 4 * _FEWEST)
         thinning = max(1, length // _RECORDS)

@@ -165,8 +165,6 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
         _, y = check_X_y(inputs, y)
         strange = np.setdiff1d(y, self.classes_)
         if len(strange):
-            raise ValueError(
-                f"y holds {strange.tolist()[0]!r}, which is none of the classes that fit has seen."
-            )
+            raise ValueError(f"y holds {strange.tolist()[0]!r}, a class that fit has not seen.")
         labels = np.searchsorted(self.classes_, y).astype(np.int32)
         return float(self._log_scores(inputs, labels).mean())

@@ -67,7 +67,7 @@ def density(
         If the draws have another shape, none is finite, or some lie outside the bounds; if the
         prior returns no number for each point or is not scalar.
     TypeError
-        If the prior is none of the above.
+        If the prior is of another type.
 
     Notes
     -----

@@ -146,7 +146,7 @@ class Sampling:
             self._host_sum = np.cumsum(rates, axis=1)[:, -1]  # np.sum would add in pairs
 
     def _acceptance_rate(self) -> np.ndarray:
-        """Mean acceptance a chain over all sampling steps so far; NaN where there is none."""
+        """Mean acceptance a chain over all sampling steps so far; NaN without one."""
         total, done = self._host_sum, self._schedule.num_steps(self.done)
         if self._has_rates:
             carried, lost = (np.asarray(x, np.float64) for x in gather(self.chains.rate_sum))

@@ -34,9 +34,8 @@ _MOST_SCALES_TOLD = 12
 # Shapes whose programs are kept, of each sampler.
 _MOST_KEPT = 8
 # Of the ensemble: unadjusted steps of each tuning, and of the way in at most, for each draw of the
-# warm-up that is asked for; fewer rows are trained on half at a time.
+# warm-up that is asked for.
 _TUNING, _WAY_IN = 2, 25
-_FEWEST_FOR_BATCHES = 80
 # Stages before the last have little noise: the network is nearly the deterministic one.
 _INNER_NOISE_VARIANCE = 0.01
 
@@ -154,7 +153,6 @@ def _ensemble(
         key_start,
         posterior,
         settings.chains,
-        batch_size=None if len(posterior.x) >= _FEWEST_FOR_BATCHES else len(posterior.x) // 2,
         checkpoint=None if folder is None else folder / "starts",
         progress=progress,
     )

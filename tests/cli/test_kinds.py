@@ -54,7 +54,7 @@ def test_what_a_sampler_does_not_know_is_not_chosen():
     ("values", "arguments", "sentence"),
     [
         (NORMAL, {"asked": "poisson"}, "takes counts, whole numbers from 0 on"),
-        (NORMAL, {"asked": "poisson", "task": "classification"}, "is none for --task"),
+        (NORMAL, {"asked": "poisson", "task": "classification"}, "does not fit --task"),
         (["a", "b", "c"], {"asked": "ordinal"}, "give the values of 'y' from low to high"),
         (["a", "b", "c"], {"order": ["a", "b"]}, "--order must name each value of 'y' once"),
         (NORMAL, {"asked": "laplace", "order": ["a"]}, "--order gives ordered classes"),

@@ -20,6 +20,8 @@ from jaxbnn.sampling import BadCheckpoint, CheckpointNotWritten
 from jaxbnn.sampling.store.files import locked
 from jaxbnn.sampling.store.state import read_state
 from jaxbnn.targets import Gaussian, Posterior
+from tests.kit.bits import assert_same
+from tests.sampling.small_run import stop_after
 
 pytestmark = pytest.mark.third_party(reason="Optax adds whole numbers to floats")
 
@@ -43,25 +45,6 @@ def run(folder, progress=False, *, y=Y, likelihood=GAUSSIAN, prior=1.0, **option
         progress=progress,
         **options,
     )
-
-
-def stop_after(num_chunks):
-    """A reporter that is a Ctrl-C after so many chunks."""
-    seen = []
-
-    def report(progress):
-        seen.append(progress)
-        if len(seen) == num_chunks:
-            raise KeyboardInterrupt
-
-    return report
-
-
-def same(a, b):
-    """Equal to the last bit, NaN too."""
-    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
-        x, y = np.asarray(x), np.asarray(y)
-        assert (x.dtype, x.shape, x.tobytes()) == (y.dtype, y.shape, y.tobytes())
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +74,7 @@ def test_it_goes_on_where_it_was_bit_for_bit(folder, whole, monkeypatch):
     seen = []
     # Chunks of another length: one epoch each.
     monkeypatch.setattr(module, "_SECONDS_OF_A_CHUNK", 0.0)
-    same(run(folder, seen.append), whole)
+    assert_same(run(folder, seen.append), whole)
     assert [p.done for p in seen[:2]] == [3 * (epochs + 1), 3 * (epochs + 2)]  # of three batches
     assert seen[-1].done == seen[-1].total == 3 * whole.num_epochs.max()
 
@@ -100,7 +83,7 @@ def test_a_finished_training_is_read_back(folder, whole):
     run(folder)
     before = (folder / "training.nc").read_bytes()
     seen = []
-    same(run(folder, seen.append), whole)
+    assert_same(run(folder, seen.append), whole)
     assert seen == []
     assert (folder / "training.nc").read_bytes() == before
     assert {path.name for path in folder.iterdir()} == {"lock", "training.nc"}
@@ -108,14 +91,14 @@ def test_a_finished_training_is_read_back(folder, whole):
 
 def test_more_epochs_go_on_from_fewer(tmp_path, whole):
     run(tmp_path, max_epochs=9)
-    same(run(tmp_path), whole)
+    assert_same(run(tmp_path), whole)
     with pytest.raises(BadCheckpoint, match="but max_epochs is 9; ask for as many or more"):
         run(tmp_path, max_epochs=9)
 
 
 def test_a_kill_while_writing_loses_that_chunk_only(folder, whole):
     (folder / "training.nc.part").write_bytes(b"half a fi")
-    same(run(folder), whole)
+    assert_same(run(folder), whole)
 
 
 @pytest.mark.long
@@ -134,7 +117,7 @@ run({str(tmp_path)!r}, report)
     done = subprocess.run([sys.executable, "-c", program], cwd=root, env=environment)
     assert done.returncode == -signal.SIGKILL
     assert read_state(tmp_path, "training.nc")[0]["epochs"] >= 7
-    same(run(tmp_path), whole)
+    assert_same(run(tmp_path), whole)
 
 
 @pytest.mark.short("data", "patience", "optimiser")

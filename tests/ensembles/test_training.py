@@ -36,6 +36,7 @@ from jaxbnn.targets import (
     normal_prior,
 )
 from tests.kit import counting
+from tests.kit.bits import assert_same
 
 pytestmark = pytest.mark.third_party(reason="Optax adds whole numbers to floats")
 
@@ -71,12 +72,6 @@ def starts_of(posterior, num_chains=3, **options):
 
 
 ADAM = optax.adam(0.03)
-
-
-def same(a, b):
-    """Equal to the last bit, NaN too."""
-    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
-        assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
 
 
 def test_training_ends_at_the_mode_given_the_training_rows(x64, rng):
@@ -195,7 +190,8 @@ def test_a_chain_that_stopped_stays_as_it_is():
     assert stopped.any()
     assert not stopped.all()  # others go on beside it
     for a, b in ((short.positions, longer.positions), (short.num_epochs, longer.num_epochs)):
-        same(*(jax.tree.map(lambda leaf: np.asarray(leaf)[stopped], tree) for tree in (a, b)))
+        of_stopped = (jax.tree.map(lambda leaf: np.asarray(leaf)[stopped], tree) for tree in (a, b))
+        assert_same(*of_stopped)
     np.testing.assert_array_equal(short.validation, longer.validation[:, :20])
 
 
@@ -224,7 +220,7 @@ def test_a_chain_that_diverges_is_told_of_and_spoils_no_other():
     assert starts.num_epochs[1] == 1
     assert starts.best_epoch[1] == 0
     others = lambda tree: jax.tree.map(lambda leaf: np.asarray(leaf)[[0, 2]], tree)  # noqa: E731
-    same(others(starts.positions), others(good.positions))
+    assert_same(others(starts.positions), others(good.positions))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(starts.positions))
 
 
@@ -277,7 +273,7 @@ def test_the_result_is_a_deep_ensemble_for_predict_and_scores():
     means = np.stack([member.mean for member in members])
     np.testing.assert_allclose(prediction.mean, means.mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(prediction.epistemic, means.var(axis=0), rtol=1e-3, atol=1e-6)
-    same(prediction, jaxbnn.predict(starts.as_draws(), posterior.x, posterior))
+    assert_same(prediction, jaxbnn.predict(starts.as_draws(), posterior.x, posterior))
     densities = np.stack([member.log_prob(posterior.y) for member in members])
     expected = np.log(np.exp(densities).mean(axis=0))
     found = jaxbnn.scores(starts, posterior.x, posterior.y, posterior)
@@ -293,7 +289,7 @@ def test_chains_of_sample_start_there():
 
     stay = SamplingAlgorithm(lambda p, rng_key=None: State(p), lambda rng_key, state: (state, ()))
     draws = jaxbnn.sample(jax.random.key(1), stay, starts.positions, 2, progress=False)
-    same(jax.tree.map(lambda leaf: leaf[:, 1], draws.positions), starts.positions)
+    assert_same(jax.tree.map(lambda leaf: leaf[:, 1], draws.positions), starts.positions)
 
 
 def test_one_program_for_all_chunks_and_for_a_second_call():

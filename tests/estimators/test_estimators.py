@@ -121,7 +121,7 @@ def test_probabilities_and_classes_agree(classes):
     drawn = classes.sample_y(NEW, 20_000)
     shares = np.stack([(drawn == name).mean(axis=1) for name in classes.classes_], axis=1)
     np.testing.assert_allclose(shares, classes.predict_proba(NEW), atol=5 * 0.5 / 20_000**0.5)
-    with pytest.raises(ValueError, match="'hot', which is none of the classes"):
+    with pytest.raises(ValueError, match="'hot', a class that fit has not seen"):
         classes.log_score(X[:1], ["hot"])
 
 

@@ -5,6 +5,7 @@ import jax
 import numpy as np
 
 import jaxbnn
+from tests.kit import bits
 from tests.sampling.tiny import normal_log_density
 
 STARTS = {"w": np.array([[0.0, 1.0], [-4.0, 2.0], [3.0, 0.5]], np.float32)}
@@ -43,14 +44,9 @@ def stop_after(num_chunks):
 
 def leaves(draws):
     """All numbers of a result, the time it took apart, by their place."""
-    found = jax.tree_util.tree_leaves_with_path(draws._replace(seconds=0.0))
-    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in found}
+    return bits.leaves(draws._replace(seconds=0.0))
 
 
 def same(a, b):
-    """Equal to the last bit."""
-    a, b = leaves(a), leaves(b)
-    assert list(a) == list(b)
-    for place, x in a.items():
-        assert (x.dtype, x.shape) == (b[place].dtype, b[place].shape), place
-        assert x.tobytes() == b[place].tobytes(), place
+    """Equal to the last bit, the time it took apart."""
+    bits.assert_same(a._replace(seconds=0.0), b._replace(seconds=0.0))

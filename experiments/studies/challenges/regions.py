@@ -32,7 +32,7 @@ def shortest_region(values: np.ndarray) -> Ends:
 
 
 def on_side(side: str, region: Callable[[np.ndarray], Ends]) -> Callable[[np.ndarray], Ends]:
-    """Return `region` of the values on one side of zero; NaN where there are none."""
+    """Return `region` of the values on one side of zero; NaN if it has none."""
 
     def of(values):
         chosen = values[values > 0] if side == "positive" else values[values < 0]

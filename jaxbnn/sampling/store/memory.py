@@ -47,7 +47,7 @@ class Memory:
         jax.tree.map(copy, self._draws, draws)
 
     def read_draws(self, num_kept: int, *, is_lazy: bool = False) -> tuple[PyTree, PyTree]:
-        """Return positions and infos of the first draws; None where there are none."""
+        """Return positions and infos of the first draws; None before the first."""
         if self._draws is None:
             return None, None
         return jax.tree.map(lambda x: x[:, :num_kept], self._draws)
