@@ -14,6 +14,7 @@ from jaxbnn.cli.dates import (
     part_names,
     parts_known,
     written,
+    written_in_two_ways,
 )
 from jaxbnn.cli.fields import (
     as_numbers,
@@ -135,6 +136,12 @@ def learn_column(
     order = find_order(everywhere)
     if order is not None:
         return _learn_dates(name, values, everywhere, order)
+    if (pair := written_in_two_ways(everywhere)) is not None:
+        raise ValueError(
+            f"column {name!r} writes its dates in more than one way, such as {pair[0]!r} and "
+            f"{pair[1]!r}; write all of them as 2020-12-31, or leave the column out by "
+            f"--drop {name!r}."
+        )
     if as_numbers(everywhere) is None:
         found = with_missing(values)
         categories = sorted(set(found))

@@ -64,6 +64,20 @@ def look_like_dates(values: list[str]) -> list[str]:
     return strange if len(strange) < len(known) / 2 else []
 
 
+def written_in_two_ways(values: list[str]) -> tuple[str, str] | None:
+    """Return two dates of a column whose order differs, if it holds dates alone, else None."""
+    known = [v for v, m in zip(values, is_missing(values), strict=True) if not m]
+    if find_order(known) is not None or not known or any(find_order([v]) is None for v in known):
+        return None
+    seen: dict[str, str] = {}
+    for value in known:
+        seen.setdefault(str(find_order([value])), value)
+    if len(seen) > 2:
+        seen.pop("open", None)
+    one, other, *_ = seen.values()
+    return one, other
+
+
 def as_days(values: list[str], order: Order) -> np.ndarray | str:
     """Return days since 1970, NaN where missing; or the first field that is no such date."""
     days = np.full(len(values), np.nan)

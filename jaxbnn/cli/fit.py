@@ -15,7 +15,7 @@ from jaxbnn.cli.pictures import draw_chains, draw_classes, draw_numbers
 from jaxbnn.cli.place import WRITTEN, written
 from jaxbnn.cli.prepare import Prepared, on_all_rows
 from jaxbnn.cli.progress import Progress, of_sampling, of_updates
-from jaxbnn.cli.report import Report, about, markdown, next_steps
+from jaxbnn.cli.report import Report, about, markdown, next_steps, worse_of
 from jaxbnn.cli.verdict import judge_classes, judge_numbers
 from jaxbnn.prediction import ClassPrediction, NumberScores, predict, scores
 from jaxbnn.sampling import BadCheckpoint
@@ -65,8 +65,8 @@ def fit(
     numbers = chains.numbers
     if second is not None:
         numbers = numbers | {f"refit_{name}": value for name, value in second.numbers.items()}
-        # `predict` uses the second fit: the verdict is that of the worse one.
-        chains = chains if second.is_good or not chains.is_good else second
+        chains, sentence = worse_of(chains, second)
+        sentences.append(sentence)
     with written(out, WRITTEN) as part:
         held = _judge(part, first, level, progress)
         progress.begin("writing", str(out))
@@ -103,7 +103,7 @@ def _sampled(prepared: Prepared, progress: Progress, checkpoint: Path) -> _Sampl
     rows, sampler, settings = prepared.training, prepared.sampler, prepared.settings
     posterior = make_posterior(sampler, settings, x[rows], y[rows], prepared.num_classes)
     progress.say(describe(sampler, settings, len(rows)))
-    is_begun = any(checkpoint.rglob("*"))  # none where there is no folder
+    is_begun = unfinished.has_begun(checkpoint)
     if is_begun:
         progress.say("going on where the fit that was interrupted stood.")
     long = None if is_begun else warning(sampler, settings, posterior)
@@ -146,7 +146,6 @@ def _refitted(
     ]
     if last.fitted.draws is None:
         return last, None, sentences
-    sentences.insert(1, f"Of the second fit: {verdict.sentences[0]}")
     return last, verdict, sentences
 
 

@@ -98,6 +98,16 @@ def next_steps(
     return steps
 
 
+def worse_of(first: Verdict, second: Verdict) -> tuple[Verdict, str]:
+    """Return the verdict to begin with, and what to say of the fit to all rows, the second.
+
+    `predict` uses the second fit, and the scores are the first one's.
+    """
+    if first.is_good and not second.is_good:
+        return second, "The verdict on the chains, above, is that of this second fit."
+    return first, f"Of this second fit: {second.sentences[0]}"
+
+
 def markdown(report: Report) -> str:
     """Return the report for `summary.md`."""
     lines = [f"# {report.target}", "", report.about, ""]

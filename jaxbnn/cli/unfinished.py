@@ -64,9 +64,14 @@ def end(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def has_begun(folder: Path) -> bool:
+    """Return whether a sampler left anything to go on with; each phase has a folder of its own."""
+    return any(folder.rglob("*.nc"))
+
+
 def what_is_left(out: Path) -> str:
     """Return what to say to somebody who interrupted a fit."""
-    if any((out / FOLDER).glob("*/state.nc")):
+    if has_begun(out / FOLDER):
         return "interrupted: the same command goes on where it was."
     shutil.rmtree(out / FOLDER, ignore_errors=True)
     return "interrupted before there was anything to keep."

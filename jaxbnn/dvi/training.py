@@ -1,6 +1,8 @@
 """Running variational inference: several seeds and data splits as one program, with stopping."""
 
 import functools
+import hashlib
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -19,6 +21,9 @@ from jaxbnn.dvi.fit_input import (
     stacked_runs,
     whole_batches,
 )
+from jaxbnn.sampling.store.fingerprint import digest
+from jaxbnn.sampling.store.training import stored_training
+from jaxbnn.sampling.validation import check_checkpoint
 
 _RUNNING, _CONVERGED, _DIVERGED = 0, 1, 2
 _CHUNKS_TO_JUDGE = 10
@@ -63,7 +68,7 @@ class FitProgress(NamedTuple):
     done, total
         Updates made, and asked for.
     seconds
-        Since the start.
+        Since this call began.
     elbo
         (run,) of the last chunk, in nats.
     positions
@@ -75,6 +80,15 @@ class FitProgress(NamedTuple):
     seconds: float
     elbo: Float[np.ndarray, " run"]
     positions: PyTree
+
+
+class _Runs(NamedTuple):
+    """All that goes on from chunk to chunk; curves are (run, chunk)."""
+
+    states: Any
+    status: Int[Array, " run"]
+    elbo: Float[np.ndarray | Array, "run chunk"]
+    judged: Float[np.ndarray | Array, "run chunk"]
 
 
 def fit(
@@ -91,6 +105,7 @@ def fit(
     min_updates: int = 0,
     chunk_size: int | None = None,
     progress: bool | Callable[[FitProgress], None] = True,
+    checkpoint: str | os.PathLike | None = None,
 ) -> Fit:
     """Maximise the ELBO from several starts, or for several data sets, in one program.
 
@@ -125,6 +140,9 @@ def fit(
     progress
         Whether to write a line on standard error, or a function that is called with a
         `FitProgress` after each chunk (for learning curves).
+    checkpoint
+        A folder, written after each chunk: the same call goes on where it was stopped, and ends
+        with the same numbers.
 
     Returns
     -------
@@ -135,7 +153,7 @@ def fit(
     ValueError
         If the data hold NaN, do not fit the network or the likelihood, or are fewer than a batch;
         if the positions are not stacked, or their number is not that of the data sets; a number
-        that is not positive.
+        that is not positive; a checkpoint of another fit (`jaxbnn.sampling.BadCheckpoint`).
 
     Examples
     --------
@@ -151,6 +169,7 @@ def fit(
     ((3, 20), [20, 20, 20])
     """
     check_numbers(num_updates, chunk_size, min_updates, stop_tolerance)
+    check_checkpoint(checkpoint)
     runs, dtype = stacked_runs(positions)
     x, y, count = checked_data(algorithm, x, y, own_data, runs, dtype)
     batches = 1 if batch_size is None else whole_batches(batch_size, count)
@@ -158,42 +177,69 @@ def fit(
     size = epochs * batches
 
     keys = one_key_a_run(rng_key, runs)
+    cuts = {"batches": batches, "batch_size": batch_size, "own_data": own_data}
+    how = cuts | {"step": algorithm.step, "epochs": epochs}
+    none = np.zeros((runs, 0), dtype)
     states = jax.vmap(algorithm.init)(positions)
-    status = jnp.zeros(runs, jnp.int32)
-    report = _line if progress is True else progress or None
-    start, done, history, updates, judged = time.perf_counter(), 0, [], [], []
-    while done < num_updates and (np.asarray(status) == _RUNNING).any():
-        states, status, elbo = _chunk(
-            keys, states, status, x, y, done, num_updates,
-            step=algorithm.step, epochs=epochs, batches=batches, batch_size=batch_size,
-            own_data=own_data,
-        )  # fmt: skip
-        done = min(done + size, num_updates)
-        history.append(np.asarray(elbo))
-        updates.append(done)
-        if stop_tolerance is not None:
-            elbo = _elbo_of_all(
-                keys, states.position, x, y, elbo=algorithm.elbo, batches=batches,
-                batch_size=batch_size, own_data=own_data,
-            )  # fmt: skip
-            judged.append(np.asarray(elbo))
-            if done >= min_updates:
-                status = _stop(status, judged, updates, stop_tolerance * count)
-        if report is not None:
-            seconds = time.perf_counter() - start
-            report(FitProgress(done, num_updates, seconds, history[-1], states.position))
+    start = _Runs(states, jnp.zeros(runs, jnp.int32), none, none)
+
+    def fingerprint() -> dict[str, str]:
+        stopping = {"stop_tolerance": f"{stop_tolerance}", "min_updates": f"{min_updates}"}
+        lengths = {"num_updates": f"{num_updates}", "chunk_size": f"{size}"}
+        return _fingerprint(keys, start, x, y, num_updates, how) | lengths | stopping
+
+    with stored_training(checkpoint, fingerprint) as store:
+        now, done = store.restored(start)
+        report = _line_from(done) if progress is True else progress or None
+        began = time.perf_counter()
+        while done < num_updates and (np.asarray(now.status) == _RUNNING).any():
+            states, status, elbo = _chunk(keys, *now[:2], x, y, done, num_updates, **how)
+            done = min(done + size, num_updates)
+            judged = now.judged
+            if stop_tolerance is not None:
+                found = _elbo_of_all(keys, states.position, x, y, elbo=algorithm.elbo, **cuts)
+                judged = _longer(judged, found)
+                if done >= min_updates:
+                    updates = _ends(judged.shape[1], size, num_updates)
+                    status = _stop(status, judged, updates, stop_tolerance * count)
+            now = _Runs(states, status, _longer(now.elbo, elbo), judged)
+            store.publish(now, done)
+            if report is not None:
+                seconds = time.perf_counter() - began
+                report(FitProgress(done, num_updates, seconds, np.asarray(elbo), states.position))
     if progress is True and 0 < done < num_updates:
         print(f"all runs stopped after {done:,} updates", file=sys.stderr, flush=True)
-    final = np.asarray(status)
+    final = np.asarray(now.status)
     return Fit(
-        states.position,
-        states,
-        np.asarray(updates, int),
-        np.stack(history, axis=1) if history else np.zeros((runs, 0)),
-        np.asarray(states.num_updates),
+        now.states.position,
+        now.states,
+        _ends(now.elbo.shape[1], size, num_updates),
+        np.asarray(now.elbo),
+        np.asarray(now.states.num_updates),
         final == _CONVERGED,
         final == _DIVERGED,
     )
+
+
+def _fingerprint(keys, start: _Runs, x, y, num_updates: int, how: dict) -> dict[str, str]:
+    """Return what a fit was called with, one text a part."""
+    program = _chunk.lower(keys, *start[:2], x, y, 0, num_updates, **how).as_text()
+    return {
+        "key": digest(keys),
+        "set of positions": digest(start.states.position),
+        "data set": digest((x, y)),
+        "batch_size": f"{how['batch_size']}",
+        "program (algorithm, or shapes of the data)": hashlib.sha256(program.encode()).hexdigest(),
+    }
+
+
+def _longer(curve: np.ndarray | Array, values: Array) -> np.ndarray:
+    return np.concatenate([curve, np.asarray(values)[:, None]], axis=1)
+
+
+def _ends(num_chunks: int, size: int, num_updates: int) -> Int[np.ndarray, " chunk"]:
+    """Return the number of updates at the end of each chunk."""
+    return np.minimum(size * np.arange(1, num_chunks + 1), num_updates)
 
 
 @functools.partial(jax.jit, static_argnames=("step", "epochs", "batches", "batch_size", "own_data"))
@@ -257,24 +303,33 @@ def _elbo_of_all(keys, positions, x, y, *, elbo, batches, batch_size, own_data):
     return jax.vmap(one_run, in_axes=(0, 0, axis, axis))(keys, positions, x, y)
 
 
-def _stop(status: Array, history: list, updates: list, tolerance: float) -> Array:
+def _stop(
+    status: Array,
+    judged: Float[np.ndarray, "run chunk"],
+    updates: Int[np.ndarray, " chunk"],
+    tolerance: float,
+) -> Array:
     """Mark the runs whose ELBO moved by less than `tolerance` over the last tenth."""
     before = int(np.searchsorted(updates, 0.9 * updates[-1], side="right")) - 1
-    if len(history) < _CHUNKS_TO_JUDGE or before < 0:
+    if len(updates) < _CHUNKS_TO_JUDGE or before < 0:
         return status
-    still = np.abs(history[-1] - history[before]) < tolerance
+    still = np.abs(judged[:, -1] - judged[:, before]) < tolerance
     running = np.asarray(status) == _RUNNING
     return jnp.asarray(np.where(running & still, _CONVERGED, np.asarray(status)), jnp.int32)
 
 
-def _line(progress: FitProgress) -> None:
-    """Write one line on standard error: redrawn on a terminal, else the last one only."""
-    is_last = progress.done == progress.total
-    rate = progress.done / max(progress.seconds, 1e-9)
-    text = f"{progress.done:,}/{progress.total:,} updates | {rate:,.0f}/s | ELBO "
-    text += ", ".join(f"{value:,.1f}" for value in progress.elbo[:4])
-    text += ", ..." if len(progress.elbo) > 4 else ""
-    if sys.stderr.isatty():
-        print(f"\r{text:<100}", end="\n" if is_last else "", file=sys.stderr, flush=True)
-    elif is_last:
-        print(text, file=sys.stderr, flush=True)
+def _line_from(begun: int) -> Callable[[FitProgress], None]:
+    """Return what writes a line on standard error: redrawn on a terminal, else the last one."""
+
+    def line(progress: FitProgress) -> None:
+        is_last = progress.done == progress.total
+        rate = (progress.done - begun) / max(progress.seconds, 1e-9)
+        text = f"{progress.done:,}/{progress.total:,} updates | {rate:,.0f}/s | ELBO "
+        text += ", ".join(f"{value:,.1f}" for value in progress.elbo[:4])
+        text += ", ..." if len(progress.elbo) > 4 else ""
+        if sys.stderr.isatty():
+            print(f"\r{text:<100}", end="\n" if is_last else "", file=sys.stderr, flush=True)
+        elif is_last:
+            print(text, file=sys.stderr, flush=True)
+
+    return line

@@ -1,7 +1,6 @@
 """What `optimised_starts` is given, checked before anything runs: one sentence a mistake."""
 
 import functools
-import os
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +11,7 @@ from jaxbnn.ensembles.epochs import Plan
 from jaxbnn.numerics import check_count, check_fraction, is_concrete
 from jaxbnn.numerics.arguments import short
 from jaxbnn.sampling.order import ordered
-from jaxbnn.sampling.validation import check_key
+from jaxbnn.sampling.validation import check_checkpoint, check_key
 from jaxbnn.targets import Posterior
 
 # Epochs of one call of the program, at most: of the curves that it returns.
@@ -58,8 +57,7 @@ def checked_arguments(
     counts = {"num_chains": num_chains, "patience": patience, "max_epochs": max_epochs}
     for name, value in counts.items():
         check_count(name, value)
-    if checkpoint is not None and not isinstance(checkpoint, str | os.PathLike):
-        raise ValueError(f"checkpoint must be the path of a folder, but is {checkpoint!r:.80}.")
+    check_checkpoint(checkpoint)
     num_held_out = _num_held_out(validation, len(posterior.x))
     num_trained = len(posterior.x) - num_held_out
     plan = Plan(_optimizer(optimizer), num_trained, _batch_size(batch_size, num_trained), _CAPACITY)

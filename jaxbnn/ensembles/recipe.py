@@ -30,7 +30,7 @@ from jaxbnn.kernels import cycle, jittered, prior_precisions
 from jaxbnn.numerics import check_count
 from jaxbnn.numerics.arguments import a_or_an
 from jaxbnn.sampling import Draws, dual_averaging, sample
-from jaxbnn.sampling.validation import check_key
+from jaxbnn.sampling.validation import check_checkpoint, check_key
 from jaxbnn.targets import Posterior
 from jaxbnn.targets.hierarchical import HierarchicalPrior
 
@@ -38,6 +38,8 @@ from jaxbnn.targets.hierarchical import HierarchicalPrior
 _EXACT_SHARE = 0.4
 # On the way in, the tuning finds its step size by a few blow-ups; more are told of.
 _MOST_BLOW_UPS = 0.05
+# HMC takes its step sizes from this part of the mean to either side.
+_JITTER = 0.3
 _TARGETS = {"adjusted_microcanonical": 0.9, "hmc": 0.8}
 
 
@@ -161,6 +163,7 @@ def sample_ensemble(
     check_count("most_steps", most_steps)
     check_count("num_warmup", num_warmup)
     check_count("trajectory_steps", trajectory_steps)
+    check_checkpoint(checkpoint)
     folder = None if checkpoint is None else Path(checkpoint)
     key_in, key_exact = jax.random.split(key)
 
@@ -249,9 +252,6 @@ def _hmc(parameters: dict[str, Array], posterior: Any) -> SamplingAlgorithm:
         parameters["step_size"],
         jitter=_JITTER,
     )
-
-
-_JITTER = 0.3
 
 
 # One function a kernel, so that the runner finds the program that it compiled for it.

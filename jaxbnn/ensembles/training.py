@@ -21,11 +21,13 @@ from jaxtyping import Bool, Float, Int, PRNGKeyArray, PyTree
 
 from jaxbnn.ensembles.arguments import Arguments, checked_arguments
 from jaxbnn.ensembles.epochs import DIVERGED, RUNNING, Chain, Curves, begin, members_of, train
+from jaxbnn.ensembles.fingerprint import fingerprint
 from jaxbnn.ensembles.initial import check_positions, initial_positions
-from jaxbnn.ensembles.stored import Memory, Stored, stored_in
+from jaxbnn.sampling import BadCheckpoint
 from jaxbnn.sampling.keys import chain_keys
 from jaxbnn.sampling.order import ordered
 from jaxbnn.sampling.progress import Progress, Reporter, choose_reporter
+from jaxbnn.sampling.store.training import Forgotten, Stored, stored_training
 from jaxbnn.targets import Posterior
 
 # Between two visits to the host: for progress, and for what a checkpoint may lose.
@@ -184,8 +186,8 @@ def optimised_starts(
         chains, curves, done = train(members, data, chains, *numbers, plan=asked.plan)
         return chains, jax.tree.map(lambda c: np.asarray(c)[: int(done) - first], curves), int(done)
 
-    with stored_in(checkpoint, asked, (members, data), chains) as store:
-        chains, curves = _go_on(store, epochs, asked, report)
+    with stored_training(checkpoint, lambda: fingerprint(asked, (members, data), chains)) as store:
+        chains, curves = _go_on(store, epochs, asked, report, chains)
     result = OptimisedStarts(
         chains.best,
         np.asarray(curves.training).T,
@@ -200,17 +202,26 @@ def optimised_starts(
 
 
 def _go_on(
-    store: Stored | Memory, epochs: Callable, asked: Arguments, report: Reporter | None
+    store: Stored | Forgotten,
+    epochs: Callable,
+    asked: Arguments,
+    report: Reporter | None,
+    chains: Chain,
 ) -> tuple[Chain, Curves]:
-    """Train from where the store is, a chunk of epochs at a time, to the end."""
-    chains, curves, done = store.restored()
+    """Train from where the store is, or from these chains, a chunk at a time, to the end."""
+    (chains, curves), done = store.restored((chains, _no_curves(chains)))
+    if done > asked.max_epochs:
+        raise BadCheckpoint(
+            f"the checkpoint holds {done} epochs, but max_epochs is {asked.max_epochs}; ask for as "
+            "many or more."
+        )
     begun, count, began = done, 1, time.perf_counter()
     while done < asked.max_epochs and (np.asarray(chains.status) == RUNNING).any():
         start, first = time.perf_counter(), done
         count = min(count, asked.plan.capacity, asked.max_epochs - done)
         chains, new, done = epochs(chains, first, count)
         curves = jax.tree.map(lambda old, part: np.concatenate([old, part]), curves, new)
-        store.publish(chains, curves, done)
+        store.publish((chains, curves), done)
         is_last = done == asked.max_epochs or not (np.asarray(chains.status) == RUNNING).any()
         if report is not None:
             total = done if is_last else asked.max_epochs
@@ -219,6 +230,11 @@ def _go_on(
         if time.perf_counter() - start < _SECONDS_OF_A_CHUNK / 2:
             count *= 2
     return chains, curves
+
+
+def _no_curves(chains: Chain) -> Curves:
+    empty = jnp.zeros((0, *chains.best_loss.shape), chains.best_loss.dtype)
+    return Curves(empty, empty)
 
 
 def _progress(asked: Arguments, done: int, total: int, made: int, seconds: float) -> Progress:

@@ -49,11 +49,16 @@ def check_counts(
         )
 
 
+def check_checkpoint(checkpoint: Any) -> None:
+    """Refuse what is neither a path nor None."""
+    if checkpoint is not None and not isinstance(checkpoint, str | os.PathLike):
+        raise ValueError(f"checkpoint must be the path of a folder, but is {checkpoint!r:.80}.")
+
+
 def check_modes(is_lazy: bool, checkpoint: Any, is_debug: bool, num_processes: int) -> None:
     """Refuse what cannot be asked for together, and a checkpoint that is no path."""
+    check_checkpoint(checkpoint)
     is_stored = checkpoint is not None
-    if is_stored and not isinstance(checkpoint, str | os.PathLike):
-        raise ValueError(f"checkpoint must be the path of a folder, but is {checkpoint!r:.80}.")
     if is_lazy and not is_stored:
         raise ValueError("lazy draws lie in the files of a checkpoint; give a folder for one.")
     if is_debug and is_stored:

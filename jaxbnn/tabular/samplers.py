@@ -84,7 +84,7 @@ def run(
     """
     key = jax.random.key(settings.seed)
     if sampler == "dvi":
-        return _dvi(key, posterior, settings, progress)
+        return _dvi(key, posterior, settings, progress, checkpoint)
     ways = {"nuts": _nuts, "ensemble": _ensemble, "pcn": _pcn, "gibbs": _gibbs}
     watch = {"progress": progress, "checkpoint": checkpoint}
     fitted = ways[sampler](key, posterior, settings, watch)
@@ -256,6 +256,7 @@ def _dvi(
     posterior: Posterior,
     settings: Settings,
     progress: bool | Callable[[Any], None],
+    checkpoint: Path | None,
 ) -> Fitted:
     key_start, key_fit, key_draw = jax.random.split(key, 3)
     network: Any = posterior.network
@@ -287,6 +288,7 @@ def _dvi(
         updates,
         batch_size=batch_size,
         progress=progress,
+        checkpoint=checkpoint,
     )
     if fit.diverged[0]:
         raise ValueError("the fit of DVI diverged; take the sampler nuts, or fewer hidden units.")

@@ -14,6 +14,7 @@ from jaxbnn.cli.dates import (
     part_names,
     parts_known,
     written,
+    written_in_two_ways,
 )
 
 EPOCH = datetime(1970, 1, 1)
@@ -54,6 +55,19 @@ def test_what_is_no_date():
     assert as_days(["2020-02-03 25:00"], "year-month-day") == "2020-02-03 25:00"
     assert look_like_dates(["2020-01-01", "2020-01-02", "soon"]) == ["soon"]
     assert look_like_dates(["2020-01-01", "now", "soon"]) == []
+
+
+def test_a_column_with_dates_of_two_kinds():
+    for mixed in (
+        ["2020-12-31", "31.12.2020"],
+        ["1/2/2020", "13/1/2020", "1/13/2020"],
+        ["1/2/2020", "2020-12-31"],
+    ):
+        assert written_in_two_ways([*mixed, ""]) == tuple(mixed[-2:])
+        with pytest.raises(ValueError, match=r"dates in more than one way, such as '.*' and '.*'"):
+            learn_column("day", mixed * 3, mixed * 3)
+    for other in (["2020-12-31", "soon"], ["2020-12-31", ""], ["3/4/2020", "4.5.2020"], ["a"], []):
+        assert written_in_two_ways(other) is None
 
 
 def test_parts():

@@ -8,7 +8,7 @@ import pytest
 
 from jaxbnn.cli.page import page
 from jaxbnn.cli.pictures import _literal
-from jaxbnn.cli.report import Report, markdown, next_steps
+from jaxbnn.cli.report import Report, markdown, next_steps, worse_of
 from jaxbnn.cli.verdict import confusion
 from jaxbnn.plots.predictions import confusion_matrix
 from jaxbnn.tabular.settings import Settings
@@ -111,6 +111,19 @@ def test_what_to_do_next(chains, held, sampler, is_refitted, wanted):
     assert len(steps) == len(wanted)
     for step, words in zip(steps, wanted, strict=True):
         assert words in step
+
+
+def test_the_verdict_of_two_fits_is_the_worse_one_and_stands_there_once():
+    good, bad = Verdict(["Good."], {}), Verdict(["Bad."], {}, False)
+    for first, second, top, said in (
+        (good, bad, bad, "above"),
+        (good, good, good, "Good"),
+        (bad, good, bad, "Good"),
+        (bad, bad, bad, "Bad"),
+    ):
+        found, sentence = worse_of(first, second)
+        assert found is top
+        assert said in sentence
 
 
 def test_names_with_dollars_are_drawn_letter_by_letter(tmp_path):

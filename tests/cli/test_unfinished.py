@@ -64,8 +64,20 @@ def test_what_is_said_of_an_interruption(data, tmp_path):
     assert not folder.exists()
     folder = unfinished.begin(tmp_path, identity(data), False)
     (folder / "first").mkdir()
-    (folder / "first" / "state.nc").write_text("")
+    (folder / "first" / "lock").write_text("")
+    assert unfinished.what_is_left(tmp_path).startswith("interrupted before")
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["first/state.nc", "first/training.nc", "first/starts/training.nc", "refit/law/state.nc"],
+)
+def test_what_any_phase_left_is_kept(place, data, tmp_path):
+    folder = unfinished.begin(tmp_path, identity(data), False)
+    (folder / place).parent.mkdir(parents=True)
+    (folder / place).write_text("")
     assert "the same command goes on" in unfinished.what_is_left(tmp_path)
+    assert (folder / place).exists()
 
 
 def test_a_damaged_note_begins_anew(data, tmp_path):
@@ -76,38 +88,52 @@ def test_a_damaged_note_begins_anew(data, tmp_path):
 
 @pytest.mark.third_party(reason="BlackJAX's NUTS promotes dtypes and ranks")
 @pytest.mark.long
-def test_a_fit_that_was_interrupted_draws_what_it_would_have(data, tmp_path, monkeypatch, capsys):
-    """Stopped in the warm-up, then among the draws, then whole; against one that ran through."""
-    arguments = ["fit", data, "--target", "y", "--sampler", "nuts", *TINY]
+@pytest.mark.parametrize(
+    ("sampler", "phases"),
+    [
+        ("nuts", ["warm-up", "sampling"]),
+        ("ensemble", ["training", "warm-up", "sampling"]),
+        ("dvi", ["updates", "updates"]),
+    ],
+)
+def test_a_fit_that_was_interrupted_draws_what_it_would_have(
+    sampler, phases, data, tmp_path, monkeypatch, capsys
+):
+    """Stopped in each phase, then whole; against one that ran through."""
+    arguments = ["fit", data, "--target", "y", "--sampler", sampler, *TINY]
+    arguments += ["--refit"] * (sampler == "nuts")
     assert main([*arguments, "--out", str(tmp_path / "through")]) == 0
     through = tmp_path / "through" / "posterior.nc"
     assert not (tmp_path / "through" / unfinished.FOLDER).exists()
     out = tmp_path / "out"
-    real = fit.of_sampling
+    name = "of_updates" if sampler == "dvi" else "of_sampling"
+    real = getattr(fit, name)
 
     def stops_in(phase):
-        def of_sampling(progress):
+        def begin(progress):
             report = real(progress)
 
             def stop(done):
                 report(done)
-                if done.phase == phase:
+                if getattr(done, "phase", "updates") == phase:
                     raise KeyboardInterrupt
 
             return stop
 
-        return of_sampling
+        return begin
 
-    for phase in ("warm-up", "sampling"):
-        monkeypatch.setattr(fit, "of_sampling", stops_in(phase))
+    for phase in phases:
+        monkeypatch.setattr(fit, name, stops_in(phase))
         main([*arguments, "--out", str(out)])
-        assert any((out / unfinished.FOLDER).glob("*/state.nc"))
-    monkeypatch.setattr(fit, "of_sampling", real)
+        assert unfinished.has_begun(out / unfinished.FOLDER)
+    monkeypatch.setattr(fit, name, real)
     capsys.readouterr()
     assert main([*arguments, "--out", str(out), "--seed", "3"]) == 2
     assert "--seed 0, and not 3" in capsys.readouterr().err
     assert main([*arguments, "--out", str(out)]) == 0
     assert not (out / unfinished.FOLDER).exists()
+    is_refitted = "Fitted again on all 40 rows" in (out / "summary.md").read_text()
+    assert is_refitted == (sampler == "nuts")
     assert json.loads((out / "scores.json").read_text()) == json.loads(
         (tmp_path / "through" / "scores.json").read_text()
     )

@@ -17,7 +17,10 @@ from jaxbnn.dvi import (
     initial_position,
 )
 from jaxbnn.dvi.training import _stop
+from jaxbnn.sampling import BadCheckpoint
+from tests.kit.bits import assert_same
 from tests.kit.sizes import QUICK
+from tests.sampling.small_run import stop_after
 
 pytestmark = pytest.mark.third_party(reason="Optax promotes dtypes")
 
@@ -118,11 +121,11 @@ def test_noise_of_batches_does_not_hide_that_nothing_moves():
 
 
 def test_stop_rule_looks_at_the_last_tenth():
-    updates = list(range(10, 210, 10))
-    falling = [np.array([-1000.0 + u, -5.0]) for u in updates]
+    updates = np.arange(10, 210, 10)
+    falling = np.array([[-1000.0 + u, -5.0] for u in updates]).T
     status = np.asarray(_stop(jnp.zeros(2, jnp.int32), falling, updates, 1.0))
     assert status.tolist() == [0, 1]
-    few = np.asarray(_stop(jnp.zeros(2, jnp.int32), falling[:9], updates[:9], 1.0))
+    few = np.asarray(_stop(jnp.zeros(2, jnp.int32), falling[:, :9], updates[:9], 1.0))
     assert few.tolist() == [0, 0]
 
 
@@ -205,3 +208,60 @@ def test_bad_input_gets_one_sentence():
     q = initial_position(jax.random.key(0), mlp((2, 4, 1), "tanh"))
     with pytest.raises(ValueError, match="gauss_hermite"):
         tanh.elbo(q, x.astype("f4"), y.astype("f4"))
+
+
+STORED = {"batch_size": 6, "chunk_size": 3, "stop_tolerance": 1e-9, "own_data": True}
+
+
+def stored(folder, progress=False, *, shift=0.0, rate=0.02, **options):
+    vi = algorithm(method="ddvi", optimizer=optax.adam(rate))
+    num_updates = options.pop("num_updates", 41)  # no whole number of chunks
+    options = STORED | options
+    key = options.pop("key", jax.random.key(1))
+    positions = starts(3, jnp.float32)
+    return fit(
+        key,
+        vi,
+        positions,
+        X,
+        Y + shift,
+        num_updates,
+        checkpoint=folder,
+        progress=progress,
+        **options,
+    )
+
+
+def test_a_fit_that_was_stopped_goes_on_bit_for_bit(tmp_path):
+    whole = stored(None)
+    assert whole.updates.tolist() == [*range(3, 42, 3), 41]
+    for num_chunks in (2, 5):
+        with pytest.raises(KeyboardInterrupt):
+            stored(tmp_path, stop_after(num_chunks))
+    seen = []
+    assert_same(stored(tmp_path, seen.append), whole)
+    assert [p.done for p in seen] == [*range(24, 42, 3), 41]
+    before = (tmp_path / "training.nc").read_bytes()
+    assert_same(stored(tmp_path, seen.append), whole)
+    assert len(seen) == 7
+    assert (tmp_path / "training.nc").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"shift": 1.0}, "data set"),
+        ({"key": jax.random.key(3)}, "key"),
+        ({"num_updates": 50}, "num_updates"),
+        ({"batch_size": 5}, "batch_size"),
+        ({"stop_tolerance": 1e-3}, "stop_tolerance"),
+        ({"rate": 0.01}, "program"),
+    ],
+)
+def test_another_fit_is_refused(tmp_path_factory, options, part):
+    folder = tmp_path_factory.getbasetemp() / "stopped"
+    if not folder.exists():
+        with pytest.raises(KeyboardInterrupt):
+            stored(folder, stop_after(2))
+    with pytest.raises(BadCheckpoint, match=f"belongs to a training with another .*{part}"):
+        stored(folder, **options)

@@ -1,4 +1,6 @@
-"""Tests of ensembles.stored: training that is taken up again is the training never stopped."""
+"""Tests of ensembles.fingerprint and sampling.store.training: training that goes on is the training
+never stopped.
+"""
 
 import os
 import shutil
@@ -69,7 +71,7 @@ def folder(half, tmp_path):
 def test_it_goes_on_where_it_was_bit_for_bit(folder, whole, monkeypatch):
     assert whole.num_epochs.max() > 20
     assert len(set(whole.num_epochs.tolist())) > 1
-    epochs = read_state(folder, "training.nc")[0]["epochs"]
+    epochs = read_state(folder, "training.nc")[0]["done"]
     assert 3 <= epochs < whole.num_epochs.max()
     seen = []
     # Chunks of another length: one epoch each.
@@ -116,7 +118,7 @@ run({str(tmp_path)!r}, report)
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", program], cwd=root, env=environment)
     assert done.returncode == -signal.SIGKILL
-    assert read_state(tmp_path, "training.nc")[0]["epochs"] >= 7
+    assert read_state(tmp_path, "training.nc")[0]["done"] >= 7
     assert_same(run(tmp_path), whole)
 
 
