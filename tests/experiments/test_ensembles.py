@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from experiments.__main__ import main
-from experiments.studies.ensembles.bias import _lppd, _total_variation, _with_error
+from experiments.studies.ensembles.bias import _with_error
+from experiments.studies.ensembles.densities import lppd, total_variation
+from experiments.studies.ensembles.exactness import dealt
 from experiments.studies.ensembles.modes import lppd_by_chains
 from experiments.studies.ensembles.problems import problem
 
@@ -36,10 +38,12 @@ def test_distances_of_densities_that_are_known():
     b = {"densities": np.repeat(of(1.0), 3, 0), "at_targets": np.full((3, 2), 0.25)}
     steps = np.full(1, grid[0, 1, 0] - grid[0, 0, 0])
     # TV(N(0,1), N(1,1)) = 2 Phi(1/2) - 1.
-    np.testing.assert_allclose(_total_variation(a, b, steps), 0.38292, rtol=1e-4)
-    np.testing.assert_allclose(_lppd(b) - _lppd(a), -np.log(2))
+    np.testing.assert_allclose(
+        total_variation(a["densities"], b["densities"], steps), 0.38292, rtol=1e-4
+    )
+    np.testing.assert_allclose(lppd(b) - lppd(a), -np.log(2))
     more = {"mean": np.zeros((3, 1)), "variance": np.ones((3, 1))}
-    value, error = _with_error(lambda x, y: _lppd(y) - _lppd(x), a | more, b | more)
+    value, error = _with_error(lambda x, y: lppd(y) - lppd(x), a | more, b | more)
     assert value < 0
     assert error < 1e-12
 
@@ -71,3 +75,24 @@ def test_lppd_of_sets_of_chains_against_all_sets(rng):
     assert np.isnan(curve[6][1])
     # A mixture of more is better on average, whatever the densities (Jensen).
     assert np.all(np.diff([value for value, _ in curve.values()]) > 0)
+
+
+def test_chains_dealt_at_random_differ_as_the_sides_do_if_there_is_no_difference(rng):
+    """Of one law, the sides' distance is one of its deals, uniform in rank; of two, beyond them."""
+    grid = np.linspace(-8, 8, 161)[:, None]
+    steps = np.full(1, 0.1)
+
+    def chains(number, shift):
+        at = rng.normal(shift, 0.5, number)[:, None, None]
+        return np.exp(-0.5 * (grid - at) ** 2) / np.sqrt(2 * np.pi)
+
+    def rank(one, other):
+        found = dealt(one, other, steps)
+        return (found >= total_variation(one, other, steps)).mean(), len(found)
+
+    ranks = [rank(chains(4, 0.0), chains(4, 0.0)) for _ in range(60)]
+    assert {number for _, number in ranks} == {69}  # 8 over 4, but for the deal that was made
+    share = np.mean([r for r, _ in ranks])
+    assert 0.5 - 6 * np.sqrt(1 / 12 / 60) < share < 0.5 + 6 * np.sqrt(1 / 12 / 60)
+    assert rank(chains(4, 0.0), chains(4, 3.0))[0] < 0.03
+    assert len(dealt(chains(8, 0.0), chains(8, 0.0), steps)) == 400

@@ -23,6 +23,7 @@ BEYOND_THE_PAPERS = {
     "challenges/evidence",
     "challenges/first_look",
     "ensembles/bias",
+    "ensembles/exactness",
     "ensembles/modes",
     "thermalization/activations",
     "thermalization/deep",
@@ -36,6 +37,7 @@ BEYOND_THE_PAPERS = {
 WITHOUT_RHAT = {
     "challenges/figure1",
     "ensembles/bias",
+    "ensembles/exactness",
     "ensembles/modes",
     "thermalization/figure2_left",
     "thermalization/figure2_right",

@@ -1,10 +1,12 @@
-"""Ensembles of microcanonical chains: the bias of unadjusted ones, and what more chains say."""
+"""Ensembles of microcanonical chains: bias of unadjusted ones, more chains, and other kernels."""
 
 from experiments.studies.ensembles.bias import BiasSettings, run_bias
+from experiments.studies.ensembles.exactness import ExactnessSettings, run_exactness
 from experiments.studies.ensembles.modes import ModesSettings, run_modes
 from experiments.study import Experiment
 
 EXPERIMENTS = {
     "bias": Experiment(BiasSettings, run_bias),
+    "exactness": Experiment(ExactnessSettings, run_exactness),
     "modes": Experiment(ModesSettings, run_modes),
 }

@@ -19,13 +19,19 @@ import numpy as np
 from jaxtyping import PyTree
 from pydantic import Field
 
+from experiments.studies.ensembles.densities import (
+    grid_around,
+    lppd,
+    noise_variance,
+    predictive_densities,
+    predictive_means,
+    steps_of,
+    total_variation,
+)
 from experiments.studies.ensembles.pictures import bias_picture
 from experiments.studies.ensembles.problems import Name, Problem, problem, trained
 from experiments.study import Context, Row, Settings
 from jaxbnn import dual_averaging, ensembles
-
-_GRID = 201
-_WIDTH = 7.0  # predictive standard deviations on both sides of the grid's middle
 
 
 class BiasSettings(Settings):
@@ -63,7 +69,7 @@ def run_bias(settings: BiasSettings, context: Context) -> list[Row]:
 def _of_problem(name, posed, key, settings, context) -> list[Row]:
     keys = jax.random.split(key, 4)
     start = context.stage(f"{name}_start", lambda: _start(name, posed, keys[0], settings, context))
-    grid = start["middle"] + start["spread"] * np.linspace(-_WIDTH, _WIDTH, _GRID)[:, None]
+    grid = grid_around(start["middle"], start["spread"])
     found = {}
     for run in (0, 1):
         found[run] = context.stage(
@@ -113,12 +119,12 @@ def _start(name, posed, key, settings, context) -> dict[str, Any]:
         context.say(f"{name}: {sentence}")
     if posed.draw is None:
         places = run.draws.final_state.position
-        means = _outputs(posed, run.draws.positions)
+        means = predictive_means(posed, run.draws.positions)
     else:
-        means = _outputs(posed, jax.tree.map(lambda x: x[None], posed.draw(key_run, 2000)))
+        means = predictive_means(posed, jax.tree.map(lambda x: x[None], posed.draw(key_run, 2000)))
     parameters = run.draws.parameters
     variance = jax.tree.leaves(jax.tree.map(np.var, means))  # only to see that it is finite
-    spread = np.sqrt(means.var(axis=(0, 1)) + _noise_variance(posed, places))
+    spread = np.sqrt(means.var(axis=(0, 1)) + noise_variance(posed, places))
     assert np.isfinite(variance).all()
     return {
         **{f"position_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(places))},
@@ -131,22 +137,6 @@ def _start(name, posed, key, settings, context) -> dict[str, Any]:
 
 
 _TUNED = ("step_size", "decoherence_length", "inverse_mass_matrix")
-
-
-def _noise_variance(posed: Problem, places: PyTree) -> np.ndarray:
-    variances = jax.vmap(lambda p: posed.posterior.predictive(p, posed.x_test).variance)(places)
-    return np.asarray(variances, np.float64).mean(axis=0)
-
-
-def _outputs(posed: Problem, positions: PyTree) -> np.ndarray:
-    """Return the predictive means at the test rows, (chain, draw, row)."""
-
-    @jax.jit
-    def run(positions):
-        one = lambda p: posed.posterior.predictive(p, posed.x_test).mean  # noqa: E731
-        return jax.lax.map(lambda chain: jax.lax.map(one, chain, batch_size=64), positions)
-
-    return np.asarray(run(jax.tree.map(jnp.asarray, positions)), np.float64)
 
 
 def _exact(stage, posed, key, start, grid, settings, context) -> dict[str, Any]:
@@ -194,23 +184,8 @@ def _unadjusted(stage, posed, key, energy_error, start, grid, settings, context)
 
 def _summary(posed: Problem, positions: PyTree, grid: np.ndarray) -> dict[str, np.ndarray]:
     """Return each chain's predictive densities on the grid and at the targets, and moments."""
-    points = jnp.asarray(np.concatenate([grid, posed.y_test[None]]), jnp.float32)
-
-    @jax.jit
-    def densities(chain):
-        def add(total, position):
-            predictive = posed.posterior.predictive(position, posed.x_test)
-            return total + jnp.exp(predictive.log_prob(points)), None
-
-        total, _ = jax.lax.scan(add, jnp.zeros(points.shape), chain)
-        return total / len(jax.tree.leaves(chain)[0])
-
-    positions = jax.tree.map(jnp.asarray, positions)
-    found = np.asarray(jax.lax.map(densities, positions), np.float64)
-    means = _outputs(posed, positions)
-    return {
-        "densities": found[:, :-1],
-        "at_targets": found[:, -1],
+    means = predictive_means(posed, positions)
+    return predictive_densities(posed, positions, grid) | {
         "mean": means.mean(axis=1),
         "variance": means.var(axis=1),
     }
@@ -218,10 +193,10 @@ def _summary(posed: Problem, positions: PyTree, grid: np.ndarray) -> dict[str, n
 
 def _rows(name, setting, exact, other, posed, start) -> list[Row]:
     where = f"{name}, {setting}"
-    steps = start["spread"] * 2 * _WIDTH / (_GRID - 1)
+    steps = steps_of(start["spread"])
     numbers = {
-        "total_variation": lambda a, b: _total_variation(a, b, steps),
-        "lppd_difference": lambda a, b: _lppd(b) - _lppd(a),
+        "total_variation": lambda a, b: total_variation(a["densities"], b["densities"], steps),
+        "lppd_difference": lambda a, b: lppd(b) - lppd(a),
         "mean_shift": lambda a, b: _typical((b["mean"] - a["mean"]) ** 2 / a["variance"]) ** 0.5,
         "variance_ratio": lambda a, b: _typical(b["variance"] / a["variance"]),
     }
@@ -238,16 +213,6 @@ def _rows(name, setting, exact, other, posed, start) -> list[Row]:
 
 def _typical(values: np.ndarray) -> float:
     return float(np.median(values))
-
-
-def _total_variation(a, b, steps) -> float:
-    """Mean over the test rows, of the densities of all chains together."""
-    apart = np.abs(a["densities"].mean(axis=0) - b["densities"].mean(axis=0)).sum(axis=0) * steps
-    return float(0.5 * apart.mean())
-
-
-def _lppd(a) -> float:
-    return float(np.log(np.maximum(a["at_targets"].mean(axis=0), 1e-300)).mean())
 
 
 def _with_error(function, exact, other) -> tuple[float, float]:

@@ -47,6 +47,27 @@ def bias_picture(rows: Sequence[Row], problems: Sequence[str]) -> Figure:
     return figure
 
 
+def exactness_picture(found: Mapping[str, Mapping[str, np.ndarray]]) -> Figure:
+    """Draw the share of test predictions below each R-hat; a panel each posterior, a line a side.
+
+    `found` maps a posterior to {side: R-hat of each prediction}.
+    """
+    figure = Figure(figsize=(3.8 * len(found), 3.2), layout="constrained")
+    panels = figure.subplots(1, len(found), sharey=True, squeeze=False)[0]
+    for axes, (name, sides) in zip(panels, found.items(), strict=True):
+        for (side, rhat), color in zip(sides.items(), plots.COLORS, strict=False):
+            excess = np.sort(np.maximum(rhat - 1, 1e-4))
+            share = np.arange(1, len(excess) + 1) / len(excess)
+            axes.step(excess, share, where="post", color=color, label=side)
+        axes.axvline(0.01, color="grey", linestyle="--", linewidth=0.8)
+        axes.set_xscale("log")
+        axes.set_xlabel("R-hat - 1 of a test prediction")
+        axes.set_title(name, fontsize=10)
+    panels[0].set_ylabel("share of predictions below")
+    panels[0].legend(fontsize=8)
+    return figure
+
+
 def modes_picture(curves: Mapping[str, tuple[Mapping[int, tuple[float, float]], float]]) -> Figure:
     """Draw LPPD against the number of chains, and against their CPU seconds; a line each arm.
 

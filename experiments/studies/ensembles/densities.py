@@ -1,0 +1,82 @@
+"""Predictive densities of stacked draws at test rows, and how far two of them lie apart."""
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, PyTree
+
+from experiments.studies.ensembles.problems import Problem
+
+GRID = 201
+WIDTH = 7.0  # predictive standard deviations on both sides of the grid's middle
+
+
+def grid_around(
+    middle: Float[np.ndarray, " row"], spread: Float[np.ndarray, " row"]
+) -> Float[np.ndarray, "point row"]:
+    """Return targets on both sides of a middle, in units of the predictive spread."""
+    return middle + spread * np.linspace(-WIDTH, WIDTH, GRID)[:, None]
+
+
+def steps_of(spread: Float[np.ndarray, " row"]) -> Float[np.ndarray, " row"]:
+    """Return the distance between the grid's points."""
+    return spread * 2 * WIDTH / (GRID - 1)
+
+
+def noise_variance(posed: Problem, places: PyTree) -> Float[np.ndarray, " row"]:
+    """Return the mean predictive variance of single positions; leaves (position, ...)."""
+    variances = jax.vmap(lambda p: posed.posterior.predictive(p, posed.x_test).variance)(places)
+    return np.asarray(variances, np.float64).mean(axis=0)
+
+
+def predictive_means(posed: Problem, positions: PyTree) -> Float[np.ndarray, "chain draw row"]:
+    """Return the predictive means at the test rows."""
+
+    @jax.jit
+    def run(positions):
+        one = lambda p: posed.posterior.predictive(p, posed.x_test).mean  # noqa: E731
+        return jax.lax.map(lambda chain: jax.lax.map(one, chain, batch_size=64), positions)
+
+    return np.asarray(run(jax.tree.map(jnp.asarray, positions)), np.float64)
+
+
+def predictive_densities(
+    posed: Problem, positions: PyTree, grid: Float[np.ndarray, "point row"]
+) -> dict[str, np.ndarray]:
+    """Return each chain's densities on the grid (chain, point, row) and at the targets."""
+    points = jnp.asarray(np.concatenate([grid, posed.y_test[None]]), jnp.float32)
+
+    @jax.jit
+    def densities(chain):
+        def add(total, position):
+            predictive = posed.posterior.predictive(position, posed.x_test)
+            return total + jnp.exp(predictive.log_prob(points)), None
+
+        total, _ = jax.lax.scan(add, jnp.zeros(points.shape), chain)
+        return total / len(jax.tree.leaves(chain)[0])
+
+    positions = jax.tree.map(jnp.asarray, positions)
+    found = np.asarray(jax.lax.map(densities, positions), np.float64)
+    return {"densities": found[:, :-1], "at_targets": found[:, -1]}
+
+
+def total_variation(
+    a: Float[np.ndarray, "chain point row"],
+    b: Float[np.ndarray, "other point row"],
+    steps: Float[np.ndarray, " row"],
+) -> float:
+    """Return the mean over rows, of the densities of all chains together; half of |a - b|.
+
+    What lies beyond the grid's ends counts by how much more of one there is than of the other.
+    """
+    a, b = a.mean(axis=0), b.mean(axis=0)
+    inside = np.abs(a - b).sum(axis=0) * steps
+    outside = np.abs((a - b).sum(axis=0) * steps)
+    return float(0.5 * (inside + outside).mean())
+
+
+def lppd(found: Mapping[str, np.ndarray]) -> float:
+    """Return the mean log predictive density of the targets, of all chains together."""
+    return float(np.log(np.maximum(found["at_targets"].mean(axis=0), 1e-300)).mean())

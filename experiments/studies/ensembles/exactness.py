@@ -1,0 +1,279 @@
+"""Whether two exact kernels that start differently agree about a posterior's predictions.
+
+"trained" is what `sample_ensemble` does: chains from trained networks, an adjusted kernel for the
+kept draws. "annealed" has seen no optimiser: each chain begins at a draw of the prior, and goes by
+HMC through powers of the likelihood, from nearly none to all of it; its kept draws are of HMC with
+moves along the network's symmetries and redraws of hidden units.
+
+Both are exact, so that they agree once both have converged, and R-hat of the predictions says
+whether they have. They are compared by their predictive densities at test rows: the total variation
+between the mixtures of all chains, beside what it would be if chains were dealt to the two sides at
+random. That holds modes that some chains are in and others are not: two sets of chains in the same
+law of modes differ by no more than this.
+"""
+
+import functools
+import itertools
+import time
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import blackjax
+import jax
+import jax.numpy as jnp
+import numpy as np
+from blackjax.base import SamplingAlgorithm
+from blackjax.mcmc.metrics import gaussian_euclidean
+from jaxtyping import Float, PyTree
+from pydantic import Field
+
+from experiments.studies.ensembles.densities import (
+    grid_around,
+    lppd,
+    noise_variance,
+    predictive_densities,
+    predictive_means,
+    steps_of,
+    total_variation,
+)
+from experiments.studies.ensembles.pictures import exactness_picture
+from experiments.studies.ensembles.problems import Name, Problem, problem
+from experiments.study import Context, Row, Settings
+from jaxbnn import (
+    Network,
+    Posterior,
+    cycle,
+    dual_averaging,
+    kernels,
+    symmetry_moves,
+    window_adaptation,
+)
+from jaxbnn.diagnostics import rank_rhat
+from jaxbnn.ensembles import optimised_starts, sample_ensemble
+
+# Ways to deal chains to two sides, at most.
+_DEALS = 400
+_CONVERGED = 1.01
+_JITTER = 0.3
+_START_STEP_SIZE = 0.01
+_SIDES = ("trained", "annealed")
+
+
+class ExactnessSettings(Settings):
+    """The posteriors, and how long each side is run."""
+
+    problems: tuple[Name, ...]
+    num_chains: int = Field(8, ge=2)
+    hidden: int = Field(50, ge=1)
+    num_inputs: int = Field(20, ge=2)
+    condition: float = Field(100.0, gt=1)
+    num_test: int = Field(100, ge=2)
+    num_samples: int = Field(1000, ge=4)
+    # Of "trained".
+    kernel: Literal["adjusted_microcanonical", "hmc"] = "adjusted_microcanonical"
+    num_tuning: int = Field(2000, ge=100)
+    most_steps: int = Field(20_000, ge=100)
+    trajectory_steps: int = Field(50, ge=1)
+    num_warmup: int = Field(500, ge=10)
+    thinning: int = Field(5, ge=1)
+    # Of "annealed".
+    powers: tuple[float, ...] = (1e-4, 1e-3, 1e-2, 0.1, 0.3)
+    num_annealing: int = Field(200, ge=10)
+    annealed_num_warmup: int = Field(1000, ge=20)
+    annealed_thinning: int = Field(5, ge=1)
+    leapfrog_steps: int = Field(64, ge=1)
+    with_redraws: bool = True
+
+
+def run_exactness(settings: ExactnessSettings, context: Context) -> list[Row]:
+    """Sample each posterior from both sides, a stage each, and compare."""
+    rows: list[Row] = []
+    pictured: dict[str, Mapping[str, np.ndarray]] = {}
+    for number, name in enumerate(settings.problems):
+        posed = problem(
+            name, settings.num_test, settings.num_inputs, settings.hidden, settings.condition
+        )
+        key = jax.random.fold_in(context.key, number)
+        found: dict[str, Mapping[str, np.ndarray]] = {}
+        for index, (side, sampled) in enumerate(zip(_SIDES, (_trained, _annealed), strict=True)):
+            compute = functools.partial(
+                _side, f"{name}_{side}", sampled, posed, jax.random.fold_in(key, index),
+                found.get(_SIDES[0]), settings, context,
+            )  # fmt: skip
+            found[side] = context.stage(f"{name}_{side}", compute)
+        rows += _rows(name, found, context)
+        pictured[name] = {side: found[side]["rhat"] for side in _SIDES}
+    context.save_figure("rhat", exactness_picture(pictured), dpi=100)
+    return rows
+
+
+def _side(stage, sampled, posed, key, first, settings, context) -> dict[str, Any]:
+    """Sample from one side; densities lie on the grid of the first one."""
+    begun = time.process_time()
+    positions = sampled(stage, posed, key, settings, context)
+    seconds = time.process_time() - begun
+    means = predictive_means(posed, positions)
+    if first is None:
+        last = jax.tree.map(lambda leaf: jnp.asarray(leaf[:, -1]), positions)
+        middle = means.mean(axis=(0, 1))
+        spread = np.sqrt(means.var(axis=(0, 1)) + noise_variance(posed, last))
+    else:
+        middle, spread = first["middle"], first["spread"]
+    return predictive_densities(posed, positions, grid_around(middle, spread)) | {
+        "middle": middle,
+        "spread": spread,
+        "rhat": np.asarray(rank_rhat(means)),
+        "means": means.astype(np.float32),
+        "cpu_seconds": np.asarray(seconds),
+    }
+
+
+def _trained(
+    stage: str, posed: Problem, key: jax.Array, settings: ExactnessSettings, context: Context
+) -> PyTree:
+    key_start, key_run = jax.random.split(key)
+    folder = context.checkpoint(stage)
+    starts = optimised_starts(
+        key_start, posed.posterior, settings.num_chains, progress=False,
+        checkpoint=None if folder is None else folder / "starts",
+    )  # fmt: skip
+    run = sample_ensemble(
+        key_run, posed.posterior, starts.positions, settings.num_samples, kernel=settings.kernel,
+        num_tuning=settings.num_tuning, most_steps=settings.most_steps,
+        num_warmup=settings.num_warmup, trajectory_steps=settings.trajectory_steps,
+        thinning=settings.thinning, checkpoint=folder, progress=False,
+    )  # fmt: skip
+    if run.draws.interrupted:
+        raise KeyboardInterrupt
+    for sentence in run.warnings:
+        context.say(f"{stage}: {sentence}")
+    return run.draws.positions
+
+
+def _annealed(
+    stage: str, posed: Problem, key: jax.Array, settings: ExactnessSettings, context: Context
+) -> PyTree:
+    key_start, key_run = jax.random.split(key)
+    chains = settings.num_chains
+    positions = posed.posterior.sample_prior(key_start, (chains,))
+    size = sum(leaf[0].size for leaf in jax.tree.leaves(positions))
+    parameters: dict[str, Any] = {
+        "step_size": jnp.full(chains, _START_STEP_SIZE, jnp.float32),
+        "inverse_mass_matrix": jnp.ones((chains, size), jnp.float32),
+    }
+    make_kernel = functools.partial(
+        _hmc_with_moves,
+        leapfrog_steps=settings.leapfrog_steps,
+        with_redraws=settings.with_redraws,
+    )
+    for number, power in enumerate(settings.powers):
+        cooler = context.sample(
+            f"{stage}_{number}", jax.random.fold_in(key_run, number), make_kernel, positions, 1,
+            data=posed.posterior.tempered(power), parameters=parameters,
+            num_warmup=settings.num_annealing, adapt=dual_averaging(0.8, component=0),
+            progress=False,
+        )  # fmt: skip
+        positions, parameters = cooler.final_state.position, cooler.parameters
+    draws = context.sample(
+        stage, jax.random.fold_in(key_run, len(settings.powers)), make_kernel, positions,
+        settings.num_samples, data=posed.posterior.tempered(1.0), parameters=parameters,
+        num_warmup=settings.annealed_num_warmup, thinning=settings.annealed_thinning,
+        adapt=window_adaptation(settings.annealed_num_warmup, component=0), progress=False,
+    )  # fmt: skip
+    return draws.positions
+
+
+def _hmc_with_moves(
+    parameters: Mapping[str, Any], posterior: Posterior, *, leapfrog_steps: int, with_redraws: bool
+) -> SamplingAlgorithm:
+    """HMC of random step size, in a cycle with the network's symmetries and redraws of units."""
+    metric = gaussian_euclidean(parameters["inverse_mass_matrix"])
+    hmc = kernels.jittered(
+        lambda eps: blackjax.hmc(posterior.log_density, eps, metric, leapfrog_steps),
+        parameters["step_size"],
+        jitter=_JITTER,
+    )
+    moves = [hmc]
+    has_units = len(_network(posterior).layers) > 1  # a linear model has none to move
+    if has_units:
+        moves.append(_on_network(posterior, _symmetries))
+    if has_units and with_redraws:
+        moves.append(_on_network(posterior, _redraws))
+    return cycle(*moves)
+
+
+def _network(posterior: Posterior) -> Network:
+    assert isinstance(posterior.network, Network)
+    return posterior.network
+
+
+def _on_network(posterior: Posterior, make_kernel: Any) -> SamplingAlgorithm:
+    """Move the network's weights, wherever in the position they are."""
+    if not posterior.likelihood.learned:
+        return make_kernel(posterior, posterior.prior, lambda block: block)
+    return kernels.on_block(
+        lambda whole: make_kernel(posterior, posterior.prior["network"], whole), "network"
+    )
+
+
+def _symmetries(posterior: Posterior, prior: PyTree, whole: Any) -> SamplingAlgorithm:
+    return symmetry_moves(_network(posterior), prior)
+
+
+def _redraws(posterior: Posterior, prior: PyTree, whole: Any) -> SamplingAlgorithm:
+    return kernels.redraw_units(
+        _network(posterior), prior, lambda block: posterior.log_likelihood(whole(block))
+    )
+
+
+def _rows(name: str, found: Mapping[str, Mapping[str, np.ndarray]], context: Context) -> list[Row]:
+    one, other = (found[side] for side in _SIDES)
+    steps = steps_of(one["spread"])
+    apart = total_variation(one["densities"], other["densities"], steps)
+    by_chance = dealt(one["densities"], other["densities"], steps)
+    together = np.asarray(rank_rhat(np.concatenate([one["means"], other["means"]])))
+    rows = [
+        Row("total_variation", name, apart, float(by_chance.std(ddof=1))),
+        Row("total_variation_by_chance", name, float(by_chance.mean())),
+        Row("p_value", name, float((1 + (by_chance >= apart).sum()) / (1 + len(by_chance)))),
+    ]
+    for side, rhat in (*((side, found[side]["rhat"]) for side in _SIDES), ("both", together)):
+        where = f"{name}, {side}"
+        rows += [
+            Row("share_rhat_below_1.01", where, float((rhat < _CONVERGED).mean())),
+            Row("median_rhat", where, float(np.median(rhat))),
+            Row("largest_rhat", where, float(rhat.max())),
+        ]
+    rows += [Row("lppd", f"{name}, {side}", lppd(found[side])) for side in _SIDES]
+    rows += [
+        Row("cpu_seconds", f"{name}, {side}", float(found[side]["cpu_seconds"])) for side in _SIDES
+    ]
+    share = float((together < _CONVERGED).mean())
+    context.say(
+        f"{name}: total variation {apart:.3f}, where dealing the chains at random gives "
+        f"{by_chance.mean():.3f} +- {by_chance.std(ddof=1):.3f}; R-hat of both sides together is "
+        f"below {_CONVERGED} for {share:.0%} of the test predictions."
+    )
+    return rows
+
+
+def dealt(
+    one: Float[np.ndarray, "chain point row"],
+    other: Float[np.ndarray, "other point row"],
+    steps: Float[np.ndarray, " row"],
+) -> Float[np.ndarray, " deal"]:
+    """Return the total variation for ways to deal all chains to two sides of the sizes given.
+
+    All other ways where they are few, else so many at random.
+    """
+    every = np.concatenate([one, other])
+    num_one, count = len(one), len(every)
+    ways = list(itertools.islice(itertools.combinations(range(count), num_one), 1, _DEALS + 2))
+    if len(ways) > _DEALS:
+        rng = np.random.default_rng(0)
+        ways = [tuple(rng.permutation(count)[:num_one]) for _ in range(_DEALS)]
+    found = []
+    for chosen in ways:
+        is_one = np.isin(np.arange(count), chosen)
+        found.append(total_variation(every[is_one], every[~is_one], steps))
+    return np.asarray(found)
