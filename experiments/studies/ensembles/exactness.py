@@ -45,6 +45,7 @@ from jaxbnn import (
     cycle,
     dual_averaging,
     kernels,
+    sample,
     symmetry_moves,
     window_adaptation,
 )
@@ -166,19 +167,28 @@ def _annealed(
         leapfrog_steps=settings.leapfrog_steps,
         with_redraws=settings.with_redraws,
     )
-    for number, power in enumerate(settings.powers):
-        cooler = context.sample(
-            f"{stage}_{number}", jax.random.fold_in(key_run, number), make_kernel, positions, 1,
-            data=posed.posterior.tempered(power), parameters=parameters,
-            num_warmup=settings.num_annealing, adapt=dual_averaging(0.8, component=0),
-            progress=False,
+    folder = context.checkpoint(stage)
+
+    def run(number, power, positions, parameters, num_samples, **options):
+        draws = sample(
+            jax.random.fold_in(key_run, number), make_kernel, positions, num_samples,
+            data=posed.posterior.tempered(power), parameters=parameters, progress=False,
+            checkpoint=None if folder is None else folder / f"power_{number}", **options,
         )  # fmt: skip
+        if draws.interrupted:
+            raise KeyboardInterrupt
+        return draws
+
+    tuned = dual_averaging(0.8, component=0)
+    for number, power in enumerate(settings.powers):
+        cooler = run(
+            number, power, positions, parameters, 1, num_warmup=settings.num_annealing, adapt=tuned
+        )
         positions, parameters = cooler.final_state.position, cooler.parameters
-    draws = context.sample(
-        stage, jax.random.fold_in(key_run, len(settings.powers)), make_kernel, positions,
-        settings.num_samples, data=posed.posterior.tempered(1.0), parameters=parameters,
-        num_warmup=settings.annealed_num_warmup, thinning=settings.annealed_thinning,
-        adapt=window_adaptation(settings.annealed_num_warmup, component=0), progress=False,
+    warmup = settings.annealed_num_warmup
+    draws = run(
+        len(settings.powers), 1.0, positions, parameters, settings.num_samples, num_warmup=warmup,
+        thinning=settings.annealed_thinning, adapt=window_adaptation(warmup, component=0),
     )  # fmt: skip
     return draws.positions
 
