@@ -99,6 +99,23 @@ def test_what_is_stored_is_not_run_again(monkeypatch, tmp_path):
         command.run(tmp_path, sets=["irs"])
 
 
+def test_a_fit_of_other_rows_is_refused(tmp_path):
+    """By the counts of all classes among the held-out rows, and by the distance from the mean."""
+    y = np.arange(60) % 3
+    data = tables.Table("iris", np.zeros((60, 1)), y)
+    _, test = tables.rows_of(60, 0)
+    found = {"classes": [f"class {c}" for c in range(3)], "accuracy": 0.5, "log_score": -1.0}
+    counts = np.bincount(y[test], minlength=3)
+    for is_same, wrong in ((True, [0, 0, 0]), (False, [1, -1, 0])):
+        confusion = np.diag(counts + wrong).tolist()
+        (tmp_path / "scores.json").write_text(json.dumps(found | {"confusion": confusion}))
+        if is_same:
+            assert command._ours(tmp_path, data, 0)["accuracy"] == 0.5
+        else:
+            with pytest.raises(InputError, match="holds out other rows"):
+                command._ours(tmp_path, data, 0)
+
+
 def test_the_dearest_method_stops_at_its_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(command, "SECONDS_A_SET", 1)
     stored = tmp_path / "stored"
