@@ -2,11 +2,13 @@
 
     python -m tests.long [--jobs 2] [--only WORD] [--seconds 1080] [--megabytes 2600]
     python -m tests.long --report
+    python -m tests.long --earlier COMMIT
 
 A shard is a process that runs tests until its time is over, after which no further test starts.
 Outcomes are kept in `.long/<commit>/`; the same command goes on with the tests that have none. The
 report is written when every long test has an outcome at the one commit that it names, which is why
-the working tree must be as committed.
+the working tree must be as committed. `--earlier` takes over the outcomes of an earlier commit for
+all tests that what changed since then cannot touch.
 """
 
 import argparse
@@ -20,6 +22,7 @@ from pathlib import Path
 
 from experiments.record.ledger import current_commit
 from tests.long import comparisons
+from tests.long.earlier import take_over
 from tests.long.shard import LIST, MEGABYTES, RESULTS, SECONDS
 
 ROOT = Path(__file__).parents[2]
@@ -38,11 +41,14 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1080, help="of a shard (1080)")
     parser.add_argument("--megabytes", type=float, default=2600, help="of a shard (2600)")
     parser.add_argument("--report", action="store_true", help="write tests/LONG.md and run nothing")
+    parser.add_argument("--earlier", default="", help="a commit whose outcomes are taken over")
     options = parser.parse_args()
     folder = ROOT / ".long" / _clean_commit()
     folder.mkdir(parents=True, exist_ok=True)
     tests = _collect(folder)
-    if not options.report:
+    if options.earlier:
+        take_over(ROOT, folder, options.earlier, tests)
+    elif not options.report:
         _run([test for test in tests if options.only in test], folder, options)
     outcomes = _outcomes(folder)
     left = [test for test in tests if test not in outcomes]
@@ -143,6 +149,7 @@ def _report(tests: list[str], outcomes: dict[str, dict], folder: Path) -> str:
         "# The long tests",
         "",
         f"`python -m tests.long`, {datetime.now(UTC).date()}, commit {folder.name}: {said}.",
+        *_taken_over(outcomes),
         f"{len(shards)} shards, the longest of {max(minutes):.0f} minutes, {sum(minutes):.0f} in",
         f"all; at most {most} MB a process.",
         "",
@@ -155,6 +162,18 @@ def _report(tests: list[str], outcomes: dict[str, dict], folder: Path) -> str:
         spent = sum(line["seconds"] for line in own) / 60
         text.append(f"| {file} | {len(own)} | {spent:.1f} | {failed or ''} |")
     return "\n".join(text) + "\n\n" + comparisons.table(lines)
+
+
+def _taken_over(outcomes: dict[str, dict]) -> list[str]:
+    """Say which outcomes are of an earlier commit, since nothing that they rest on has changed."""
+    earlier: dict[str, int] = {}
+    for line in outcomes.values():
+        if "commit" in line:
+            earlier[line["commit"]] = earlier.get(line["commit"], 0) + 1
+    return [
+        f"Of these {count} ran at {commit}: only files that they do not name changed since then."
+        for commit, count in earlier.items()
+    ]
 
 
 def _clean_commit() -> str:

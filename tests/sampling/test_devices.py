@@ -16,12 +16,10 @@ from jax.sharding import AxisType, Mesh
 
 import jaxbnn
 from jaxbnn.sampling.devices.placement import check_mesh
+from tests.sampling.rounding_limits import limit_of
 from tests.sampling.tiny import ar
 
 ROOT = Path(__file__).parents[2]
-TOLERANCE = {"float32": 1e-5, "float64": 1e-12}
-# A Gibbs draw solves with factors of sums over data: rounding is multiplied by their condition.
-GIBBS_TOLERANCE = {"float32": 1e-4, "float64": 1e-12}
 NUM_CASES = {"short": 2, "long": 31}
 # Rows of a latent (chain, K, n) that one of the eight devices holds.
 SHARDS = {"chain": [1, 4, 64], "data": [8, 4, 8], "both": [2, 4, 32]}
@@ -44,8 +42,7 @@ def test_eight_virtual_devices_agree_with_one(size):
         elif words[-1] == "shard":
             assert value == SHARDS[words[1]], case
         else:
-            limits = GIBBS_TOLERANCE if name == "gibbs" else TOLERANCE
-            assert value < limits[words[0]], case
+            assert value < limit_of(name, words[0]), case
 
 
 def mesh_of(names, axis_types=None):

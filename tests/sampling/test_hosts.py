@@ -10,10 +10,10 @@ import pytest
 from jaxbnn.cli import main
 from jaxbnn.sampling import open_draws
 from tests.sampling import hosts_program as program
+from tests.sampling.rounding_limits import limit_of
 from tests.sampling.small_run import same
 
 ROOT = Path(__file__).parents[2]
-TOLERANCE = {"float32": 1e-5, "float64": 1e-12}
 REFUSALS = {
     "none": "each of {count} processes would make the whole run; give sample mesh=",
     "part": "mesh has devices of",
@@ -48,7 +48,7 @@ def in_processes(monkeypatch, capfd):
 def check(told, count):
     for case, value in told["steps"].items():
         name, *rest = case.split()
-        assert value <= (0 if name in ("elementwise", "keys") else TOLERANCE[rest[0]]), case
+        assert value <= (0 if name in ("elementwise", "keys") else limit_of(name, rest[0])), case
     for case, message in REFUSALS.items():
         assert message.format(count=count) in told["refusals"][case], told["refusals"]
 

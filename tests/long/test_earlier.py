@@ -1,0 +1,68 @@
+"""Tests of tests.long.earlier: outcomes of an earlier commit are kept if nothing can touch them."""
+
+import json
+import subprocess
+
+import pytest
+
+from tests.long.earlier import take_over, touched_by
+
+FILES = {
+    "tests/kit/dkw.py": "",
+    "tests/conftest.py": "",
+    "tests/room/helpful.py": "",
+    "tests/room/program.py": "from tests.room.helpful import x",
+    "tests/room/test_one.py": "runs `python -m tests.room.program`",
+    "tests/room/test_two.py": "",
+}
+
+
+@pytest.fixture
+def root(tmp_path):
+    for path, text in FILES.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    return tmp_path
+
+
+def test_what_names_a_changed_file_is_touched_through_others(root):
+    helper, program, one, two = list(FILES)[2:]
+    assert touched_by(root, [two, "tests/long/__main__.py"]) == {two}
+    assert touched_by(root, [program]) == {program, one}
+    assert touched_by(root, [helper]) == {helper, program, one}
+    assert touched_by(root, ["tests/room/gone.py"]) == {"tests/room/gone.py"}
+
+
+@pytest.mark.parametrize(
+    "path", ["jaxbnn/cli/fit.py", "tests/kit/dkw.py", "tests/conftest.py", "pyproject.toml"]
+)
+def test_what_may_touch_every_test_is_told(root, path):
+    with pytest.raises(SystemExit, match=f"{path} changed since then, which may touch every test"):
+        touched_by(root, ["tests/room/test_two.py", path])
+
+
+def test_outcomes_and_comparisons_are_taken_over(root):
+    def git(*arguments):
+        who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        subprocess.run(["git", *who, *arguments], cwd=root, check=True, capture_output=True)
+
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "one")
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True)
+    commit = head.stdout[:10]
+    before, now = root / ".long" / commit, root / ".long" / "now"
+    before.mkdir(parents=True)
+    now.mkdir()
+    tests = ["tests/room/test_one.py::a", "tests/room/test_two.py::b", "tests/room/test_two.py::c"]
+    lines = [{"test": test, "outcome": "passed", "shard": 7} for test in tests]
+    (before / "1.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (before / "1.comparisons").write_text("".join(json.dumps({"test": t}) + "\n" for t in tests))
+    (root / "tests/room/program.py").write_text("changed")
+    git("commit", "-am", "two")
+    take_over(root, now, commit, tests[:2])  # the third test is no more
+    found = [json.loads(line) for line in (now / f"from-{commit}.jsonl").read_text().splitlines()]
+    assert found == [{"commit": commit, **lines[1]}]
+    assert (now / f"from-{commit}.comparisons").read_text() == json.dumps({"test": tests[1]}) + "\n"
+    with pytest.raises(SystemExit, match="is not there; give a commit whose outcomes were kept"):
+        take_over(root, now, "0123456789", tests)
