@@ -8,6 +8,7 @@ from sklearn.utils import check_random_state
 
 from jaxbnn.numerics import check_count, check_positive
 from jaxbnn.numerics.arguments import check_flag, short
+from jaxbnn.sampling.validation import check_checkpoint
 from jaxbnn.tabular.settings import FEWEST_DRAWS, Settings, check_settings
 
 _LARGEST_SEED = 2**31 - 1
@@ -29,6 +30,7 @@ def settings_of(estimator: Any, samplers: Sequence[str], likelihoods: Sequence[s
         check_count(name, getattr(estimator, name), least)
     for name in ("relevance", "verbose"):
         check_flag(name, getattr(estimator, name))
+    _check_checkpoint(estimator)
     scale, noise = estimator.prior_scale, getattr(estimator, "noise", 1.0)
     if scale is not None:
         check_positive("prior_scale", scale, "give a positive number, or None to learn it")
@@ -47,6 +49,16 @@ def settings_of(estimator: Any, samplers: Sequence[str], likelihoods: Sequence[s
     )
     check_settings(settings)
     return settings
+
+
+def _check_checkpoint(estimator: Any) -> None:
+    check_checkpoint(estimator.checkpoint)
+    seed = estimator.random_state
+    if estimator.checkpoint is not None and not isinstance(seed, int | np.integer):
+        raise ValueError(
+            f"a fit with a checkpoint goes on by the same random numbers, but random_state is "
+            f"{short(seed)}; give an int, or leave checkpoint out."
+        )
 
 
 def _check_choice(name: str, value: Any, known: Sequence[str]) -> None:

@@ -1,6 +1,7 @@
 """What the regressor and the classifier share: sampling, the verdict, and blocks of predictions."""
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -36,7 +37,8 @@ class BayesianNetwork(BaseEstimator):
         self.x_scaling_: Scaling = learn_scaling(x)
         inputs = self.x_scaling_.standardised(x)
         posterior = make_posterior(sampler, settings, inputs, y, num_classes)
-        fitted = run(sampler, posterior, settings, self.verbose)
+        folder = None if self.checkpoint is None else Path(self.checkpoint)
+        fitted = run(sampler, posterior, settings, self.verbose, folder)
         if fitted.draws is not None and fitted.draws.interrupted:
             raise KeyboardInterrupt
         self.sampler_, self.likelihood_ = sampler, settings.likelihood

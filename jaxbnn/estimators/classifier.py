@@ -1,5 +1,6 @@
 """Classification by a Bayesian neural network, in scikit-learn's manner."""
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,6 +46,9 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
         An int, a `numpy.random.RandomState`, or None.
     verbose
         Whether progress is told on standard error.
+    checkpoint
+        A folder: a fit that was stopped goes on when the same is fitted again, and draws the same.
+        It takes an int for `random_state`, and a folder for each fit: none in a grid search.
 
     Attributes
     ----------
@@ -96,6 +100,7 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
         samples: int = 400,
         random_state: Any = None,
         verbose: bool = False,
+        checkpoint: str | os.PathLike | None = None,
     ):
         self.hidden = hidden
         self.sampler = sampler
@@ -107,6 +112,7 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
         self.samples = samples
         self.random_state = random_state
         self.verbose = verbose
+        self.checkpoint = checkpoint
 
     def fit(self, X: Any, y: Any) -> "BayesianClassifier":
         """Sample the posterior given rows X, (n, columns), and labels y, (n,).

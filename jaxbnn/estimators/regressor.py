@@ -1,5 +1,6 @@
 """Regression by a Bayesian neural network, in scikit-learn's manner."""
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -52,6 +53,9 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
         An int, a `numpy.random.RandomState`, or None.
     verbose
         Whether progress is told on standard error.
+    checkpoint
+        A folder: a fit that was stopped goes on when the same is fitted again, and draws the same.
+        It takes an int for `random_state`, and a folder for each fit: none in a grid search.
 
     Attributes
     ----------
@@ -102,6 +106,7 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
         noise: float = 0.3,
         random_state: Any = None,
         verbose: bool = False,
+        checkpoint: str | os.PathLike | None = None,
     ):
         self.hidden = hidden
         self.sampler = sampler
@@ -114,6 +119,7 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
         self.noise = noise
         self.random_state = random_state
         self.verbose = verbose
+        self.checkpoint = checkpoint
 
     def fit(self, X: Any, y: Any) -> "BayesianRegressor":
         """Sample the posterior given rows X, (n, columns), and numbers y, (n,).

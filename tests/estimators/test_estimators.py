@@ -29,6 +29,8 @@ from sklearn.preprocessing import PolynomialFeatures  # noqa: E402
 
 from jaxbnn.estimators import BayesianClassifier, BayesianRegressor, base, rows  # noqa: E402
 from jaxbnn.estimators.scaling import learn_scaling  # noqa: E402
+from tests.kit.bits import assert_same  # noqa: E402
+from tests.sampling.small_run import stop_after  # noqa: E402
 
 pytestmark = [
     pytest.mark.third_party(reason="users run scikit-learn without strict checks"),
@@ -207,6 +209,23 @@ def test_a_constant_column_and_a_constant_target_are_no_trouble():
     assert scaling.standardised(np.array([[1.0, 7.0]])).tolist() == [[-1.0, 0.0]]
     np.testing.assert_array_equal(scaling.in_units([[-1.0, 0.0]]), [[1.0, 7.0]])
     assert learn_scaling(np.full(3, 5.0)).sd == 1
+
+
+def test_a_fit_that_was_stopped_goes_on(monkeypatch, tmp_path):
+    real, whole = base.run, regressor().fit(X, Y)
+
+    def stopped(sampler, posterior, settings, progress, checkpoint):
+        return real(sampler, posterior, settings, stop_after(1), checkpoint)
+
+    monkeypatch.setattr(base, "run", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        regressor(checkpoint=tmp_path / "fit").fit(X, Y)
+    assert any((tmp_path / "fit").glob("*.nc"))
+    monkeypatch.setattr(base, "run", real)
+    again = regressor(checkpoint=tmp_path / "fit").fit(X, Y)
+    assert_same(again.draws_.positions, whole.draws_.positions)
+    with pytest.raises(jaxbnn.sampling.BadCheckpoint, match="belongs to a run with another"):
+        regressor(checkpoint=tmp_path / "fit").fit(X, Y + np.arange(24))
 
 
 def test_ctrl_c_ends_the_fit(monkeypatch):

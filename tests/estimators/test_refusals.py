@@ -57,6 +57,12 @@ def nothing_is_sampled(monkeypatch):
         ({"relevance": True, "sampler": "pcn"}, ValueError, "take sampler='nuts', or leave"),
         ({"relevance": "yes"}, TypeError, "relevance must be True or False"),
         ({"verbose": 2}, TypeError, "verbose must be True or False"),
+        (
+            {"checkpoint": 3, "random_state": 0},
+            ValueError,
+            "checkpoint must be the path of a folder",
+        ),
+        ({"checkpoint": "fit"}, ValueError, "goes on by the same random numbers, .* give an int"),
         ({"random_state": "seed"}, ValueError, "seed"),
         ({"random_state": -1}, ValueError, "Seed must be between 0"),
     ],
