@@ -187,6 +187,18 @@ def test_pipelines_grids_and_folds():
     assert pipeline.predict(NEW, return_std=True)[1].shape == (9,)
 
 
+@pytest.mark.long
+def test_a_grid_in_two_processes_scores_the_same():
+    scores = [
+        GridSearchCV(regressor(), {"hidden": [(3,), (5,)]}, cv=2, n_jobs=count, refit=False)
+        .fit(X, Y)
+        .cv_results_["mean_test_score"]
+        for count in (None, 2)
+    ]
+    np.testing.assert_array_equal(*scores)
+    assert scores[0][0] != scores[0][1]
+
+
 def test_named_columns(numbers):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X, columns=["sun", "wind"])
