@@ -144,9 +144,7 @@ def _refitted(
         "the one that had not seen the held-out rows.",
         *last.fitted.notes,
     ]
-    if last.fitted.draws is None:
-        return last, None, sentences
-    return last, verdict, sentences
+    return last, None if last.fitted.draws is None else verdict, sentences
 
 
 def _judge(part: Path, first: _Sampled, level: float, progress: Progress) -> Verdict:

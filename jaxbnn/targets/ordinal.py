@@ -34,8 +34,8 @@ class Ordinal(Likelihood):
     Raises
     ------
     ValueError
-        If the cutpoints are not C - 1 increasing numbers; `check`, if a label is none of the
-        classes or y is not of shape (n,).
+        If the cutpoints are not C - 1 increasing numbers; `check`, if a label is no class,
+        or y is not of shape (n,).
 
     Examples
     --------

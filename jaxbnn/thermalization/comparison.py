@@ -63,7 +63,7 @@ class Comparison:
     def of(self, criterion: str, *chains: str) -> Estimate:
         """Return the estimate of a criterion for these chains.
 
-        Raises KeyError if there is none.
+        Raises KeyError if these were not compared by it.
         """
         for estimate in self.estimates:
             if estimate.criterion == criterion and estimate.chains == chains:

@@ -48,7 +48,7 @@ class InputReduction:
     basis
         Q, (p, r).
     also
-        Further inputs, (m, r + s), in the basis [Q, Q2]; m = s = 0 where there are none.
+        Further inputs, (m, r + s), in the basis [Q, Q2]; m = s = 0 without any.
     also_basis
         Q2, (p, s).
     """

@@ -29,7 +29,13 @@ from experiments.studies.ensembles.densities import (
     total_variation,
 )
 from experiments.studies.ensembles.pictures import bias_picture
-from experiments.studies.ensembles.problems import Name, Problem, problem, trained
+from experiments.studies.ensembles.problems import (
+    Name,
+    Problem,
+    ensemble_draws,
+    problem,
+    trained,
+)
 from experiments.study import Context, Row, Settings
 from jaxbnn import dual_averaging, ensembles
 
@@ -108,13 +114,11 @@ def _start(name, posed, key, settings, context) -> dict[str, Any]:
     else:
         places = trained(key_train, posed.posterior, settings.num_chains, settings.num_updates)
     folder = context.checkpoint(f"{name}_start")
-    run = ensembles.sample_ensemble(
+    run = ensemble_draws(
         key_run, posed.posterior, places, settings.num_exact, num_tuning=settings.num_tuning,
         most_steps=settings.most_steps, num_warmup=settings.num_exact_warmup,
-        trajectory_steps=settings.trajectory_steps, checkpoint=folder, progress=False,
+        trajectory_steps=settings.trajectory_steps, checkpoint=folder,
     )  # fmt: skip
-    if run.draws.interrupted:
-        raise KeyboardInterrupt
     for sentence in run.warnings:
         context.say(f"{name}: {sentence}")
     if posed.draw is None:

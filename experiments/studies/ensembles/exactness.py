@@ -37,7 +37,7 @@ from experiments.studies.ensembles.densities import (
     total_variation,
 )
 from experiments.studies.ensembles.pictures import exactness_picture
-from experiments.studies.ensembles.problems import Name, Problem, problem
+from experiments.studies.ensembles.problems import Name, Problem, ensemble_draws, problem
 from experiments.study import Context, Row, Settings
 from jaxbnn import (
     Network,
@@ -50,7 +50,7 @@ from jaxbnn import (
     window_adaptation,
 )
 from jaxbnn.diagnostics import rank_rhat
-from jaxbnn.ensembles import optimised_starts, sample_ensemble
+from jaxbnn.ensembles import optimised_starts
 
 # Ways to deal chains to two sides, at most.
 _DEALS = 400
@@ -138,14 +138,12 @@ def _trained(
         key_start, posed.posterior, settings.num_chains, progress=False,
         checkpoint=None if folder is None else folder / "starts",
     )  # fmt: skip
-    run = sample_ensemble(
+    run = ensemble_draws(
         key_run, posed.posterior, starts.positions, settings.num_samples, kernel=settings.kernel,
         num_tuning=settings.num_tuning, most_steps=settings.most_steps,
         num_warmup=settings.num_warmup, trajectory_steps=settings.trajectory_steps,
-        thinning=settings.thinning, checkpoint=folder, progress=False,
+        thinning=settings.thinning, checkpoint=folder,
     )  # fmt: skip
-    if run.draws.interrupted:
-        raise KeyboardInterrupt
     for sentence in run.warnings:
         context.say(f"{stage}: {sentence}")
     return run.draws.positions

@@ -19,10 +19,11 @@ from scipy.special import logsumexp
 
 from experiments.datasets import Split, standardised, tabular
 from experiments.studies.ensembles.pictures import modes_picture
+from experiments.studies.ensembles.problems import ensemble_draws
 from experiments.study import Context, Row, Settings
 from jaxbnn import Posterior, mlp, normal_prior
 from jaxbnn.diagnostics import rank_rhat
-from jaxbnn.ensembles import optimised_starts, sample_ensemble
+from jaxbnn.ensembles import optimised_starts
 from jaxbnn.targets import SoftplusScaleGaussian
 
 # Random sets of chains, over which LPPD at a number of chains is averaged.
@@ -89,14 +90,12 @@ def _chains(
     positions = starts.as_draws()
     if arm.kernel != "none":
         folder = context.checkpoint(f"{arm.name}_{number}")
-        run = sample_ensemble(
+        run = ensemble_draws(
             key_run, posterior, starts.positions, arm.num_samples, kernel=arm.kernel,
             num_tuning=min(settings.num_tuning, arm.most_steps), most_steps=arm.most_steps,
             start_energy_error=settings.start_energy_error, energy_error=settings.energy_error,
-            trajectory_steps=arm.trajectory_steps, checkpoint=folder, progress=False,
+            trajectory_steps=arm.trajectory_steps, checkpoint=folder,
         )  # fmt: skip
-        if run.draws.interrupted:
-            raise KeyboardInterrupt
         positions = run.draws.positions
     seconds = time.process_time() - begun
     targets = jnp.asarray(split.y_test, jnp.float32)

@@ -1,7 +1,7 @@
 """The posteriors whose unadjusted draws are compared with exact ones."""
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ from jaxtyping import Float, PRNGKeyArray, PyTree
 
 from experiments.datasets import tabular, uci
 from jaxbnn import Gaussian, LearnedGaussian, Posterior, mlp, normal_prior
+from jaxbnn.ensembles import sample_ensemble
 from jaxbnn.targets import SoftplusScaleGaussian
 
 Name = Literal["gaussian", "yacht", "boston", "airfoil"]
@@ -94,6 +95,16 @@ def _linear(num_test: int, num_inputs: int, condition: float) -> Problem:
         return ({"w": values[:, :-1, None], "b": values[:, -1:]},)
 
     return Problem(posterior, x_test.astype(np.float32), y_test.astype(np.float32), draw)
+
+
+def ensemble_draws(
+    key: PRNGKeyArray, posterior: Posterior, places: PyTree, num_samples: int, **options: Any
+) -> Any:
+    """Return `sample_ensemble(...)` without progress; a Ctrl-C among its draws stops the study."""
+    run = sample_ensemble(key, posterior, places, num_samples, progress=False, **options)
+    if run.draws.interrupted:
+        raise KeyboardInterrupt
+    return run
 
 
 def trained(key: PRNGKeyArray, posterior: Posterior, num_chains: int, num_updates: int) -> PyTree:
