@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -12,6 +13,7 @@ from experiments.__main__ import main
 from experiments.studies.ensembles.bias import _with_error
 from experiments.studies.ensembles.densities import lppd, total_variation
 from experiments.studies.ensembles.exactness import dealt
+from experiments.studies.ensembles.exchange import exchange_units
 from experiments.studies.ensembles.modes import lppd_by_chains
 from experiments.studies.ensembles.problems import problem
 
@@ -96,3 +98,37 @@ def test_chains_dealt_at_random_differ_as_the_sides_do_if_there_is_no_difference
     assert 0.5 - 6 * np.sqrt(1 / 12 / 60) < share < 0.5 + 6 * np.sqrt(1 / 12 / 60)
     assert rank(chains(4, 0.0), chains(4, 3.0))[0] < 0.03
     assert len(dealt(chains(8, 0.0), chains(8, 0.0), steps)) == 400
+
+
+def test_exchanged_units_leave_the_joint_law_alone(rng):
+    # Unit u has w ~ N(0, 1) for prior and exp(c_u w) for likelihood: N(c_u, 1), drawn exactly.
+    slopes = np.float32([-1.0, 0.0, 2.0])
+    num_sets, num_chains = 4000, 4
+    shape = (num_sets, num_chains)
+    incoming = (rng.standard_normal((*shape, 1, 3)) + slopes).astype(np.float32)
+    outgoing = np.broadcast_to(np.float32([[0], [1], [2]]), (*shape, 3, 1))
+    starts = (
+        {"w": jnp.asarray(incoming), "b": jnp.zeros((*shape, 3), jnp.float32)},
+        {},
+        {"w": jnp.asarray(outgoing), "b": jnp.zeros((*shape, 1), jnp.float32)},
+    )
+    log_likelihood = lambda position: jnp.sum(slopes * position[0]["w"][0])  # noqa: E731
+    keys = jax.random.split(jax.random.key(1), num_sets)
+    run = jax.vmap(lambda key, some: exchange_units(key, some, log_likelihood, 10))
+    ends, rates = run(keys, starts)
+    assert 0.1 < float(rates.mean()) < 0.9
+    values = np.asarray(ends[0]["w"], float)[..., 0, :]
+    # The mean of N normal numbers has deviation sqrt(1 / N) and their variance sqrt(2 / N); 5.2
+    # deviations are a false alarm in a million, of six.
+    error = 1 / np.sqrt(num_sets * num_chains)
+    assert np.abs(values.mean((0, 1)) - slopes).max() < 5.2 * error
+    assert np.abs(values.var((0, 1)) - 1).max() < 5.2 * np.sqrt(2) * error
+    # In each set the same units as before, each with what goes out of it.
+    before, after = (
+        [np.asarray(part["w"]).reshape(num_sets, -1) for part in (position[0], position[2])]
+        for position in (starts, ends)
+    )
+    for number in range(2):
+        ordered = [np.take_along_axis(p[number], np.argsort(p[0]), 1) for p in (before, after)]
+        np.testing.assert_array_equal(*ordered)
+    assert (before[1] != after[1]).mean() > 0.1

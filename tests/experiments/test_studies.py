@@ -22,6 +22,7 @@ SHORT = {"thermalization/figure1"}
 BEYOND_THE_PAPERS = {
     "challenges/evidence",
     "challenges/first_look",
+    "ensembles/between_modes",
     "ensembles/bias",
     "ensembles/exactness",
     "ensembles/modes",
@@ -36,6 +37,7 @@ BEYOND_THE_PAPERS = {
 # Gradient descents, and runs whose chains are compared by what they reach: no R-hat.
 WITHOUT_RHAT = {
     "challenges/figure1",
+    "ensembles/between_modes",
     "ensembles/bias",
     "ensembles/exactness",
     "ensembles/modes",

@@ -6,8 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, PyTree
+from scipy.special import logsumexp
 
 from experiments.studies.ensembles.problems import Problem
+from experiments.study import Row
+from jaxbnn.diagnostics import rank_rhat
 
 GRID = 201
 WIDTH = 7.0  # predictive standard deviations on both sides of the grid's middle
@@ -80,3 +83,46 @@ def total_variation(
 def lppd(found: Mapping[str, np.ndarray]) -> float:
     """Return the mean log predictive density of the targets, of all chains together."""
     return float(np.log(np.maximum(found["at_targets"].mean(axis=0), 1e-300)).mean())
+
+
+def at_targets(posed: Problem, positions: PyTree) -> dict[str, np.ndarray]:
+    """Return each chain's "log_density", "mean" and "second_moment" at the test rows (chain, row).
+
+    And "rhat" of the predictive means (row,): NaN where there are fewer than four draws.
+    """
+    targets = jnp.asarray(posed.y_test, jnp.float32)
+
+    @jax.jit
+    def predicted(positions):
+        def one(position):
+            law = posed.posterior.predictive(position, posed.x_test)
+            return law.log_prob(targets), law.mean, law.variance
+
+        return jax.lax.map(lambda chain: jax.lax.map(one, chain), positions)
+
+    log_density, mean, variance = (np.asarray(a, float) for a in predicted(positions))
+    num_draws = log_density.shape[1]
+    rhat = np.asarray(rank_rhat(mean)) if num_draws >= 4 else np.full(mean.shape[-1], np.nan)
+    return {
+        "log_density": logsumexp(log_density, axis=1) - np.log(num_draws),
+        "mean": mean.mean(axis=1),
+        "second_moment": (variance + mean**2).mean(axis=1),
+        "rhat": rhat,
+    }
+
+
+def lppd_of_mixture(log_density: Float[np.ndarray, "part row"]) -> float:
+    """Return the mean over rows of the log density of the parts' mixture, in nats."""
+    return float(np.mean(logsumexp(log_density, axis=0) - np.log(len(log_density))))
+
+
+def gaussian_scores(where: str, found: Mapping[str, np.ndarray], posed: Problem) -> list[Row]:
+    """Return rows "nll", of the Gaussian of the mixture's mean and variance, and "rmse"."""
+    mean = found["mean"].mean(axis=0)
+    variance = found["second_moment"].mean(axis=0) - mean**2
+    errors = np.square(posed.y_test - mean)
+    nll = 0.5 * np.log(2 * np.pi * variance) + errors / variance / 2
+    return [
+        Row("nll", where, float(nll.mean())),
+        Row("rmse", where, float(np.sqrt(errors.mean()))),
+    ]

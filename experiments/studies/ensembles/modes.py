@@ -11,20 +11,15 @@ import time
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from pydantic import BaseModel, ConfigDict, Field
-from scipy.special import logsumexp
 
-from experiments.datasets import Split, standardised, tabular
+from experiments.studies.ensembles.densities import at_targets, gaussian_scores, lppd_of_mixture
 from experiments.studies.ensembles.pictures import modes_picture
-from experiments.studies.ensembles.problems import ensemble_draws
+from experiments.studies.ensembles.problems import Problem, ensemble_draws, tabular_problem
 from experiments.study import Context, Row, Settings
-from jaxbnn import Posterior, mlp, normal_prior
-from jaxbnn.diagnostics import rank_rhat
 from jaxbnn.ensembles import optimised_starts
-from jaxbnn.targets import SoftplusScaleGaussian
 
 # Random sets of chains, over which LPPD at a number of chains is averaged.
 _SETS = 200
@@ -60,63 +55,44 @@ class ModesSettings(Settings):
 
 def run_modes(settings: ModesSettings, context: Context) -> list[Row]:
     """Run each arm's chains, some at a time, a stage each; all arms begin at the same networks."""
-    split = standardised(tabular(settings.data, settings.split))
-    split = Split(*(part[: settings.most_rows] for part in split))
+    posed = tabular_problem(settings.data, settings.split, settings.hidden, settings.most_rows)
     rows, curves = [], {}
     for arm in settings.arms:
         parts = []
         for number in range(-(-arm.num_chains // settings.chains_at_once)):
-            compute = functools.partial(_chains, arm, number, split, settings, context)
+            compute = functools.partial(_chains, arm, number, posed, settings, context)
             parts.append(context.stage(f"{arm.name}_{number}", compute))
         found = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
         found = {key: values[: arm.num_chains] for key, values in found.items()}
         curve = lppd_by_chains(found["log_density"])
         curves[arm.name] = (curve, float(np.sum(found["cpu_seconds"])) / arm.num_chains)
-        rows += _rows(arm, curve, found, split)
+        rows += _rows(arm, curve, found, posed)
     context.save_figure("lppd", modes_picture(curves), dpi=100)
     return rows
 
 
 def _chains(
-    arm: Arm, number: int, split: Split, settings: ModesSettings, context: Context
+    arm: Arm, number: int, posed: Problem, settings: ModesSettings, context: Context
 ) -> dict[str, Any]:
     """Train and sample some chains; arrays (chain, ...)."""
-    network = mlp((split.x_train.shape[1], *settings.hidden, 2), activation="relu")
-    x, y, x_test = (np.asarray(a, np.float32) for a in (*split[:2], split.x_test))
-    posterior = Posterior(network, normal_prior(network), SoftplusScaleGaussian(), x, y)
     key_start, key_run = jax.random.split(jax.random.fold_in(context.key, number))
     begun = time.process_time()
-    starts = optimised_starts(key_start, posterior, settings.chains_at_once, progress=False)
+    starts = optimised_starts(key_start, posed.posterior, settings.chains_at_once, progress=False)
     positions = starts.as_draws()
     if arm.kernel != "none":
         folder = context.checkpoint(f"{arm.name}_{number}")
         run = ensemble_draws(
-            key_run, posterior, starts.positions, arm.num_samples, kernel=arm.kernel,
+            key_run, posed.posterior, starts.positions, arm.num_samples, kernel=arm.kernel,
             num_tuning=min(settings.num_tuning, arm.most_steps), most_steps=arm.most_steps,
             start_energy_error=settings.start_energy_error, energy_error=settings.energy_error,
             trajectory_steps=arm.trajectory_steps, checkpoint=folder,
         )  # fmt: skip
         positions = run.draws.positions
     seconds = time.process_time() - begun
-    targets = jnp.asarray(split.y_test, jnp.float32)
-
-    @jax.jit
-    def predicted(positions):
-        def one(position):
-            law = posterior.predictive(position, x_test)
-            return law.log_prob(targets), law.mean, law.variance
-
-        return jax.lax.map(lambda chain: jax.lax.map(one, chain), positions)
-
-    log_density, mean, variance = (np.asarray(a, float) for a in predicted(positions))
-    num_draws = log_density.shape[1]
+    found = at_targets(posed, positions)
     chains = settings.chains_at_once
-    rhat = np.asarray(rank_rhat(mean)) if num_draws >= 4 else np.full(len(split.y_test), np.nan)
-    return {
-        "log_density": logsumexp(log_density, axis=1) - np.log(num_draws),
-        "mean": mean.mean(axis=1),
-        "second_moment": (variance + mean**2).mean(axis=1),
-        "rhat": np.tile(np.median(rhat), chains),
+    return found | {
+        "rhat": np.tile(np.median(found["rhat"]), chains),
         "cpu_seconds": np.full(chains, seconds / chains),
     }
 
@@ -140,22 +116,15 @@ def lppd_by_chains(
     found = {}
     for size in sizes:
         values = [
-            _lppd(log_density[rng.choice(num_chains, size, replace=False)]) for _ in range(num_sets)
+            lppd_of_mixture(log_density[rng.choice(num_chains, size, replace=False)])
+            for _ in range(num_sets)
         ]
         found[size] = (float(np.mean(values)), float(np.std(values, ddof=1)))
-    found[num_chains] = (_lppd(log_density), float("nan"))
+    found[num_chains] = (lppd_of_mixture(log_density), float("nan"))
     return found
 
 
-def _lppd(log_density: Float[np.ndarray, "chain row"]) -> float:
-    return float(np.mean(logsumexp(log_density, axis=0) - np.log(len(log_density))))
-
-
-def _rows(arm: Arm, curve: dict, found: dict[str, np.ndarray], split: Split) -> list[Row]:
-    mean = found["mean"].mean(axis=0)
-    variance = found["second_moment"].mean(axis=0) - mean**2
-    errors = np.square(split.y_test - mean)
-    nll = 0.5 * np.log(2 * np.pi * variance) + errors / variance / 2
+def _rows(arm: Arm, curve: dict, found: dict[str, np.ndarray], posed: Problem) -> list[Row]:
     where = f"{arm.name}, {arm.num_chains} chains"
     rows = [
         Row("lppd", f"{arm.name}, {size} chain{'s' * (size > 1)}", value)
@@ -163,8 +132,7 @@ def _rows(arm: Arm, curve: dict, found: dict[str, np.ndarray], split: Split) -> 
     ]
     return [
         *rows,
-        Row("nll", where, float(nll.mean())),
-        Row("rmse", where, float(np.sqrt(errors.mean()))),
+        *gaussian_scores(where, found, posed),
         Row("median_rhat", where, float(np.mean(found["rhat"]))),
         Row("cpu_seconds", where, float(found["cpu_seconds"].sum())),
     ]

@@ -90,3 +90,19 @@ def modes_picture(curves: Mapping[str, tuple[Mapping[int, tuple[float, float]], 
     left.set_ylabel("LPPD (nats a row)")
     left.legend(fontsize=8)
     return figure
+
+
+def between_modes_picture(curves: Mapping[str, Sequence[tuple[float, float]]]) -> Figure:
+    """Draw LPPD against CPU seconds, round after round; a line each arm.
+
+    `curves` maps an arm to its (CPU seconds, LPPD) after the way in and after each round.
+    """
+    figure = Figure(figsize=(5, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for (name, curve), color in zip(curves.items(), plots.COLORS, strict=False):
+        seconds, values = np.transpose(curve)
+        axes.plot(seconds, values, color=color, marker="o", markersize=3, label=name)
+    axes.set_xlabel("CPU seconds, starts included")
+    axes.set_ylabel("LPPD (nats a row)")
+    axes.legend(fontsize=8)
+    return figure

@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 import optax
 from jaxtyping import Float, PRNGKeyArray, PyTree
 
-from experiments.datasets import tabular, uci
+from experiments.datasets import Split, standardised, tabular, uci
 from jaxbnn import Gaussian, LearnedGaussian, Posterior, mlp, normal_prior
 from jaxbnn.ensembles import sample_ensemble
 from jaxbnn.targets import SoftplusScaleGaussian
@@ -59,6 +59,23 @@ def problem(name: Name, num_test: int, num_inputs: int, hidden: int, condition: 
         network = mlp((x.shape[1], hidden, 1), activation="relu")
         prior = {"network": normal_prior(network), "log_noise_scale": dist.Normal(-1.0, 1.0)}
         posterior = Posterior(network, prior, LearnedGaussian(), x_train, y_train)
+    return Problem(posterior, x_test, y_test, None)
+
+
+def tabular_problem(
+    data: Literal["airfoil", "bikesharing"],
+    split: int,
+    hidden: tuple[int, ...],
+    most_rows: int | None = None,
+) -> Problem:
+    """Return a data set standardised, with a network whose second output is the noise's scale.
+
+    `most_rows` keeps the first rows only, of both parts.
+    """
+    parts = Split(*(part[:most_rows] for part in standardised(tabular(data, split))))
+    x, y, x_test, y_test = (np.asarray(part, np.float32) for part in parts)
+    network = mlp((x.shape[1], *hidden, 2), activation="relu")
+    posterior = Posterior(network, normal_prior(network), SoftplusScaleGaussian(), x, y)
     return Problem(posterior, x_test, y_test, None)
 
 

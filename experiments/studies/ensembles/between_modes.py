@@ -1,0 +1,284 @@
+"""What takes ten chains to where a hundred are: ways from mode to mode, each alone.
+
+All arms go on for some rounds from the same chains, which came in from trained networks. A round is
+the arm's move, then unadjusted steps that are not kept, then kept draws:
+
+    alone       no move
+    redraws     incoming weights of one hidden unit after the other, proposed from the prior
+    exchange    chains in pairs, which propose to exchange a hidden unit in each layer
+    reheated    the likelihood's power falls to a hundredth, say, and rises again
+    restarts    newly trained networks, which come in by fewer steps: what more chains cost
+
+LPPD after r rounds is that of the mixture of all kept draws so far. The rungs that an exact
+ladder of powers would need (the integral of the standard deviation of the log likelihood, divided
+by 1.7, for a fifth of the exchanges to be accepted) are counted along the powers on the way.
+"""
+
+import functools
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, PRNGKeyArray, PyTree
+from pydantic import Field
+
+from experiments.studies.ensembles.densities import at_targets, gaussian_scores, lppd_of_mixture
+from experiments.studies.ensembles.exchange import exchange_units
+from experiments.studies.ensembles.pictures import between_modes_picture
+from experiments.studies.ensembles.problems import Problem, ensemble_draws, tabular_problem
+from experiments.study import Context, Row, Settings
+from jaxbnn import redraw_units, sample
+from jaxbnn.ensembles import microcanonical, optimised_starts
+
+Name = Literal["alone", "redraws", "exchange", "reheated", "restarts"]
+
+# Two neighbours on a ladder exchange with probability .23 when their powers differ by so many
+# standard deviations of the log likelihood.
+_RUNG = 1.7
+_PARAMETER = "parameter_"
+
+
+class BetweenModesSettings(Settings):
+    """The data, the network, the way in, and the rounds."""
+
+    data: Literal["airfoil", "bikesharing"] = "airfoil"
+    split: int = Field(1, ge=0)
+    hidden: tuple[int, ...] = (16, 16, 16, 16)
+    most_rows: int | None = Field(None, ge=10)
+    num_chains: int = Field(10, ge=2)
+    num_tuning: int = Field(1000, ge=100)
+    most_steps: int = Field(10_000, ge=100)
+    arms: tuple[Name, ...] = ("alone", "redraws", "exchange", "reheated", "restarts")
+    num_rounds: int = Field(10, ge=1)
+    # Of a round, in unadjusted steps.
+    settling_steps: int = Field(1000, ge=1)
+    num_samples: int = Field(20, ge=1)
+    thinning: int = Field(25, ge=1)
+    # Of the arms.
+    num_sweeps: int = Field(20, ge=1)
+    powers: tuple[float, ...] = (0.3, 0.1, 0.03, 0.01, 0.03, 0.1, 0.3)
+    heated_steps: int = Field(100, ge=1)
+    restart_steps: int = Field(2000, ge=100)
+    # Of the ladder that is counted: powers from one down, and steps at each.
+    ladder_powers: tuple[float, ...] = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
+    ladder_steps: int = Field(1000, ge=20)
+
+
+def run_between_modes(settings: BetweenModesSettings, context: Context) -> list[Row]:
+    """Run the way in, and each arm's rounds, a stage each."""
+    posed = tabular_problem(settings.data, settings.split, settings.hidden, settings.most_rows)
+    key_in, key_ladder, key_arms = jax.random.split(context.key, 3)
+    begun = functools.partial(_from_networks, key_in, "way_in", settings.most_steps)
+    first = context.stage("way_in", functools.partial(begun, posed, settings, context))
+    rows = _rows("way in", [first], posed)
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for number, arm in enumerate(settings.arms):
+        rounds = [first]
+        for index in range(settings.num_rounds):
+            key = jax.random.fold_in(jax.random.fold_in(key_arms, number), index)
+            stage = f"{arm}_{index}"
+            compute = functools.partial(
+                _round, key, arm, stage, rounds[-1], posed, settings, context
+            )
+            rounds.append(context.stage(stage, compute))
+        rows += _rows(arm, rounds, posed)
+        curves[arm] = [_reached(rounds[:end]) for end in range(1, len(rounds) + 1)]
+    ladder = context.stage("ladder", functools.partial(_ladder, key_ladder, first, posed, settings))
+    rows += _ladder_rows(ladder)
+    context.save_figure("lppd", between_modes_picture(curves), dpi=100)
+    return rows
+
+
+def _from_networks(
+    key: PRNGKeyArray, stage: str, most_steps: int, posed: Problem,
+    settings: BetweenModesSettings, context: Context,
+) -> dict[str, Any]:  # fmt: skip
+    """Train networks, bring chains in from there, and keep the draws of one round."""
+    key_start, key_run = jax.random.split(key)
+    folder = context.checkpoint(stage)
+    begun = time.process_time()
+    starts = optimised_starts(
+        key_start, posed.posterior, settings.num_chains, progress=False,
+        checkpoint=None if folder is None else folder / "starts",
+    )  # fmt: skip
+    draws = ensemble_draws(
+        key_run, posed.posterior, starts.positions, settings.num_samples, kernel="microcanonical",
+        num_tuning=min(settings.num_tuning, most_steps), most_steps=most_steps,
+        trajectory_steps=settings.thinning, checkpoint=folder,
+    ).draws  # fmt: skip
+    seconds = time.process_time() - begun
+    kept = {_PARAMETER + name: value for name, value in draws.parameters.items()}
+    return kept | _kept(posed, draws.positions, seconds)
+
+
+def _round(
+    key: PRNGKeyArray, arm: Name, stage: str, before: Mapping[str, np.ndarray], posed: Problem,
+    settings: BetweenModesSettings, context: Context,
+) -> dict[str, Any]:  # fmt: skip
+    """Make the arm's move from where the round before ended, settle, and keep draws."""
+    if arm == "restarts":
+        return _from_networks(key, stage, settings.restart_steps, posed, settings, context)
+    key_move, key_settle, key_keep = jax.random.split(key, 3)
+    parameters = _parameters(before)
+    begun = time.process_time()
+    positions, rate = _MOVES[arm](key_move, _positions(before, posed), parameters, posed, settings)
+    positions = _go(key_settle, positions, parameters, posed.posterior, settings.settling_steps)
+    draws = sample(
+        key_keep, microcanonical, positions, settings.num_samples, data=posed.posterior,
+        parameters=parameters, thinning=settings.thinning, progress=False,
+    )  # fmt: skip
+    seconds = time.process_time() - begun
+    kept = {name: value for name, value in before.items() if name.startswith(_PARAMETER)}
+    return kept | _kept(posed, draws.positions, seconds) | {"acceptance_rate": rate}
+
+
+def _no_move(key, positions, parameters, posed, settings):
+    return positions, np.nan
+
+
+def _redraw(key, positions, parameters, posed, settings):
+    posterior = posed.posterior
+    draws = sample(key, _redraws, positions, settings.num_sweeps, data=posterior, progress=False)
+    return _last(draws.positions), np.mean(draws.infos.acceptance_rate)
+
+
+def _redraws(parameters, posterior):
+    return redraw_units(posterior.network, posterior.prior, posterior.log_likelihood)
+
+
+def _exchange(key, positions, parameters, posed, settings):
+    positions, rates = _exchanged(key, positions, posed.posterior, settings.num_sweeps)
+    return positions, np.mean(rates)
+
+
+@functools.partial(jax.jit, static_argnames="num_sweeps")
+def _exchanged(key, positions, posterior, num_sweeps):
+    log_likelihood = lambda p: jnp.sum(posterior.log_likelihood(p))  # noqa: E731
+    return exchange_units(key, positions, log_likelihood, num_sweeps)
+
+
+def _reheat(key, positions, parameters, posed, settings):
+    for number, power in enumerate(settings.powers):
+        key_power = jax.random.fold_in(key, number)
+        positions = _go(
+            key_power, positions, parameters, posed.posterior, settings.heated_steps, power
+        )
+    return positions, np.nan
+
+
+_MOVES = {"alone": _no_move, "redraws": _redraw, "exchange": _exchange, "reheated": _reheat}
+
+
+def _go(key, positions, parameters, posterior, num_steps, power=1.0):
+    """Return where chains are after unadjusted steps at a power of the likelihood.
+
+    Where the likelihood decides, widths grow as the power's inverse root does, and so does a step.
+    """
+    draws = sample(
+        key, microcanonical, positions, 1, data=posterior.tempered(power), thinning=num_steps,
+        parameters=_scaled(parameters, power), progress=False,
+    )  # fmt: skip
+    return _last(draws.positions)
+
+
+def _scaled(parameters: Mapping[str, Array], power: float) -> dict[str, Array]:
+    return {**parameters, "step_size": parameters["step_size"] / np.float32(np.sqrt(power))}
+
+
+def _ladder(
+    key: PRNGKeyArray, first: Mapping[str, np.ndarray], posed: Problem,
+    settings: BetweenModesSettings,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the standard deviation of the log likelihood at each power (power,), chains pooled."""
+    positions, parameters = _positions(first, posed), _parameters(first)
+    posterior, thinning = posed.posterior, 10
+    one = lambda p: jnp.sum(posterior.log_likelihood(p))  # noqa: E731
+    log_likelihood = jax.jit(lambda ps: jax.lax.map(lambda chain: jax.lax.map(one, chain), ps))
+    found = []
+    for number, power in enumerate(settings.ladder_powers):
+        draws = sample(
+            jax.random.fold_in(key, number), microcanonical, positions,
+            settings.ladder_steps // thinning, data=posterior.tempered(power), thinning=thinning,
+            parameters=_scaled(parameters, power), progress=False,
+        )  # fmt: skip
+        values = np.asarray(log_likelihood(draws.positions), float)
+        late = values[:, values.shape[1] // 2 :]
+        found.append(np.sqrt(np.mean(np.var(late, axis=1, ddof=1))))
+        positions = _last(draws.positions)
+    return {"power": np.asarray(settings.ladder_powers), "deviation": np.asarray(found)}
+
+
+def _ladder_rows(ladder: Mapping[str, np.ndarray]) -> list[Row]:
+    power, deviation = ladder["power"], ladder["deviation"]
+    # By the logarithm of the power, in which the deviation changes evenly.
+    rungs = -np.trapezoid(deviation * power, np.log(power)) / _RUNG
+    rows = [
+        Row("log_likelihood_deviation", f"power {p:g}", float(sd))
+        for p, sd in zip(power, deviation, strict=True)
+    ]
+    return [*rows, Row("rungs", f"power 1 to {power[-1]:g}", float(rungs))]
+
+
+def _kept(posed: Problem, positions: PyTree, seconds: float) -> dict[str, Any]:
+    """Return what a round leaves: where its chains are, their predictions, and its cost."""
+    end = _last(positions)
+    return at_targets(posed, positions) | {
+        "position": jax.vmap(lambda p: ravel_pytree(p)[0])(end),
+        "cpu_seconds": seconds,
+        "acceptance_rate": np.nan,
+    }
+
+
+def _last(positions: PyTree) -> PyTree:
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf[:, -1]), positions)
+
+
+def _positions(found: Mapping[str, np.ndarray], posed: Problem) -> PyTree:
+    shaped = jax.tree.map(
+        lambda leaf: leaf[0], posed.posterior.sample_prior(jax.random.key(0), (1,))
+    )
+    return jax.vmap(ravel_pytree(shaped)[1])(jnp.asarray(found["position"]))
+
+
+def _parameters(found: Mapping[str, np.ndarray]) -> dict[str, Array]:
+    return {
+        name.removeprefix(_PARAMETER): jnp.asarray(value)
+        for name, value in found.items()
+        if name.startswith(_PARAMETER)
+    }
+
+
+def _reached(rounds: Sequence[Mapping[str, np.ndarray]]) -> tuple[float, float]:
+    """Return (CPU seconds, LPPD) of all rounds together."""
+    parts = np.concatenate([found["log_density"] for found in rounds])
+    return float(sum(found["cpu_seconds"] for found in rounds)), lppd_of_mixture(parts)
+
+
+def _rows(arm: str, rounds: Sequence[Mapping[str, np.ndarray]], posed: Problem) -> list[Row]:
+    """Return rows after each round, and scores of all of them together."""
+    rows = []
+    for number in range(1, len(rounds)):
+        where = f"{arm}, {number} round{'s' * (number > 1)}"
+        seconds, value = _reached(rounds[: number + 1])
+        rows += [Row("lppd", where, value), Row("cpu_seconds", where, seconds)]
+    if len(rounds) == 1:
+        seconds, value = _reached(rounds)
+        rows += [Row("lppd", arm, value), Row("cpu_seconds", arm, seconds)]
+    alone = [lppd_of_mixture(density[None]) for density in rounds[-1]["log_density"]]
+    rows.append(Row("lppd_of_a_chain", f"{arm}, last round", float(np.mean(alone)), _error(alone)))
+    if arm in ("redraws", "exchange"):
+        rates = [float(found["acceptance_rate"]) for found in rounds[1:]]
+        rows.append(Row("acceptance_rate", arm, float(np.mean(rates))))
+    together = {
+        name: np.concatenate([found[name] for found in rounds])
+        for name in ("mean", "second_moment")
+    }
+    return [*rows, *gaussian_scores(arm, together, posed)]
+
+
+def _error(values: list[float]) -> float:
+    return float(np.std(values, ddof=1) / np.sqrt(len(values)))
