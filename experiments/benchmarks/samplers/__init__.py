@@ -1,0 +1,136 @@
+"""Which sampler `auto` takes: each of them on sets of several sizes, by its log score.
+
+    python -m experiments benchmark samplers --set write_table=true
+
+The data sets are none of those that `benchmark command` and `benchmark ensembles` report on, and
+classes are thirds of a number. Each fit, by the estimators with their default settings, runs in a
+process of its own, whose processor time is limited to what two cores do in five minutes. Results
+are stored one by one, and what is stored is not run again.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from experiments.benchmarks.peers import last_line, timed
+from experiments.benchmarks.samplers.fit import KINDS, SETS
+from experiments.errors import InputError, did_you_mean
+from experiments.results import Row, written_whole
+
+SAMPLERS = ("nuts", "ensemble", "dvi")
+ROWS = (200, 800, 3200)
+# Two cores for five minutes.
+SECONDS = 600
+ROOT = Path(__file__).parents[3]
+TABLE = ROOT / "jaxbnn" / "tabular" / "samplers.toml"
+
+
+def run(
+    out_dir: Path,
+    *,
+    sets: tuple[str, ...] | list[str] = SETS,
+    kinds: tuple[str, ...] | list[str] = KINDS,
+    rows: tuple[int, ...] | list[int] = ROWS,
+    samplers: tuple[str, ...] | list[str] = SAMPLERS,
+    write_table: bool = False,
+) -> list[Row]:
+    """Fit what is not stored yet; one row a number of each set, kind, size and sampler.
+
+    Parameters
+    ----------
+    out_dir
+        Where results are stored.
+    sets, kinds, samplers
+        Some of SETS, KINDS and SAMPLERS.
+    rows
+        Numbers of training rows.
+    write_table
+        Whether to write `jaxbnn/tabular/samplers.toml` from all that is stored.
+    """
+    asked = [*((s, SETS) for s in sets), *((k, KINDS) for k in kinds)]
+    for name, known in [*asked, *((s, SAMPLERS) for s in samplers)]:
+        if name not in known:
+            raise InputError(f"There is no {name!r} here{did_you_mean(name, known)}")
+    stored = out_dir / "stored"
+    stored.mkdir(parents=True, exist_ok=True)
+    for size in rows:
+        for name in sets:
+            for kind in kinds:
+                for sampler in samplers:
+                    path = stored / f"{kind}-{name}-{size}-{sampler}.json"
+                    if path.exists():
+                        continue
+                    found = _measured(out_dir, kind, name, size, sampler)
+                    if found is not None:
+                        with written_whole(path) as temporary:
+                            temporary.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+                        print(f"{path.stem}: {_told(found)}", flush=True)
+    results = [json.loads(path.read_text("utf-8")) for path in sorted(stored.glob("*.json"))]
+    if write_table:
+        with written_whole(TABLE) as temporary:
+            temporary.write_text(table_of(results), encoding="utf-8")
+        print(TABLE)
+    return [
+        Row(quantity, f"{one['kind']}, {one['set']}, {one['rows']} rows, {one['sampler']}", value)
+        for one in results
+        for quantity, value in (
+            ("log_score", one.get("log_score")),
+            ("cpu_seconds", one["cpu_seconds"]),
+        )
+        if value is not None
+    ]
+
+
+def _measured(
+    out_dir: Path, kind: str, name: str, size: int, sampler: str
+) -> dict[str, Any] | None:
+    """Fit once in a process; None, after a sentence, if it fails."""
+    result, log = out_dir / "result.json", out_dir / "log.txt"
+    result.unlink(missing_ok=True)
+    program = [sys.executable, "-m", "experiments.benchmarks.samplers.fit"]
+    command = [*program, kind, name, str(size), sampler, str(result)]
+    environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
+    environment["PYTHONPATH"] = str(ROOT)
+    seconds, wall, status = timed(command, environment, SECONDS, log)
+    known = {"kind": kind, "set": name, "rows": size, "sampler": sampler}
+    known |= {"cpu_seconds": seconds, "wall_seconds": wall}
+    if seconds >= SECONDS - 1:
+        return {**known, "over_limit": True}
+    if status:
+        print(f"{name}, {size} rows: {sampler} failed: {last_line(log)}", flush=True)
+        return None
+    return {**known, **json.loads(result.read_text("utf-8"))}
+
+
+def _told(found: dict[str, Any]) -> str:
+    if "over_limit" in found:
+        return f"over the limit of {SECONDS} core-seconds"
+    return f"log score {found['log_score']:.3f} in {found['cpu_seconds']:.0f} CPU s"
+
+
+def table_of(results: list[dict[str, Any]]) -> str:
+    """Return the table as TOML: a case for each set and size, with what each sampler reached.
+
+    A sampler that was over the limit is not there. A case without any is left out.
+    """
+    lines = [
+        "# By which `auto` chooses a sampler: mean log scores, in nats a test row (larger is",
+        f"# better), and processor seconds of those that ended within {SECONDS}. Made by `python",
+        "# -m experiments benchmark samplers --set write_table=true`, never by hand.",
+    ]
+    cases: dict[tuple[str, int, str], dict[str, Any]] = {}
+    for one in results:
+        case = cases.setdefault((one["kind"], one["rows"], one["set"]), {})
+        if "log_score" in one:
+            reached = f"{{log_score = {one['log_score']:.4f}, seconds = {one['cpu_seconds']:.0f}}}"
+            case[one["sampler"]] = reached
+            case["parameters"] = one["parameters"]
+    for (kind, size, name), case in sorted(cases.items()):
+        if not case:
+            continue
+        lines += ["", "[[case]]", f'kind = "{kind}"', f'set = "{name}"', f"rows = {size}"]
+        lines.append(f"parameters = {case['parameters']}")
+        lines += [f"{s} = {case[s]}" for s in SAMPLERS if s in case]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,49 @@
+"""Tests of experiments.benchmarks.samplers: the rows it takes, and the table it writes."""
+
+import json
+import tomllib
+
+import numpy as np
+import pytest
+
+from experiments.benchmarks import samplers
+from experiments.benchmarks.samplers.fit import SETS, rows_of
+
+
+def test_the_table_holds_what_ended_in_time():
+    common = {"kind": "numbers", "set": "kin8nm", "rows": 200}
+    results = [
+        {**common, "sampler": "dvi", "log_score": -1.25, "parameters": 501, "cpu_seconds": 9.6},
+        {**common, "sampler": "nuts", "over_limit": True, "cpu_seconds": 600.0},
+        {**common, "rows": 800, "sampler": "nuts", "over_limit": True, "cpu_seconds": 600.0},
+    ]
+    (case,) = tomllib.loads(samplers.table_of(results))["case"]
+    assert case == {**common, "parameters": 501, "dvi": {"log_score": -1.25, "seconds": 10}}
+
+
+def test_training_and_test_rows_differ_and_classes_are_thirds():
+    pytest.importorskip("sklearn")
+    for name in SETS:
+        split = rows_of("classes", name, 300)
+        assert split.x_train.shape[0] == 300
+        assert len(split.y_test) == 2000
+        counts = np.bincount(split.y_train)
+        assert len(counts) == 3
+        assert counts.min() > 80  # some targets are equal
+        numbers = rows_of("numbers", name, 300)
+        np.testing.assert_array_equal(numbers.x_train, split.x_train)
+    assert len(np.unique(np.concatenate([numbers.x_train, numbers.x_test]), axis=0)) > 2200
+
+
+@pytest.mark.long
+@pytest.mark.third_party(reason="scikit-learn")
+def test_a_fit_is_stored_and_not_run_again(tmp_path, monkeypatch):
+    pytest.importorskip("sklearn")
+    options = {"sets": ["power-plant"], "kinds": ["classes"], "rows": [30], "samplers": ["dvi"]}
+    rows = samplers.run(tmp_path, **options)
+    assert [row.quantity for row in rows] == ["log_score", "cpu_seconds"]
+    assert -1.2 < rows[0].value < 0  # guessing is -log 3 = -1.1
+    (path,) = (tmp_path / "stored").glob("*.json")
+    assert json.loads(path.read_text())["parameters"] == 4 * 50 + 50 + 51
+    monkeypatch.setattr(samplers, "_measured", lambda *_: pytest.fail("run again"))
+    assert [row.value for row in samplers.run(tmp_path, **options)] == [row.value for row in rows]
