@@ -22,14 +22,19 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PRNGKeyArray, PyTree
 from pydantic import Field
 
 from experiments.studies.ensembles.densities import at_targets, gaussian_scores, lppd_of_mixture
 from experiments.studies.ensembles.exchange import exchange_units
 from experiments.studies.ensembles.pictures import between_modes_picture
-from experiments.studies.ensembles.problems import Problem, ensemble_draws, tabular_problem
+from experiments.studies.ensembles.problems import (
+    Problem,
+    as_arrays,
+    ensemble_draws,
+    positions_of,
+    tabular_problem,
+)
 from experiments.study import Context, Row, Settings
 from jaxbnn import redraw_units, sample
 from jaxbnn.ensembles import microcanonical, optimised_starts
@@ -125,7 +130,9 @@ def _round(
     key_move, key_settle, key_keep = jax.random.split(key, 3)
     parameters = _parameters(before)
     begun = time.process_time()
-    positions, rate = _MOVES[arm](key_move, _positions(before, posed), parameters, posed, settings)
+    positions, rate = _MOVES[arm](
+        key_move, positions_of(posed, before), parameters, posed, settings
+    )
     positions = _go(key_settle, positions, parameters, posed.posterior, settings.settling_steps)
     draws = sample(
         key_keep, microcanonical, positions, settings.num_samples, data=posed.posterior,
@@ -194,7 +201,7 @@ def _ladder(
     settings: BetweenModesSettings,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the standard deviation of the log likelihood at each power (power,), chains pooled."""
-    positions, parameters = _positions(first, posed), _parameters(first)
+    positions, parameters = positions_of(posed, first), _parameters(first)
     posterior, thinning = posed.posterior, 10
     one = lambda p: jnp.sum(posterior.log_likelihood(p))  # noqa: E731
     log_likelihood = jax.jit(lambda ps: jax.lax.map(lambda chain: jax.lax.map(one, chain), ps))
@@ -225,9 +232,8 @@ def _ladder_rows(ladder: Mapping[str, np.ndarray]) -> list[Row]:
 
 def _kept(posed: Problem, positions: PyTree, seconds: float) -> dict[str, Any]:
     """Return what a round leaves: where its chains are, their predictions, and its cost."""
-    end = _last(positions)
     return at_targets(posed, positions) | {
-        "position": jax.vmap(lambda p: ravel_pytree(p)[0])(end),
+        **as_arrays(_last(positions)),
         "cpu_seconds": seconds,
         "acceptance_rate": np.nan,
     }
@@ -235,13 +241,6 @@ def _kept(posed: Problem, positions: PyTree, seconds: float) -> dict[str, Any]:
 
 def _last(positions: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: jnp.asarray(leaf[:, -1]), positions)
-
-
-def _positions(found: Mapping[str, np.ndarray], posed: Problem) -> PyTree:
-    shaped = jax.tree.map(
-        lambda leaf: leaf[0], posed.posterior.sample_prior(jax.random.key(0), (1,))
-    )
-    return jax.vmap(ravel_pytree(shaped)[1])(jnp.asarray(found["position"]))
 
 
 def _parameters(found: Mapping[str, np.ndarray]) -> dict[str, Array]:

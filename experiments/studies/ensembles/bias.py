@@ -10,11 +10,9 @@ half the integral of |p - q|), mean log predictive densities of the observed tar
 outputs at these rows the first two moments of each chain.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 from pydantic import Field
@@ -22,7 +20,7 @@ from pydantic import Field
 from experiments.studies.ensembles.densities import (
     grid_around,
     lppd,
-    noise_variance,
+    middle_and_spread,
     predictive_densities,
     predictive_means,
     steps_of,
@@ -32,7 +30,9 @@ from experiments.studies.ensembles.pictures import bias_picture
 from experiments.studies.ensembles.problems import (
     Name,
     Problem,
+    as_arrays,
     ensemble_draws,
+    positions_of,
     problem,
     trained,
 )
@@ -98,14 +98,6 @@ def _of_problem(name, posed, key, settings, context) -> list[Row]:
     return rows
 
 
-def _positions(posed: Problem, arrays: Mapping[str, Any]) -> PyTree:
-    """Return the PyTree of positions that a stage has stored as arrays."""
-    shapes = jax.eval_shape(lambda: posed.posterior.sample_prior(jax.random.key(0)))
-    count = len(jax.tree.leaves(shapes))
-    leaves = [jnp.asarray(arrays[f"position_{i}"]) for i in range(count)]
-    return jax.tree.unflatten(jax.tree.structure(shapes), leaves)
-
-
 def _start(name, posed, key, settings, context) -> dict[str, Any]:
     """Find where the chains begin, their metric, and where the predictive densities lie."""
     key_train, key_run = jax.random.split(key)
@@ -127,15 +119,13 @@ def _start(name, posed, key, settings, context) -> dict[str, Any]:
     else:
         means = predictive_means(posed, jax.tree.map(lambda x: x[None], posed.draw(key_run, 2000)))
     parameters = run.draws.parameters
-    variance = jax.tree.leaves(jax.tree.map(np.var, means))  # only to see that it is finite
-    spread = np.sqrt(means.var(axis=(0, 1)) + noise_variance(posed, places))
-    assert np.isfinite(variance).all()
+    middle, spread = middle_and_spread(posed, means, places)
     return {
-        **{f"position_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(places))},
+        **as_arrays(places),
         **{f"parameter_{key}": parameters[key] for key in _TUNED},
         "decoherence_length_in": run.way_in.parameters["decoherence_length"],
         "step_size_in": run.way_in.parameters["step_size"],
-        "middle": means.mean(axis=(0, 1)),
+        "middle": middle,
         "spread": spread,
     }
 
@@ -150,7 +140,7 @@ def _exact(stage, posed, key, start, grid, settings, context) -> dict[str, Any]:
         shape = (settings.num_chains, settings.num_exact)
         positions = jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), drawn)
         return _summary(posed, positions, grid)
-    places = _positions(posed, start)
+    places = positions_of(posed, start)
     draws = context.sample(
         stage, key, ensembles.adjusted_microcanonical, places, settings.num_exact,
         parameters={name: start[f"parameter_{name}"] for name in _TUNED} | {"reference": places},
@@ -161,7 +151,7 @@ def _exact(stage, posed, key, start, grid, settings, context) -> dict[str, Any]:
 
 
 def _unadjusted(stage, posed, key, energy_error, start, grid, settings, context) -> dict[str, Any]:
-    places = _positions(posed, start)
+    places = positions_of(posed, start)
     parameters = ensembles.microcanonical_parameters(places) | {
         "step_size": start["step_size_in"],
         "decoherence_length": start["decoherence_length_in"],

@@ -28,10 +28,16 @@ def steps_of(spread: Float[np.ndarray, " row"]) -> Float[np.ndarray, " row"]:
     return spread * 2 * WIDTH / (GRID - 1)
 
 
-def noise_variance(posed: Problem, places: PyTree) -> Float[np.ndarray, " row"]:
-    """Return the mean predictive variance of single positions; leaves (position, ...)."""
+def middle_and_spread(
+    posed: Problem, means: Float[np.ndarray, "chain draw row"], places: PyTree
+) -> tuple[Float[np.ndarray, " row"], Float[np.ndarray, " row"]]:
+    """Return mean and deviation of the predictive density, about: for a grid around it.
+
+    `means` are of all draws; `places`, leaves (place, ...), say how large the noise is.
+    """
     variances = jax.vmap(lambda p: posed.posterior.predictive(p, posed.x_test).variance)(places)
-    return np.asarray(variances, np.float64).mean(axis=0)
+    noise = np.asarray(variances, np.float64).mean(axis=0)
+    return means.mean(axis=(0, 1)), np.sqrt(means.var(axis=(0, 1)) + noise)
 
 
 def predictive_means(posed: Problem, positions: PyTree) -> Float[np.ndarray, "chain draw row"]:

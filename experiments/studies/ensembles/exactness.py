@@ -30,7 +30,7 @@ from pydantic import Field
 from experiments.studies.ensembles.densities import (
     grid_around,
     lppd,
-    noise_variance,
+    middle_and_spread,
     predictive_densities,
     predictive_means,
     steps_of,
@@ -116,8 +116,7 @@ def _side(stage, sampled, posed, key, first, settings, context) -> dict[str, Any
     means = predictive_means(posed, positions)
     if first is None:
         last = jax.tree.map(lambda leaf: jnp.asarray(leaf[:, -1]), positions)
-        middle = means.mean(axis=(0, 1))
-        spread = np.sqrt(means.var(axis=(0, 1)) + noise_variance(posed, last))
+        middle, spread = middle_and_spread(posed, means, last)
     else:
         middle, spread = first["middle"], first["spread"]
     return predictive_densities(posed, positions, grid_around(middle, spread)) | {

@@ -1,6 +1,6 @@
 """The posteriors whose unadjusted draws are compared with exact ones."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import optax
-from jaxtyping import Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from experiments.datasets import Split, standardised, tabular, uci
 from jaxbnn import Gaussian, LearnedGaussian, Posterior, mlp, normal_prior
@@ -112,6 +112,19 @@ def _linear(num_test: int, num_inputs: int, condition: float) -> Problem:
         return ({"w": values[:, :-1, None], "b": values[:, -1:]},)
 
     return Problem(posterior, x_test.astype(np.float32), y_test.astype(np.float32), draw)
+
+
+def as_arrays(positions: PyTree) -> dict[str, Array]:
+    """Return the leaves of positions as a stage stores them."""
+    return {f"position_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(positions))}
+
+
+def positions_of(posed: Problem, arrays: Mapping[str, Any]) -> PyTree:
+    """Return the positions that a stage has stored by `as_arrays`."""
+    shapes = jax.eval_shape(lambda: posed.posterior.sample_prior(jax.random.key(0)))
+    count = len(jax.tree.leaves(shapes))
+    leaves = [jnp.asarray(arrays[f"position_{i}"]) for i in range(count)]
+    return jax.tree.unflatten(jax.tree.structure(shapes), leaves)
 
 
 def ensemble_draws(
