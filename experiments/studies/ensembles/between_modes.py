@@ -36,8 +36,7 @@ from experiments.studies.ensembles.problems import (
     tabular_problem,
 )
 from experiments.study import Context, Row, Settings
-from jaxbnn import redraw_units, sample
-from jaxbnn.ensembles import microcanonical, optimised_starts
+from jaxbnn import ensembles, redraw_units, sample
 
 Name = Literal["alone", "redraws", "exchange", "reheated", "restarts"]
 
@@ -106,7 +105,7 @@ def _from_networks(
     key_start, key_run = jax.random.split(key)
     folder = context.checkpoint(stage)
     begun = time.process_time()
-    starts = optimised_starts(
+    starts = ensembles.optimised_starts(
         key_start, posed.posterior, settings.num_chains, progress=False,
         checkpoint=None if folder is None else folder / "starts",
     )  # fmt: skip
@@ -135,7 +134,7 @@ def _round(
     )
     positions = _go(key_settle, positions, parameters, posed.posterior, settings.settling_steps)
     draws = sample(
-        key_keep, microcanonical, positions, settings.num_samples, data=posed.posterior,
+        key_keep, ensembles.microcanonical, positions, settings.num_samples, data=posed.posterior,
         parameters=parameters, thinning=settings.thinning, progress=False,
     )  # fmt: skip
     seconds = time.process_time() - begun
@@ -186,8 +185,8 @@ def _go(key, positions, parameters, posterior, num_steps, power=1.0):
     Where the likelihood decides, widths grow as the power's inverse root does, and so does a step.
     """
     draws = sample(
-        key, microcanonical, positions, 1, data=posterior.tempered(power), thinning=num_steps,
-        parameters=_scaled(parameters, power), progress=False,
+        key, ensembles.microcanonical, positions, 1, data=posterior.tempered(power),
+        thinning=num_steps, parameters=_scaled(parameters, power), progress=False,
     )  # fmt: skip
     return _last(draws.positions)
 
@@ -208,7 +207,7 @@ def _ladder(
     found = []
     for number, power in enumerate(settings.ladder_powers):
         draws = sample(
-            jax.random.fold_in(key, number), microcanonical, positions,
+            jax.random.fold_in(key, number), ensembles.microcanonical, positions,
             settings.ladder_steps // thinning, data=posterior.tempered(power), thinning=thinning,
             parameters=_scaled(parameters, power), progress=False,
         )  # fmt: skip
