@@ -30,13 +30,14 @@ from experiments.studies.ensembles.exchange import exchange_units
 from experiments.studies.ensembles.pictures import between_modes_picture
 from experiments.studies.ensembles.problems import (
     Problem,
+    all_draws,
     as_arrays,
     ensemble_draws,
     positions_of,
     tabular_problem,
 )
 from experiments.study import Context, Row, Settings
-from jaxbnn import ensembles, redraw_units, sample
+from jaxbnn import ensembles, redraw_units
 
 Name = Literal["alone", "redraws", "exchange", "reheated", "restarts"]
 
@@ -133,9 +134,9 @@ def _round(
         key_move, positions_of(posed, before), parameters, posed, settings
     )
     positions = _go(key_settle, positions, parameters, posed.posterior, settings.settling_steps)
-    draws = sample(
+    draws = all_draws(
         key_keep, ensembles.microcanonical, positions, settings.num_samples, data=posed.posterior,
-        parameters=parameters, thinning=settings.thinning, progress=False,
+        parameters=parameters, thinning=settings.thinning,
     )  # fmt: skip
     seconds = time.process_time() - begun
     kept = {name: value for name, value in before.items() if name.startswith(_PARAMETER)}
@@ -148,7 +149,7 @@ def _no_move(key, positions, parameters, posed, settings):
 
 def _redraw(key, positions, parameters, posed, settings):
     posterior = posed.posterior
-    draws = sample(key, _redraws, positions, settings.num_sweeps, data=posterior, progress=False)
+    draws = all_draws(key, _redraws, positions, settings.num_sweeps, data=posterior)
     return _last(draws.positions), np.mean(draws.infos.acceptance_rate)
 
 
@@ -184,9 +185,9 @@ def _go(key, positions, parameters, posterior, num_steps, power=1.0):
 
     Where the likelihood decides, widths grow as the power's inverse root does, and so does a step.
     """
-    draws = sample(
+    draws = all_draws(
         key, ensembles.microcanonical, positions, 1, data=posterior.tempered(power),
-        thinning=num_steps, parameters=_scaled(parameters, power), progress=False,
+        thinning=num_steps, parameters=_scaled(parameters, power),
     )  # fmt: skip
     return _last(draws.positions)
 
@@ -206,10 +207,10 @@ def _ladder(
     log_likelihood = jax.jit(lambda ps: jax.lax.map(lambda chain: jax.lax.map(one, chain), ps))
     found = []
     for number, power in enumerate(settings.ladder_powers):
-        draws = sample(
+        draws = all_draws(
             jax.random.fold_in(key, number), ensembles.microcanonical, positions,
             settings.ladder_steps // thinning, data=posterior.tempered(power), thinning=thinning,
-            parameters=_scaled(parameters, power), progress=False,
+            parameters=_scaled(parameters, power),
         )  # fmt: skip
         values = np.asarray(log_likelihood(draws.positions), float)
         late = values[:, values.shape[1] // 2 :]

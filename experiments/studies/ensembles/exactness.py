@@ -37,7 +37,7 @@ from experiments.studies.ensembles.densities import (
     total_variation,
 )
 from experiments.studies.ensembles.pictures import exactness_picture
-from experiments.studies.ensembles.problems import Name, Problem, ensemble_draws, problem
+from experiments.studies.ensembles.problems import Name, Problem, all_draws, ensemble_draws, problem
 from experiments.study import Context, Row, Settings
 from jaxbnn import (
     Network,
@@ -45,7 +45,6 @@ from jaxbnn import (
     cycle,
     dual_averaging,
     kernels,
-    sample,
     symmetry_moves,
     window_adaptation,
 )
@@ -167,14 +166,11 @@ def _annealed(
     folder = context.checkpoint(stage)
 
     def run(number, power, positions, parameters, num_samples, **options):
-        draws = sample(
+        return all_draws(
             jax.random.fold_in(key_run, number), make_kernel, positions, num_samples,
-            data=posed.posterior.tempered(power), parameters=parameters, progress=False,
+            data=posed.posterior.tempered(power), parameters=parameters,
             checkpoint=None if folder is None else folder / f"power_{number}", **options,
         )  # fmt: skip
-        if draws.interrupted:
-            raise KeyboardInterrupt
-        return draws
 
     tuned = dual_averaging(0.8, component=0)
     for number, power in enumerate(settings.powers):

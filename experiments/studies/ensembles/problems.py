@@ -11,7 +11,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from experiments.datasets import Split, standardised, tabular, uci
-from jaxbnn import Gaussian, LearnedGaussian, Posterior, mlp, normal_prior
+from jaxbnn import Draws, Gaussian, LearnedGaussian, Posterior, mlp, normal_prior, sample
 from jaxbnn.ensembles import sample_ensemble
 from jaxbnn.targets import SoftplusScaleGaussian
 
@@ -135,6 +135,14 @@ def ensemble_draws(
     if run.draws.interrupted:
         raise KeyboardInterrupt
     return run
+
+
+def all_draws(*arguments: Any, **options: Any) -> Draws:
+    """Return `sample(...)` without progress; a Ctrl-C among its draws stops the study."""
+    draws = sample(*arguments, progress=False, **options)
+    if draws.interrupted:
+        raise KeyboardInterrupt
+    return draws
 
 
 def trained(key: PRNGKeyArray, posterior: Posterior, num_chains: int, num_updates: int) -> PyTree:
