@@ -22,7 +22,7 @@ import jaxbnn
 from jaxbnn import diagnostics, numerics, pcn, uniform_prior
 from jaxbnn.kernels import PCNState
 from jaxbnn.networks import mlp
-from tests.kit.hostile import Call, outcome
+from tests.kit.hostile import Call, families, outcome
 
 KEY = jax.random.key(0)
 PCN = PCNState(jnp.zeros(2, jnp.int32), jnp.zeros(1))
@@ -33,7 +33,11 @@ PCN = PCNState(jnp.zeros(2, jnp.int32), jnp.zeros(1))
     [
         # What was found before, and the families that need no compiler.
         pytest.param(["--examples", "1", "--only", "file", "--jobs", "0"], id="short"),
-        pytest.param(["--examples", "400"], id="full", marks=pytest.mark.long),
+        # A test a family, so that none takes long.
+        *(
+            pytest.param(["--examples", "400", "--only", name], id=name, marks=pytest.mark.long)
+            for name in families()
+        ),
     ],
 )
 def test_every_call_ends_in_an_answer_or_one_sentence(options, tmp_path):

@@ -15,9 +15,11 @@ ROOT = Path(__file__).parents[2]
 
 # The short tests kill one of two processes (test_hosts.py).
 @pytest.mark.long
-@pytest.mark.parametrize("number", [40])
-def test_a_killed_run_goes_on_bit_for_bit(tmp_path, number):
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_killed_run_goes_on_bit_for_bit(tmp_path, seed):
+    number = 20  # a run of each kind of data by one process, and one by two
     command = [sys.executable, "-m", "tests.sampling.kills", f"--number={number}"]
+    command.append(f"--seed={seed}")
     log = tmp_path / "kills.log"
     finished = subprocess.run(
         [*command, f"--log={log}"], cwd=ROOT, env=os.environ | {"TMPDIR": str(tmp_path)},
