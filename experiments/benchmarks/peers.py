@@ -1,5 +1,6 @@
-"""What benchmarks against other packages share: their environment, and processor time."""
+"""What benchmarks of whole programs share: an environment, processor time, and stored results."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,6 +8,9 @@ import time
 import venv
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+from experiments.results import written_whole
 
 PACKAGES = {"scikit-learn": "scikit-learn==1.9.1", "bde": "sklearn-contrib-bde==1.0.2"}
 _LIMITED = """
@@ -55,3 +59,9 @@ def timed(
 def last_line(log: Path) -> str:
     """Return what a process printed last: of one that failed, the error."""
     return " ".join(log.read_text(errors="replace").strip().splitlines()[-1:])[:300]
+
+
+def store(path: Path, found: Mapping[str, Any]) -> None:
+    """Write one result as JSON, whole or not at all."""
+    with written_whole(path) as temporary:
+        temporary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

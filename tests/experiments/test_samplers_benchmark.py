@@ -22,7 +22,6 @@ def test_the_table_holds_what_ended_in_time():
 
 
 def test_training_and_test_rows_differ_and_classes_are_thirds():
-    pytest.importorskip("sklearn")
     for name in SETS:
         split = rows_of("classes", name, 300)
         assert split.x_train.shape[0] == 300

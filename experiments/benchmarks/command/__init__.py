@@ -19,9 +19,9 @@ import numpy as np
 
 from experiments.benchmarks.command.page import write
 from experiments.benchmarks.command.tables import CLASSES, SETS, Table, rows_of, table, write_csv
-from experiments.benchmarks.peers import last_line, peers_python, timed
+from experiments.benchmarks.peers import last_line, peers_python, store, timed
 from experiments.errors import InputError, did_you_mean
-from experiments.results import Row, written_whole
+from experiments.results import Row
 
 METHODS = ("jaxbnn", "linear", "forest", "boosting", "gaussian_process", "bde")
 # What `jaxbnn fit` is called with besides; those with options are no part of the page.
@@ -71,8 +71,7 @@ def run(
                     continue
                 found = _measured(out_dir, stored, data, split, method, python)
                 if found is not None:
-                    with written_whole(path) as temporary:
-                        temporary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+                    store(path, found)
                     print(f"{path.stem}: {_told(found)}", flush=True)
     results = [json.loads(path.read_text()) for path in sorted(stored.glob("*.json"))]
     if write_page:

@@ -20,9 +20,9 @@ from experiments.benchmarks.ensembles import ours
 from experiments.benchmarks.ensembles.page import write
 from experiments.benchmarks.ensembles.scores import QUANTITIES, scores_of
 from experiments.benchmarks.ensembles.tables import SEEDS, split_of
-from experiments.benchmarks.peers import PACKAGES, last_line, peers_python, timed
+from experiments.benchmarks.peers import PACKAGES, last_line, peers_python, store, timed
 from experiments.errors import InputError, did_you_mean
-from experiments.results import Row, written_whole
+from experiments.results import Row
 
 METHODS = (*ours.METHODS, "bde")
 ROOT = Path(__file__).parents[3]
@@ -68,8 +68,7 @@ def run(
                     continue
                 found = _measured(out_dir, name, seed, method, is_development)
                 if found is not None:
-                    with written_whole(path) as temporary:
-                        temporary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+                    store(path, found)
                     print(
                         f"{path.stem}: NLL {found['nll']:.4f}, RMSE {found['rmse']:.4f} "
                         f"in {found['cpu_seconds']:.0f} CPU s",

@@ -2,19 +2,20 @@
 
     python -m experiments benchmark samplers --set write_table=true
 
-The data sets are none of those that `benchmark command` and `benchmark ensembles` report on, and
-classes are thirds of a number. Each fit, by the estimators with their default settings, runs in a
-process of its own, whose processor time is limited to what two cores do in five minutes. Results
-are stored one by one, and what is stored is not run again.
+The data sets are not among those of `benchmark command` and `benchmark ensembles`, so that nothing
+is chosen on their test rows; classes are thirds of a number. Each fit, by the estimators with their
+default settings, runs in a process of its own, whose processor time is limited to what two cores
+do in five minutes. Results are stored one by one, and what is stored is not run again.
 """
 
+import itertools
 import json
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
-from experiments.benchmarks.peers import last_line, timed
+from experiments.benchmarks.peers import last_line, store, timed
 from experiments.benchmarks.samplers.fit import KINDS, SETS
 from experiments.errors import InputError, did_you_mean
 from experiments.results import Row, written_whole
@@ -55,18 +56,14 @@ def run(
             raise InputError(f"There is no {name!r} here{did_you_mean(name, known)}")
     stored = out_dir / "stored"
     stored.mkdir(parents=True, exist_ok=True)
-    for size in rows:
-        for name in sets:
-            for kind in kinds:
-                for sampler in samplers:
-                    path = stored / f"{kind}-{name}-{size}-{sampler}.json"
-                    if path.exists():
-                        continue
-                    found = _measured(out_dir, kind, name, size, sampler)
-                    if found is not None:
-                        with written_whole(path) as temporary:
-                            temporary.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
-                        print(f"{path.stem}: {_told(found)}", flush=True)
+    for size, name, kind, sampler in itertools.product(rows, sets, kinds, samplers):
+        path = stored / f"{kind}-{name}-{size}-{sampler}.json"
+        if path.exists():
+            continue
+        found = _measured(out_dir, kind, name, size, sampler)
+        if found is not None:
+            store(path, found)
+            print(f"{path.stem}: {_told(found)}", flush=True)
     results = [json.loads(path.read_text("utf-8")) for path in sorted(stored.glob("*.json"))]
     if write_table:
         with written_whole(TABLE) as temporary:

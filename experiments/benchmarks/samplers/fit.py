@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 
 from experiments.datasets import Split, uci
-from jaxbnn.estimators import BayesianClassifier, BayesianRegressor
 
 SETS = ("kin8nm", "power-plant", "protein-tertiary-structure")
 KINDS = ("numbers", "classes")
@@ -28,7 +27,10 @@ def rows_of(kind: str, name: str, size: int) -> Split:
 
 
 def fit(kind: str, name: str, size: int, sampler: str) -> dict[str, float]:
-    """Return the mean log score of the test rows, and the number of the network's parameters."""
+    """Return the mean log score of the test rows, and the parameters of a network of one output."""
+    # Here, so that who only wants the rows needs no scikit-learn.
+    from jaxbnn.estimators import BayesianClassifier, BayesianRegressor
+
     split = rows_of(kind, name, size)
     make = BayesianRegressor if kind == "numbers" else BayesianClassifier
     model = make((_HIDDEN,), sampler=sampler, random_state=0)
