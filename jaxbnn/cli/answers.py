@@ -1,6 +1,7 @@
 """What `predict` writes of each row: ids, predictions, quantiles, and what lies outside the fit."""
 
 import csv
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,12 @@ from jaxtyping import PyTree
 
 from jaxbnn.cli import folder as folders
 from jaxbnn.cli.encoding import Encoding
-from jaxbnn.cli.place import written
+from jaxbnn.cli.place import OUTSIDE, written
 from jaxbnn.cli.progress import Progress
 from jaxbnn.cli.table import Table
 from jaxbnn.prediction import ClassPrediction, predict
 from jaxbnn.targets import Posterior
 
-OUTSIDE = "outside the training range"
 # Of a level that stands for the median: two quantiles that are one.
 _NO_WIDTH = 1e-6
 
@@ -38,9 +38,11 @@ def write_predictions(
     strange, remarks = outside(encoding, table)
     columns = id_columns(table, encoding, ids)
     progress.begin("predicting", f"{table.num_rows:,} rows")
-    columns |= predictions_of(positions, x, posterior, encoding, level, quantiles)
+    found = predictions_of(positions, x, posterior, encoding, level, quantiles)
+    columns |= {f"predicted {n}" if n in columns else n: found[n] for n in found}
     columns[OUTSIDE] = strange
     progress.begin("writing", str(out))
+    digits = _digits(encoding)
     with (
         written(out.parent) as part,
         (part / out.name).open("w", newline="", encoding="utf-8") as file,
@@ -50,9 +52,18 @@ def write_predictions(
         writer.writerow(columns)
         for row in zip(*columns.values(), strict=True):
             writer.writerow(
-                [v if isinstance(v, str) else f"{v:.6g}".replace(".", table.decimal) for v in row]
+                v if isinstance(v, str) else f"{v:.{digits}g}".replace(".", table.decimal)
+                for v in row
             )
     return [*encoding.remarks(table), *remarks]
+
+
+def _digits(encoding: Encoding) -> int:
+    """Return as many digits as tell six of a target's standard deviation, at most a double's."""
+    if encoding.classes is not None or not encoding.y_mean:
+        return 6
+    more = math.ceil(math.log10(abs(encoding.y_mean) / encoding.y_sd))
+    return min(6 + max(more, 0), 15)
 
 
 def _numbered(table: Table, encoding: Encoding) -> Table:
@@ -109,7 +120,10 @@ def predictions_of(
     level: float,
     quantiles: Sequence[float] = (),
 ) -> dict[str, np.ndarray]:
-    """Return the columns of the predictions, in the target's own units."""
+    """Return the columns of the predictions, in the target's own units.
+
+    A column is called otherwise where the target has its name: "lower of the prediction".
+    """
     found = predict(positions, x, posterior, level=level)
     if isinstance(found, ClassPrediction):
         assert encoding.classes is not None
@@ -120,12 +134,11 @@ def predictions_of(
             "entropy of the noise": found.aleatoric,
             "entropy unknown": found.epistemic,
         }
-    sd, mean = encoding.y_sd, encoding.y_mean
-    columns = {
-        encoding.target: found.mean * sd + mean,
-        "sd": found.sd * sd,
-        "lower": found.lower * sd + mean,
-        "upper": found.upper * sd + mean,
+    sd = encoding.y_sd
+    more = {
+        "sd": found.sd.astype(float) * sd,
+        "lower": encoding.in_units(found.lower),
+        "upper": encoding.in_units(found.upper),
     }
     at_level: dict[float, Any] = {level: found}  # q and 1 - q are the ends of one interval
     for q in quantiles:
@@ -133,11 +146,12 @@ def predictions_of(
         if own not in at_level:
             at_level[own] = predict(positions, x, posterior, level=own)
         end = at_level[own].lower if q < 0.5 else at_level[own].upper
-        columns[f"quantile {q:g}"] = end * sd + mean
-    return columns | {
-        "sd of the noise": np.sqrt(found.aleatoric) * sd,
-        "sd unknown": np.sqrt(found.epistemic) * sd,
-    }
+        more[f"quantile {q:g}"] = encoding.in_units(end)
+    more["sd of the noise"] = np.sqrt(found.aleatoric.astype(float)) * sd
+    more["sd unknown"] = np.sqrt(found.epistemic.astype(float)) * sd
+    name = encoding.target
+    renamed = {f"{n} of the prediction" if n == name else n: more[n] for n in more}
+    return {name: encoding.in_units(found.mean), **renamed}
 
 
 def outside(encoding: Encoding, table: Table) -> tuple[np.ndarray, list[str]]:

@@ -8,7 +8,6 @@ import csv
 import importlib.util
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from jaxbnn.cli.options import check_level, parse, settings_of
 from jaxbnn.cli.progress import Progress
@@ -18,7 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 after one sentence that says what was wrong.
 
     A Ctrl-C while draws are kept ends the sampling and keeps them; before that it returns 130. In
-    both cases the same command goes on where it was, unless by dvi.
+    both cases the same command goes on where it was.
 
     Examples
     --------
@@ -36,6 +35,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(text)
     except (ValueError, OSError, ImportError, csv.Error) as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        print(
+            "error: there is not enough memory; take fewer --chains or --samples, a smaller "
+            "network by --hidden, or fewer rows.",
+            file=sys.stderr,
+        )
         return 2
     except KeyboardInterrupt as error:
         said = str(error) or "interrupted before there was anything to keep."
@@ -73,14 +81,14 @@ def _fit(options: argparse.Namespace, progress: Progress) -> str:
 def _predict(options: argparse.Namespace, progress: Progress) -> str:
     progress.begin("reading", options.data.name)
     _check_installed("predict")
-    from jaxbnn.cli.place import check_fit, was_headerless
+    from jaxbnn.cli.place import check_fit, check_predictions, was_headerless
     from jaxbnn.cli.prepare import read
 
     check_fit(options.folder)
     check_level(options.level)
     out = options.out or options.data.with_name(f"{options.data.stem}-predictions.csv")
     table = read(options, is_headerless=was_headerless(options.folder))
-    _check_out(out, options.data)
+    check_predictions(out, options.data)
     progress.begin("loading JAX")
     from jaxbnn.cli.answers import write_predictions
 
@@ -89,15 +97,6 @@ def _predict(options: argparse.Namespace, progress: Progress) -> str:
     )
     lines = [f"- {note}" for note in notes]
     return "\n".join([*lines, f"{table.num_rows} predictions written to {out}"])
-
-
-def _check_out(out: Path, data: Path) -> None:
-    if out.is_dir():
-        raise ValueError(f"--out {out} is a folder; name a file for the predictions.")
-    if not out.parent.is_dir():
-        raise ValueError(f"there is no folder {out.parent} for --out; make it first.")
-    if out.resolve() == data.resolve():
-        raise ValueError(f"--out {out} would overwrite the new rows; name another file.")
 
 
 def _check_installed(command: str) -> None:

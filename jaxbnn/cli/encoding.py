@@ -12,7 +12,15 @@ import numpy as np
 
 from jaxbnn.cli.columns import Column, learn_column, with_missing
 from jaxbnn.cli.dates import find_order
-from jaxbnn.cli.fields import as_numbers, how_to_mend, is_missing, looks_like_number, no_numbers
+from jaxbnn.cli.fields import (
+    as_numbers,
+    how_to_mend,
+    is_missing,
+    looks_like_number,
+    no_numbers,
+    one_spelling,
+    says_none,
+)
 from jaxbnn.cli.kinds import Kind
 from jaxbnn.cli.table import Table, take
 from jaxbnn.tabular.kinds import CLASSES, COUNTS
@@ -39,6 +47,10 @@ class Encoding:
     def features(self) -> list[str]:
         """Names of the columns of x."""
         return [feature for column in self.columns for feature in column.features]
+
+    def in_units(self, values: Any) -> np.ndarray:
+        """Return standardised numbers in the target's own units, in double precision."""
+        return np.asarray(values, float) * self.y_sd + self.y_mean
 
     def to_dict(self) -> dict[str, Any]:
         """Return what JSON can hold."""
@@ -97,8 +109,13 @@ def usable_rows(table: Table, target: str, drop: list[str]) -> tuple[Table, list
     """Return the table without dropped columns and rows of unknown target, and what was done."""
     if target in drop:
         raise ValueError(f"column {target!r} cannot be both the target and dropped.")
-    known = np.flatnonzero(~is_missing(table.columns[target]))
+    values = table.columns[target]
     notes = list(table.notes)
+    is_known = ~is_missing(values)
+    if as_numbers(values) is None and says_none(values).any():
+        is_known |= says_none(values)
+        notes.append(f"{target}: none is one of its classes (leave the field empty if not known).")
+    known = np.flatnonzero(is_known)
     if len(known) < table.num_rows:
         notes.append(f"Rows without {target}, left out: {table.num_rows - len(known)}.")
     if len(known) < 10:
@@ -107,6 +124,7 @@ def usable_rows(table: Table, target: str, drop: list[str]) -> tuple[Table, list
             "and be tested on; 10 is the least."
         )
     kept = {name: values for name, values in table.columns.items() if name not in drop}
+    kept[target] = one_spelling(values)
     return take(table._replace(columns=kept), known), notes
 
 

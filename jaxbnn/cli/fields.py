@@ -18,6 +18,11 @@ def is_missing(values: list[str]) -> np.ndarray:
     return np.array([value.lower() in _MISSING for value in values], bool)
 
 
+def says_none(values: list[str]) -> np.ndarray:
+    """Return which fields are the word none, of which words may mean one of their own."""
+    return np.array([value.lower() == "none" for value in values], bool)
+
+
 def as_numbers(values: list[str]) -> np.ndarray | None:
     """Return the fields as numbers, missing ones as NaN; None if one of them is no number."""
     numbers = np.full(len(values), np.nan)
@@ -28,6 +33,28 @@ def as_numbers(values: list[str]) -> np.ndarray | None:
                 return None
             numbers[i] = number
     return numbers
+
+
+def one_spelling(values: list[str]) -> list[str]:
+    """Return the fields with equal numbers spelled alike, in the shortest of their ways.
+
+    Examples
+    --------
+    >>> one_spelling(["1.0", "0", "1", "2.50"])
+    ['1', '0', '1', '2.50']
+    """
+    numbers = as_numbers(values)
+    if numbers is None:
+        return values
+    shortest: dict[float, str] = {}
+    for number, value in zip(numbers.tolist(), values, strict=True):
+        shortest[number] = min(
+            shortest.get(number, value), value, key=lambda text: (len(text), text)
+        )
+    # What is missing is not a number, which is not equal to itself.
+    return [
+        shortest.get(n, v) if n == n else v for n, v in zip(numbers.tolist(), values, strict=True)
+    ]
 
 
 def no_numbers(values: list[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -67,8 +68,10 @@ def fit(
         numbers = numbers | {f"refit_{name}": value for name, value in second.numbers.items()}
         chains, sentence = worse_of(chains, second)
         sentences.append(sentence)
+    held, draw = _judge(first, level)
     with written(out, WRITTEN) as part:
-        held = _judge(part, first, level, progress)
+        progress.begin("drawing pictures")
+        draw(part)
         progress.begin("writing", str(out))
         more = folders.save(
             part,
@@ -147,19 +150,26 @@ def _refitted(
     return last, None if last.fitted.draws is None else verdict, sentences
 
 
-def _judge(part: Path, first: _Sampled, level: float, progress: Progress) -> Verdict:
-    """Judge the predictions of the held-out rows, and draw them."""
+def _judge(first: _Sampled, level: float) -> tuple[Verdict, Callable[[Path], None]]:
+    """Judge the predictions of the held-out rows; also return what draws them in a folder."""
     prepared, posterior, fitted, x, y = first
     encoding, rows = prepared.encoding, prepared.held_out
     prediction = predict(fitted.positions, x[rows], posterior, level=level)
     found = scores(fitted.positions, x[rows], y[rows], posterior)
-    progress.begin("drawing pictures")
-    draw_chains(part, encoding, fitted, posterior, x[rows], y[rows])
+
+    def draw(folder: Path) -> None:
+        draw_chains(folder, encoding, fitted, posterior, x[rows], y[rows])
+        if isinstance(prediction, ClassPrediction):
+            draw_classes(folder, encoding, y[rows], prediction)
+        else:
+            assert isinstance(found, NumberScores)
+            draw_numbers(folder, encoding, y[rows], prediction, found)
+
+    learnt_from = y[prepared.training]
     if isinstance(prediction, ClassPrediction):
         assert not isinstance(found, NumberScores)
-        draw_classes(part, encoding, y[rows], prediction)
-        return judge_classes(encoding, y[rows], prediction, found)
+        commonest = int(np.bincount(learnt_from).argmax())
+        return judge_classes(encoding, y[rows], prediction, found, commonest), draw
     assert isinstance(found, NumberScores)
-    draw_numbers(part, encoding, y[rows], prediction, found)
-    mean = float(y[prepared.training].mean())
-    return judge_numbers(encoding, y[rows], prediction, found, mean=mean)
+    mean = float(learnt_from.mean())
+    return judge_numbers(encoding, y[rows], prediction, found, mean=mean), draw

@@ -40,10 +40,12 @@ def choose_likelihood(
     order: list[str] | None,
     *,
     newer: bool = True,
+    learnt_from: list[str] | None = None,
 ) -> Kind:
     """Return the likelihood of a target's values: the one asked for, or that of their kind.
 
-    Without `newer` only Gaussian and categorical ones are chosen, which every sampler knows.
+    Without `newer` only Gaussian and categorical ones are chosen, which every sampler knows. The
+    values `learnt_from`, else all, choose among likelihoods of numbers: held-out rows do not.
 
     Raises
     ------
@@ -84,7 +86,11 @@ def choose_likelihood(
         return Kind("categorical", None, f"Likelihood of {name}: categorical, for it has classes.")
     if numbers is None or not newer:  # the first is refused where the target is encoded
         return Kind("gaussian", None, f"Likelihood of {name}: gaussian.")
-    likelihood, why = likelihood_of_numbers(numbers, as_option)
+    learnt = numbers if learnt_from is None else as_numbers(learnt_from)
+    assert learnt is not None  # some of those that are numbers
+    likelihood, why = likelihood_of_numbers(learnt, as_option)
+    if likelihood in COUNTS and not are_whole(numbers):
+        likelihood, why = "gaussian", "gaussian, for not all of its values are counts"
     return Kind(likelihood, None, f"Likelihood of {name}: {why}.")
 
 

@@ -21,6 +21,9 @@ _PREDICT_EXAMPLE = """example:
   jaxbnn predict houses-fit new.csv --quantiles 0.1 0.9
 writes new-predictions.csv."""
 
+# Of larger ones JAX takes the last 32 bits, and other seeds would draw the same.
+_MOST_SEED = 2**31 - 1
+
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Return the options; SystemExit after one line where they cannot be understood."""
@@ -207,6 +210,10 @@ def settings_of(options: argparse.Namespace) -> Settings:
     )
     check_settings(settings, as_option)
     check_level(options.level)
+    if not 0 <= options.seed <= _MOST_SEED:
+        raise ValueError(
+            f"--seed must be a whole number from 0 to {_MOST_SEED}, but is {options.seed}."
+        )
     if not 0 < options.test < 1:
         raise ValueError(f"--test must be a fraction between 0 and 1, but is {options.test}.")
     return settings

@@ -36,9 +36,8 @@ def draw_numbers(
     found: NumberScores,
 ) -> None:
     """Draw predictions against held-out numbers, and coverage against level."""
-    to_units = lambda values: values * encoding.y_sd + encoding.y_mean  # noqa: E731
     axes = observed_against_predicted(
-        *(to_units(v) for v in (y, prediction.mean, prediction.lower, prediction.upper)),
+        *(encoding.in_units(v) for v in (y, prediction.mean, prediction.lower, prediction.upper)),
         level=prediction.level,
         name=_literal(encoding.target),
     )
@@ -79,7 +78,7 @@ def draw_chains(
     rows = np.unique(np.linspace(0, len(x) - 1, 3).astype(int))
     values = np.asarray(evaluate(predicted(posterior, np.asarray(x[rows])), fitted.positions))
     if encoding.classes is None:
-        series = values[..., 0] * encoding.y_sd + encoding.y_mean
+        series = encoding.in_units(values[..., 0])
         names = [f"{_literal(encoding.target)}, held-out row {row + 1}" for row in rows]
     else:
         series = values[..., np.arange(len(rows)), y[rows]]

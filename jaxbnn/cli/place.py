@@ -1,4 +1,4 @@
-"""The folder of a fit: free, held while it is worked for, and written to whole or not at all."""
+"""Where results go: a place that is free, held meanwhile, and written to whole or not at all."""
 
 import json
 import os
@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 MODEL, DRAWS = "model.json", "posterior.nc"
+# The column of predictions by which a file is known to be of `predict`.
+OUTSIDE = "outside the training range"
 WRITTEN = (
     *(MODEL, DRAWS, "summary.md", "summary.html", "scores.json"),
     *("predictions.png", "calibration.png", "confusion.png", "chains.png"),
@@ -49,6 +51,23 @@ def check_free(folder: Path, force: bool) -> None:
         raise ValueError(
             f"{folder} holds a fit already; give --force to write over it, or another --out."
         )
+
+
+def check_predictions(out: Path, data: Path) -> None:
+    """Refuse a file for predictions that is none, or holds something else."""
+    if out.is_dir():
+        raise ValueError(f"--out {out} is a folder; name a file for the predictions.")
+    if not out.parent.is_dir():
+        raise ValueError(f"there is no folder {out.parent} for --out; make it first.")
+    if out.resolve() == data.resolve():
+        raise ValueError(f"--out {out} would overwrite the new rows; name another file.")
+    if out.is_file():
+        with out.open(encoding="utf-8", errors="replace") as file:
+            is_ours = OUTSIDE in file.readline()
+        if not is_ours:
+            raise ValueError(
+                f"--out {out} is a file that `predict` has not written; name another, or remove it."
+            )
 
 
 @contextmanager

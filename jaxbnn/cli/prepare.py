@@ -55,7 +55,8 @@ def prepare(options: argparse.Namespace, settings: Settings) -> Prepared:
 
     def encoded(newer: bool) -> tuple[Kind, Encoding, list[str]]:
         asked = options.likelihood, options.task, options.order
-        kind = choose_likelihood(target, table.columns[target], *asked, newer=newer)
+        values, learnt_from = table.columns[target], rows.columns[target]
+        kind = choose_likelihood(target, values, *asked, newer=newer, learnt_from=learnt_from)
         encoding, notes = learn_encoding(table, rows, target, options.task, kind)
         return kind, replace(encoding, width=width), notes
 

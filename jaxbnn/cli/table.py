@@ -156,7 +156,7 @@ def _read_text(path: Path) -> str:
             f"{path} is in UTF-16, not UTF-8; {_AS_UTF8}, or run "
             f"`iconv -f UTF-16 -t UTF-8 {path.name} > new.csv`."
         )
-    if raw.startswith(b"PK") or b"\0" in raw:
+    if raw.startswith(b"PK\x03\x04") or b"\0" in raw:
         raise ValueError(f"{path} is not a text file, as a CSV file is; {_AS_UTF8}.")
     try:
         return raw.decode("utf-8-sig")

@@ -51,12 +51,16 @@ def judge_numbers(
 
 
 def judge_classes(
-    encoding: Encoding, y: np.ndarray, prediction: ClassPrediction, found: ClassScores
+    encoding: Encoding,
+    y: np.ndarray,
+    prediction: ClassPrediction,
+    found: ClassScores,
+    commonest: int,
 ) -> Verdict:
-    """Judge predicted probabilities of classes."""
+    """Judge predicted probabilities of classes; `commonest` is the training rows' class."""
     n = len(y)
     accuracy = float(found.is_correct.mean())
-    majority = float(np.bincount(y, minlength=len(encoding.classes or [])).max() / n)
+    majority = float(np.mean(y == commonest))
     claimed = float(prediction.probabilities.max(axis=-1).mean())
     numbers = {
         "accuracy": accuracy,

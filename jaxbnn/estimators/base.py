@@ -33,14 +33,19 @@ class BayesianNetwork(BaseEstimator):
         settings: Settings,
         num_classes: int | None = None,
     ) -> None:
-        """Sample the posterior of rows x, whose targets are as the sampler takes them."""
-        self.x_scaling_: Scaling = learn_scaling(x)
-        inputs = self.x_scaling_.standardised(x)
+        """Sample the posterior of rows x, whose targets are as the sampler takes them.
+
+        Nothing is set before the draws are there: a fit that fails leaves the one before whole.
+        """
+        scaling = learn_scaling(x)
+        inputs = scaling.standardised(x)
         posterior = make_posterior(sampler, settings, inputs, y, num_classes)
         folder = None if self.checkpoint is None else Path(self.checkpoint)
         fitted = run(sampler, posterior, settings, self.verbose, folder)
         if fitted.draws is not None and fitted.draws.interrupted:
             raise KeyboardInterrupt
+        verdict = judge_chains(sampler, fitted, posterior, inputs)
+        self.x_scaling_: Scaling = scaling
         self.sampler_, self.likelihood_ = sampler, settings.likelihood
         self.posterior_ = posterior
         # Whose data are not looked at: programs that predict do not depend on the number of rows.
@@ -51,7 +56,7 @@ class BayesianNetwork(BaseEstimator):
             del self.relevance_
         if settings.relevance:
             self.relevance_: Any = relevance_scales(fitted.positions)
-        self.verdict_ = judge_chains(sampler, fitted, posterior, inputs)
+        self.verdict_ = verdict
         if not self.verdict_.is_good:
             warnings.warn(str(self.verdict_), ConvergenceWarning, stacklevel=3)
 

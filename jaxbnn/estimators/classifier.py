@@ -127,15 +127,16 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
         settings = settings_of(self, samplers, ("auto", *CLASSES))
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         check_classification_targets(y)
-        self.classes_, labels = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            only = self.classes_.tolist()[0]
+        classes, labels = np.unique(y, return_inverse=True)
+        if len(classes) < 2:
+            only = classes.tolist()[0]
             raise ValueError(f"y holds one class only, {only!r}; a classifier needs two or more.")
         sampler = choose_sampler(settings, *X.shape)
         if settings.likelihood == "auto":
             settings = settings._replace(likelihood="categorical")
         check_sampler(sampler, settings.likelihood, relevance=settings.relevance)
-        self._sample(X, labels.astype(np.int32), sampler, settings, len(self.classes_))
+        self._sample(X, labels.astype(np.int32), sampler, settings, len(classes))
+        self.classes_ = classes
         return self
 
     def predict(self, X: Any) -> Shaped[np.ndarray, " n"]:

@@ -151,8 +151,9 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
             )
         check_sampler(sampler, settings.likelihood, relevance=settings.relevance)
         is_count = settings.likelihood in COUNTS
-        self.y_scaling_: Scaling = _NO_SCALING if is_count else learn_scaling(y)
-        self._sample(X, self.y_scaling_.standardised(y), sampler, settings)
+        scaling = _NO_SCALING if is_count else learn_scaling(y)
+        self._sample(X, scaling.standardised(y), sampler, settings)
+        self.y_scaling_: Scaling = scaling
         return self
 
     def predict(

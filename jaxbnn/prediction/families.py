@@ -123,20 +123,33 @@ def components(kind: type, parameters: tuple[Array, ...]) -> Components:
     return Components(FAMILIES[kind], kind(*parameters))
 
 
-def draw(found: Components) -> Float[Array, "number *rows"]:
+def draw(found: Components, *, is_shared: bool) -> Float[Array, "number *rows"]:
     """Return sorted draws from each row's mixture, as many from each component; at least 4,096.
+
+    With `is_shared` every row is drawn with the same random numbers: what is made of them depends
+    neither on a row's place nor on the rows beside it. Without, errors average over the rows.
 
     Examples
     --------
-    >>> values = draw(components(dist.Poisson, (jnp.full((5, 2), 3.0),)))
-    >>> values.shape, bool(abs(values.mean() - 3) < 0.1)
-    ((4100, 2), True)
+    >>> values = draw(components(dist.Poisson, (jnp.full((5, 2), 3.0),)), is_shared=True)
+    >>> values.shape, bool(abs(values.mean() - 3) < 0.1), bool((values[:, 0] == values[:, 1]).all())
+    ((4100, 2), True, True)
     """
     number, *rows = found.law.batch_shape
     each = math.ceil(FEWEST_DRAWN / number)
-    values = jax.vmap(found.law.sample)(jax.random.split(jax.random.key(_SEED), each))
-    dtype = jax.tree.leaves(found.law)[0].dtype
-    return jnp.sort(values.astype(dtype).reshape(each * number, *rows), axis=0)
+    keys = jax.random.split(jax.random.key(_SEED), each)
+    parameters = parameters_of(found.law)
+    dtype = parameters[0].dtype
+    if not is_shared:
+        values = jax.vmap(found.law.sample)(keys).astype(dtype)
+        return jnp.sort(values.reshape(each * number, *rows), axis=0)
+
+    def of_row(own):
+        return jax.vmap(type(found.law)(*own).sample)(keys)
+
+    columns = [leaf.reshape(number, -1) for leaf in parameters]
+    values = jax.vmap(of_row, in_axes=1, out_axes=-1)(columns).astype(dtype)
+    return jnp.sort(values.reshape(each * number, *rows), axis=0)
 
 
 def quantile_of_sorted(
@@ -179,7 +192,7 @@ def summary_of(found: Components, level: Float[Array, ""]) -> dict[str, Array]:
     mean = jnp.mean(means, axis=0)
     aleatoric = jnp.mean(_variances(found.law), axis=0)
     epistemic = jnp.mean((means - mean[None]) ** 2, axis=0)
-    values = draw(found)
+    values = draw(found, is_shared=True)
     return {
         "mean": mean,
         "sd": jnp.sqrt(aleatoric + epistemic),
@@ -197,7 +210,7 @@ def scores_of(found: Components, y: Array) -> dict[str, Array]:
     log_count = jnp.log(jnp.asarray(len(means), means.dtype))
     return {
         "log_score": logsumexp(found.law.log_prob(y[None]), axis=0) - log_count,
-        "crps": crps_of_sorted(draw(found), y),
+        "crps": crps_of_sorted(draw(found, is_shared=False), y),
         "pit": pit_of(found, y),
         "error": y - jnp.mean(means, axis=0),
     }

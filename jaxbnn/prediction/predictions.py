@@ -192,7 +192,7 @@ def flat_positions(draws: Any) -> PyTree:
 def mixture(
     posterior: Any, positions: PyTree, x: Array
 ) -> tuple[Array, Array] | Array | Components:
-    """Return means and deviations of normal components, or probabilities, or other components."""
+    """Return means and deviations of normal components, log probabilities, or other components."""
     kinds: list[type] = []
 
     def one(position):
@@ -203,9 +203,9 @@ def mixture(
             return jnp.broadcast_arrays(predictive.loc, predictive.scale)
         if isinstance(predictive, dist.BernoulliLogits):
             logits = predictive.logits
-            return jnp.stack([jax.nn.sigmoid(-logits), jax.nn.sigmoid(logits)], axis=-1)
+            return jnp.stack([jax.nn.log_sigmoid(-logits), jax.nn.log_sigmoid(logits)], axis=-1)
         if isinstance(predictive, dist.CategoricalLogits):
-            return jax.nn.softmax(predictive.logits, axis=-1)
+            return jax.nn.log_softmax(predictive.logits, axis=-1)
         kind = family_of(predictive)
         if kind is not None:
             kinds.append(kind)
@@ -240,9 +240,10 @@ def _summary(components: Any, level: Float[Array, ""]) -> dict[str, Array]:
             "aleatoric": aleatoric,
             "epistemic": epistemic,
         }
-    mean = jnp.mean(components, axis=0)
-    aleatoric = jnp.mean(_entropy(components), axis=0)
-    lower, upper = jnp.quantile(components, tails.astype(mean.dtype), axis=0)
+    probabilities = jnp.exp(components)
+    mean = jnp.mean(probabilities, axis=0)
+    aleatoric = jnp.mean(_entropy(probabilities), axis=0)
+    lower, upper = jnp.quantile(probabilities, tails.astype(mean.dtype), axis=0)
     return {
         "probabilities": mean,
         "lower": lower,

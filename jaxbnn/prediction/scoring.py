@@ -167,10 +167,13 @@ def _score(components: Any, y: Array) -> dict[str, Array]:
             "pit": jnp.mean(ndtr(z), axis=0),
             "error": y - jnp.mean(means, axis=0),
         }
-    mean = jnp.mean(components, axis=0)
+    mean = jnp.mean(jnp.exp(components), axis=0)
     occurred = jax.nn.one_hot(y, mean.shape[-1], dtype=bool)
+    # Not the log of the mean: probabilities that no float32 holds have logarithms.
+    of_class = jnp.sum(jnp.where(occurred[None], components, 0), axis=-1)
+    log_count = jnp.log(jnp.asarray(len(components), mean.dtype))
     return {
-        "log_score": jnp.log(jnp.sum(jnp.where(occurred, mean, 0), axis=-1)),
+        "log_score": logsumexp(of_class, axis=0) - log_count,
         "brier": jnp.sum((mean - occurred.astype(mean.dtype)) ** 2, axis=-1),
         "is_correct": jnp.argmax(mean, axis=-1) == y.astype(jnp.int32),
         "probabilities": mean,

@@ -5,10 +5,17 @@ import pytest
 from scipy import stats
 
 from jaxbnn.cli import main
-from jaxbnn.cli.answers import _numbered, check_quantiles, id_columns, outside, predictions_of
+from jaxbnn.cli.answers import (
+    _digits,
+    _numbered,
+    check_quantiles,
+    id_columns,
+    outside,
+    predictions_of,
+)
 from jaxbnn.cli.encoding import Column, Encoding
 from jaxbnn.cli.options import _file_before_hidden
-from jaxbnn.cli.place import check_free
+from jaxbnn.cli.place import OUTSIDE, check_free, check_predictions
 from jaxbnn.cli.table import Table
 from jaxbnn.networks import mlp
 from jaxbnn.targets import Gaussian, Posterior, normal_prior
@@ -66,6 +73,36 @@ def test_quantiles_are_those_of_the_mixture():
     classes = Encoding("kind", ENCODING.columns, ["a", "b"], 0.0, 1.0)
     with pytest.raises(ValueError, match="are of numbers"):
         check_quantiles([0.5], classes)
+
+
+def test_large_numbers_keep_their_digits():
+    far = Encoding("day", ENCODING.columns, None, 2_459_123.5, 1.5)
+    np.testing.assert_allclose(far.in_units(np.float32([0, 1])), [2_459_123.5, 2_459_125.0])
+    (near,) = far.in_units(np.float32([0.001]))
+    assert f"{near:.{_digits(far)}g}" == "2459123.5015"
+    assert _digits(ENCODING) == 7  # 10 +- 2
+    assert _digits(Encoding("y", [], None, 0.0, 1.0)) == 6
+
+
+def test_a_target_called_as_a_column_of_the_predictions_keeps_its_own():
+    network = mlp((1, 1))
+    x, y = np.zeros((1, 1), np.float32), np.zeros(1, np.float32)
+    posterior = Posterior(network, normal_prior(network), Gaussian(0.5), x, y)
+    draws = ({"w": np.zeros((1, 2, 1, 1), np.float32), "b": np.ones((1, 2, 1), np.float32)},)
+    encoding = Encoding("lower", ENCODING.columns, None, 10.0, 2.0)
+    found = predictions_of(draws, x, posterior, encoding, 0.9)
+    np.testing.assert_allclose(found["lower"], 12)
+    assert found["lower of the prediction"] < 12 < found["upper"]
+
+
+def test_predictions_are_written_over_and_nothing_else(tmp_path):
+    data, out = tmp_path / "new.csv", tmp_path / "out.csv"
+    check_predictions(out, data)
+    out.write_text(f"y,sd,{OUTSIDE}\n1,2,\n")
+    check_predictions(out, data)
+    out.write_text("x,y\n1,2\n")
+    with pytest.raises(ValueError, match="is a file that `predict` has not written"):
+        check_predictions(out, data)
 
 
 def test_a_fit_is_not_written_over_unasked(tmp_path):

@@ -266,6 +266,7 @@ TEXT = {"id": [f"row {i}" for i in range(60)], "y": [str(i * 0.5) for i in range
         (GOOD, ["--target", "y", "--chains", "0"], "--chains must be at least 1"),
         (GOOD, ["--target", "y", "--test", "1.5"], "--test must be a fraction"),
         (GOOD, ["--target", "y", "--level", "90"], "--level must be a probability"),
+        (GOOD, ["--target", "y", "--seed", str(2**40)], "--seed must be a whole number from 0"),
         (GOOD, ["--target", "y", "--hidden", "0"], "--hidden must be numbers of units"),
         (GOOD, ["--target", "y", "--drop", "y"], "cannot be both"),
     ],
@@ -331,6 +332,22 @@ def test_ctrl_c_is_no_traceback(monkeypatch, tmp_path, capsys):
     data = write(tmp_path / "data.csv", GOOD)
     assert main(["fit", data, "--target", "y", "--sampler", "nuts"]) == 130
     assert "interrupted before there was anything to keep" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.")]
+)
+def test_too_little_memory_is_a_sentence(monkeypatch, tmp_path, capsys, error):
+    def fails(*_):
+        raise error
+
+    monkeypatch.setattr("jaxbnn.cli.fit.run", fails)
+    data = write(tmp_path / "data.csv", GOOD)
+    assert main(["fit", data, "--target", "y"]) == 2
+    assert "there is not enough memory; take fewer --chains" in capsys.readouterr().err
+    error = RuntimeError("a fault of our own")
+    with pytest.raises(RuntimeError, match="of our own"):
+        main(["fit", data, "--target", "y", "--force"])
 
 
 def test_files_that_are_no_tables(tmp_path, capsys):

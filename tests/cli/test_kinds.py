@@ -45,6 +45,14 @@ def test_orders():
     assert choose(["10", "9", "2"], "ordinal").order == ["2", "9", "10"]
 
 
+def test_held_out_rows_do_not_choose_among_likelihoods_of_numbers():
+    far = ["1000.5", "-1000.5"] * 10
+    assert choose(NORMAL + far).likelihood == "student-t"
+    assert choose(NORMAL + far, learnt_from=NORMAL).likelihood == "gaussian"
+    assert choose([*COUNTS, "0.5"], learnt_from=COUNTS).likelihood == "gaussian"
+    assert choose(COUNTS, learnt_from=COUNTS[:50]).likelihood == "negative-binomial"
+
+
 def test_what_a_sampler_does_not_know_is_not_chosen():
     for values, likelihood in ((COUNTS, "gaussian"), (["low", "high", "medium"], "categorical")):
         assert choose(values, newer=False).likelihood == likelihood

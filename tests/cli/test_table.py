@@ -5,7 +5,7 @@ write them.
 import numpy as np
 import pytest
 
-from jaxbnn.cli.encoding import learn_encoding
+from jaxbnn.cli.encoding import learn_encoding, usable_rows
 from jaxbnn.cli.fields import as_numbers, how_to_mend, is_missing
 from jaxbnn.cli.kinds import Kind
 from jaxbnn.cli.table import Table, read_table
@@ -91,6 +91,28 @@ def test_fields():
     for value in ("1,234.50", "$12", "7 %", "1 000"):
         assert how_to_mend(value) == "write numbers plainly, as 1234.5"
     assert how_to_mend("12O") == "mend it"
+
+
+def test_none_is_a_word_among_words():
+    pain = ["none", "mild", "severe", ""] * 5
+    words, notes = usable_rows(Table({"x": ["1"] * 20, "pain": pain}, "t"), "pain", [])
+    assert words.columns["pain"] == ["none", "mild", "severe"] * 5
+    assert any("none is one of its classes" in note for note in notes)
+    numbers, notes = usable_rows(Table({"y": ["none", "1", "2.5"] * 10}, "t"), "y", [])
+    assert numbers.columns["y"] == ["1", "2.5"] * 10
+    assert not any("classes" in note for note in notes)
+
+
+def test_equal_numbers_are_one_class():
+    ways = ["1", "1.0", "0", "0.00"] * 5
+    table, _ = usable_rows(Table({"x": ["1"] * 20, "y": ways}, "t"), "y", [])
+    assert table.columns["y"] == ["1", "1", "0", "0"] * 5
+
+
+def test_a_header_may_begin_as_an_archive_does(table_of):
+    assert list(table_of("PK,y\n1,2\n").columns) == ["PK", "y"]
+    with pytest.raises(ValueError, match="is not a text file"):
+        table_of(b"PK\x03\x04rest of a spreadsheet\n")
 
 
 def test_a_column_that_counts_rows_is_pointed_out():

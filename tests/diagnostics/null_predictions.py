@@ -129,7 +129,9 @@ def bars(runs):
             law = f"{n} rows, level {chance}"
             yield share(FIT, "intervals too narrow or too wide", law, wrong, 0.05, 0, 0.07)
             sure = [
-                verdict.judge_classes(_Classes(), np.zeros(n, int), *_confident(chance, n, count))
+                verdict.judge_classes(
+                    _Classes(), np.zeros(n, int), *_confident(chance, n, count), 0
+                )
                 for count in counts
             ]
             wrong = ["of itself" in one.sentences[-1] for one in sure]

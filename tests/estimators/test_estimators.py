@@ -240,6 +240,23 @@ def test_a_fit_that_was_stopped_goes_on(monkeypatch, tmp_path):
         regressor(checkpoint=tmp_path / "fit").fit(X, Y + np.arange(24))
 
 
+def test_a_fit_that_fails_leaves_the_one_before(monkeypatch):
+    model, other = regressor().fit(X, Y), classifier().fit(X, LABELS)
+    before, shares = model.predict(NEW), other.predict_proba(NEW)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(base, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(10 * X, Y - 1000)
+    with pytest.raises(KeyboardInterrupt):
+        other.fit(10 * X, np.where(X[:, 0] > 0, "here", "there"))
+    assert_same(model.predict(NEW), before)
+    assert_same(other.predict_proba(NEW), shares)
+    assert list(other.classes_) == ["cold", "mild", "warm"]
+
+
 def test_ctrl_c_ends_the_fit(monkeypatch):
     run = base.run
 

@@ -8,7 +8,14 @@ from scipy import integrate, stats
 
 from jaxbnn.networks import mlp
 from jaxbnn.prediction import coverage, predict, reliability, scores
-from jaxbnn.prediction.families import FAMILIES, components, crps_of_sorted, pit_of
+from jaxbnn.prediction.families import (
+    FAMILIES,
+    components,
+    crps_of_sorted,
+    draw,
+    parameters_of,
+    pit_of,
+)
 from jaxbnn.targets import (
     Laplace,
     NegativeBinomial,
@@ -115,6 +122,24 @@ def test_crps_is_that_of_quadrature(case):
             cdf = np.array([law.cdf(k).mean(0)[row] for k in z])
             exact = np.sum((cdf - (y[row] <= z)) ** 2)
         assert found.crps[row] == pytest.approx(exact, rel=0.06, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        dist.Laplace(OUTPUTS, FLAT),
+        dist.StudentT(4 + FLAT, OUTPUTS, 0.5),
+        dist.Poisson(np.exp(OUTPUTS)),
+        dist.GammaPoisson(FLAT, FLAT / np.exp(OUTPUTS)),
+    ],
+    ids=["laplace", "student", "poisson", "negative binomial"],
+)
+def test_a_row_s_draws_do_not_depend_on_the_rows_beside_it(law):
+    parameters = [p.astype(np.float32) for p in parameters_of(law)]
+    whole = draw(components(type(law), tuple(parameters)), is_shared=True)
+    for rows in ([2], [1, 0], [2, 2, 2]):
+        some = components(type(law), tuple(p[:, np.array(rows)] for p in parameters))
+        np.testing.assert_array_equal(draw(some, is_shared=True), whole[:, np.array(rows)])
 
 
 def test_crps_of_draws_is_its_definition():

@@ -158,6 +158,19 @@ def test_classes(classes):
     np.testing.assert_array_equal(scored.is_correct, p.mean(0).argmax(-1) == y)
 
 
+def test_log_scores_of_probabilities_that_no_float32_holds():
+    network = jaxbnn.mlp((1, 2))
+    labels = np.zeros(1, int)
+    posterior = jaxbnn.Posterior(
+        network, jaxbnn.normal_prior(network), jaxbnn.Categorical(), np.zeros((1, 1)), labels
+    )
+    gaps = np.array([200.0, 300.0], np.float32)  # of the two draws' logits
+    biases = np.stack([np.zeros(2), gaps], axis=1).astype(np.float32)[None]
+    draws = ({"w": np.zeros((1, 2, 1, 2), np.float32), "b": biases},)
+    found = scores(draws, np.zeros((1, 1), np.float32), labels, posterior)
+    np.testing.assert_allclose(found.log_score, -200 - np.log(2), rtol=1e-6)
+
+
 def test_two_classes():
     posterior = linear_posterior(jaxbnn.Bernoulli(), np.array([[0, 1, 1], [1, 0, 0]]))
     found = predict(DRAWS, X_NEW, posterior)
