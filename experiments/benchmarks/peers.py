@@ -1,6 +1,5 @@
-"""What benchmarks of whole programs share: an environment, processor time, and stored results."""
+"""What benchmarks of whole programs share: the others' environment, and processor time."""
 
-import json
 import os
 import subprocess
 import sys
@@ -8,9 +7,6 @@ import time
 import venv
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-from experiments.results import written_whole
 
 PACKAGES = {"scikit-learn": "scikit-learn==1.9.1", "bde": "sklearn-contrib-bde==1.0.2"}
 _LIMITED = """
@@ -24,19 +20,24 @@ os.execvp(sys.argv[2], sys.argv[2:])
 def peers_python(folder: Path, packages: Mapping[str, str] = PACKAGES) -> Path | None:
     """Return the Python of an environment with the others; None, after a sentence, if none.
 
-    It is made once. Of several packages all but the first may be missing.
+    It is made once, with the newest versions that all of them work with. Of several packages all
+    but the first may be missing: then they are asked for again the next time.
     """
     python = folder / "bin" / "python"
-    if not (folder / "made").exists():
-        venv.create(folder, with_pip=True, clear=True)
-        for number, package in enumerate(packages.values()):
-            pip = [str(python), "-m", "pip", "install", "--quiet", package]
-            if subprocess.run(pip, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode:
-                print(f"{package} cannot be installed here: its methods are left out.", flush=True)
-                if number == 0:
-                    return None
+    if (folder / "made").exists():
+        return python
+    names = list(packages.values())
+    if _installed(folder, python, names):
         (folder / "made").touch()
-    return python
+        return python
+    print(f"{' and '.join(names[1:] or names)} cannot be installed here: left out.", flush=True)
+    return python if len(names) > 1 and _installed(folder, python, names[:1]) else None
+
+
+def _installed(folder: Path, python: Path, packages: list[str]) -> bool:
+    venv.create(folder, with_pip=True, clear=True)
+    pip = [str(python), "-m", "pip", "install", "--quiet", *packages]
+    return not subprocess.run(pip, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
 
 
 def timed(
@@ -59,9 +60,3 @@ def timed(
 def last_line(log: Path) -> str:
     """Return what a process printed last: of one that failed, the error."""
     return " ".join(log.read_text(errors="replace").strip().splitlines()[-1:])[:300]
-
-
-def store(path: Path, found: Mapping[str, Any]) -> None:
-    """Write one result as JSON, whole or not at all."""
-    with written_whole(path) as temporary:
-        temporary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

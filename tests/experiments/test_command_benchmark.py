@@ -11,6 +11,7 @@ from scipy import stats
 
 from experiments.benchmarks import command, peers
 from experiments.benchmarks.command import page, programs, tables
+from experiments.benchmarks.stored import Stored
 from experiments.errors import InputError
 from experiments.fetch import MissingDataError
 from jaxbnn.cli.prepare import _split
@@ -72,6 +73,8 @@ def test_scores_of_classes(monkeypatch):
 def test_what_is_stored_is_not_run_again(monkeypatch, tmp_path):
     ran = []
 
+    monkeypatch.setattr(command, "KEPT", tmp_path / "kept.json")
+
     def measured(out_dir, stored, data, split, method, python):
         ran.append((data.name, split, method))
         if method == "forest":
@@ -95,6 +98,16 @@ def test_what_is_stored_is_not_run_again(monkeypatch, tmp_path):
     monkeypatch.setattr(command, "peers_python", lambda folder: None)
     command.run(tmp_path, **options | {"splits": [0, 1, 2]})
     assert ran[6:] == [("iris", 2, "jaxbnn")]
+    # By another program, the others are others.
+    monkeypatch.setattr(command, "peers_python", lambda folder: sys.executable)
+    monkeypatch.setattr(command, "METHODS", ("jaxbnn", "linear"))
+    linear = options | {"methods": ["linear"], "splits": [0]}
+    command.run(tmp_path, **linear)
+    command.run(tmp_path, **linear)
+    assert ran[7:] == [("iris", 0, "linear")]
+    monkeypatch.setattr(command, "_code_of", lambda method: "another")
+    command.run(tmp_path, **linear)
+    assert ran[8:] == [("iris", 0, "linear")]
     with pytest.raises(InputError, match="There is no 'irs' here"):
         command.run(tmp_path, sets=["irs"])
 
@@ -118,9 +131,11 @@ def test_a_fit_of_other_rows_is_refused(tmp_path):
 
 def test_the_dearest_method_stops_at_its_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(command, "SECONDS_A_SET", 1)
-    stored = tmp_path / "stored"
-    stored.mkdir()
-    (stored / "iris-0-bde.json").write_text(json.dumps({"cpu_seconds": 1.0}))
+    stored = Stored(tmp_path / "stored")
+    spent = {"set": "iris", "split": 0, "method": "bde", "cpu_seconds": 1.0}
+    stored["iris-0-bde"] = spent | {"code": "of another program"}
+    assert command._left(stored, "iris") == 1
+    stored["iris-0-bde"] = spent | {"code": command._code_of("bde")}
     data = tables.Table("iris", np.zeros((10, 1)), np.zeros(10, int))
     found = command._measured(tmp_path, stored, data, 1, "bde", None)
     assert found["over_limit"]
@@ -130,10 +145,11 @@ def test_the_dearest_method_stops_at_its_limit(tmp_path, monkeypatch):
     assert seconds > 0.5
 
 
-def test_the_page_counts_what_the_table_says():
+def test_the_page_counts_what_the_table_says(monkeypatch):
     def one(name, split, method, score, **more):
         return {"set": name, "split": split, "method": method, "log_score": score, **more}
 
+    monkeypatch.setattr(page, "_FEWEST_SPLITS", 1)
     results = [
         one("boston", 0, "jaxbnn", -2.0, rmse=3.0, coverage=0.9, cpu_seconds=120.0),
         one("boston", 1, "jaxbnn", -2.2, rmse=3.2, coverage=0.92, cpu_seconds=130.0),
@@ -158,3 +174,22 @@ def test_the_page_counts_what_the_table_says():
     results += [one("iris", k, "linear", score) for k, score in enumerate((0.4, 0.0, -0.1))]
     results += [one("iris", k, "forest", 0.09) for k in (0, 1, 2)]
     assert "in log score on 0 of 1 sets; not on iris." in page._verdict(results)
+
+
+def test_the_page_is_of_its_methods_and_says_what_is_old(tmp_path):
+    results = [
+        {"set": "iris", "split": k, "method": method, "log_score": score, "code": code}
+        for k in range(2)
+        for method, score, code in (
+            ("jaxbnn", -0.5, "now" if k else "before"),
+            ("jaxbnn_ensemble", -0.4, "now"),
+            ("linear", -0.6, "now"),
+        )
+    ]
+    results.append({"set": "iris", "split": 7, "method": "jaxbnn_ensemble", "log_score": 0.0})
+    page.write(tmp_path / "page.md", results, "now")
+    text = (tmp_path / "page.md").read_text()
+    assert "for each 2 random splits" in text
+    assert "1 of 2 results of jaxbnn are of an earlier state of its code." in text
+    assert "| iris | -0.5 ± 0 | -0.6 ± 0 |" in text
+    assert "not judged: ridge, logistic on iris." in text

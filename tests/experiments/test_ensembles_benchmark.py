@@ -61,6 +61,7 @@ def test_what_is_stored_is_not_run_again(monkeypatch, tmp_path):
         return {**known, "nll": -1.0, "rmse": 0.1, "cpu_seconds": 2.0}
 
     monkeypatch.setattr(ensembles, "_measured", measured)
+    monkeypatch.setattr(ensembles, "KEPT", tmp_path / "kept.json")
     options = {"sets": ["yacht"], "methods": ["quick", "bde"], "most_seeds": 2}
     assert len(ensembles.run(tmp_path, **options)) == 2 * 3
     assert len(ran) == 4

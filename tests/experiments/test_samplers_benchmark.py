@@ -38,6 +38,7 @@ def test_training_and_test_rows_differ_and_classes_are_thirds():
 @pytest.mark.third_party(reason="scikit-learn")
 def test_a_fit_is_stored_and_not_run_again(tmp_path, monkeypatch):
     pytest.importorskip("sklearn")
+    monkeypatch.setattr(samplers, "KEPT", tmp_path / "kept.json")
     options = {"sets": ["power-plant"], "kinds": ["classes"], "rows": [30], "samplers": ["dvi"]}
     rows = samplers.run(tmp_path, **options)
     assert [row.quantity for row in rows] == ["log_score", "cpu_seconds"]

@@ -3,11 +3,15 @@
     python -m experiments benchmark command --set write_page=true
 
 Each method runs in a process of its own, whose processor time is taken with that of its children.
-Results are stored one by one for each (set, split, method), and what is stored is not run again:
-the command can be stopped at any time, and started with other sets, methods or splits. The others
-need packages that jaxbnn does not: they get an environment of their own, made in `out_dir`.
+Results are stored one by one for each (set, split, method), and what is stored is not run again,
+unless another method's program has changed: the command can be stopped at any time, and started
+with other sets, methods or splits, in one `out_dir` at a time. The page says how many of jaxbnn's
+results are of an earlier state of the code. With the page all results are written to
+`record/benchmarks/command.json`, from which any machine goes on. The others need packages that
+jaxbnn does not: they get an environment of their own, made in `out_dir`.
 """
 
+import itertools
 import json
 import os
 import shutil
@@ -17,10 +21,13 @@ from typing import Any
 
 import numpy as np
 
+from experiments.benchmarks.command import programs
 from experiments.benchmarks.command.page import write
 from experiments.benchmarks.command.tables import CLASSES, SETS, Table, rows_of, table, write_csv
-from experiments.benchmarks.peers import last_line, peers_python, store, timed
+from experiments.benchmarks.peers import last_line, peers_python, timed
+from experiments.benchmarks.stored import FOLDER, Stored
 from experiments.errors import InputError, did_you_mean
+from experiments.record.code import code_digest
 from experiments.results import Row
 
 METHODS = ("jaxbnn", "linear", "forest", "boosting", "gaussian_process", "bde")
@@ -28,6 +35,7 @@ METHODS = ("jaxbnn", "linear", "forest", "boosting", "gaussian_process", "bde")
 OURS = {"jaxbnn": (), "jaxbnn_ensemble": ("--sampler", "ensemble")}
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "command_comparison.md"
+KEPT = FOLDER / "command.json"
 # One core-hour a set for the dearest of the others: as many splits as it allows.
 SECONDS_A_SET = 3600
 
@@ -51,45 +59,55 @@ def run(
     splits
         Seeds of `fit`, which choose its held-out fifth; all methods are tested on these rows.
     write_page
-        Whether to write `docs/command_comparison.md` from all that is stored.
+        Whether to write `docs/command_comparison.md` and `record/benchmarks/command.json` from all
+        that is stored.
     """
     for name, known in [*((s, SETS) for s in sets), *((m, (*METHODS, *OURS)) for m in methods)]:
         if name not in known:
             raise InputError(f"There is no {name!r} here{did_you_mean(name, known)}")
-    stored = out_dir / "stored"
-    stored.mkdir(parents=True, exist_ok=True)
+    stored = Stored(out_dir / "stored", KEPT)
     python = None
-    for method in methods:
-        if method not in OURS and python is None and not _all_stored(stored, sets, splits, method):
-            python = peers_python(out_dir / "peers")
-    for name in sets:
-        data = table(name)
-        for split in splits:
-            for method in methods:
-                path = stored / f"{name}-{split}-{method}.json"
-                if path.exists() or (method not in OURS and python is None):
-                    continue
-                found = _measured(out_dir, stored, data, split, method, python)
-                if found is not None:
-                    store(path, found)
-                    print(f"{path.stem}: {_told(found)}", flush=True)
-    results = [json.loads(path.read_text()) for path in sorted(stored.glob("*.json"))]
+    todo = [
+        (name, split, method)
+        for name, split, method in itertools.product(sets, splits, methods)
+        if not _is_stored(stored, f"{name}-{split}-{method}", method)
+    ]
+    if any(method not in OURS for *_, method in todo):
+        python = peers_python(out_dir / "peers")
+    for name, split, method in todo:
+        if method in OURS or python is not None:
+            found = _measured(out_dir, stored, table(name), split, method, python)
+            if found is not None:
+                stored[f"{name}-{split}-{method}"] = found | {"code": _code_of(method)}
+                print(f"{name}-{split}-{method}: {_told(found)}", flush=True)
+    results = stored.values()
     if write_page:
-        write(PAGE, results)
+        stored.keep(lambda one: one["method"] in METHODS)
+        write(PAGE, results, _code_of("jaxbnn"))
         print(PAGE)
     return _rows(results)
 
 
-def _all_stored(stored: Path, sets: Any, splits: Any, method: str) -> bool:
-    return all((stored / f"{name}-{k}-{method}.json").exists() for name in sets for k in splits)
+def _code_of(method: str) -> str:
+    """Return a digest of the code behind a method's results."""
+    if method in OURS:
+        return code_digest(["jaxbnn.cli.command", "jaxbnn.cli.fit"])[:16]
+    return code_digest([programs.__name__])[:16]
+
+
+def _is_stored(stored: Stored, name: str, method: str) -> bool:
+    """Whether there is a result; of another method, by today's program."""
+    if name not in stored:
+        return False
+    return method in OURS or stored[name].get("code") == _code_of(method)
 
 
 def _measured(
-    out_dir: Path, stored: Path, data: Table, split: int, method: str, python: Path | None
+    out_dir: Path, stored: Stored, data: Table, split: int, method: str, python: Path | None
 ) -> dict[str, Any] | None:
     """Run one method in a process; None, after a sentence, if it fails."""
-    work = out_dir / "work"
-    work.mkdir(exist_ok=True)
+    work = out_dir / "work" / f"{data.name}-{split}-{method}"
+    work.mkdir(parents=True, exist_ok=True)
     result = work / "result.json"
     result.unlink(missing_ok=True)
     limit = _left(stored, data.name) if method == "bde" else None
@@ -125,9 +143,10 @@ def _measured(
     return {**known, **json.loads(result.read_text())}
 
 
-def _left(stored: Path, name: str) -> float:
-    used = (json.loads(path.read_text()) for path in stored.glob(f"{name}-*-bde.json"))
-    return SECONDS_A_SET - sum(one["cpu_seconds"] for one in used)
+def _left(stored: Stored, name: str) -> float:
+    of_set = [one for one in stored.values() if (one["set"], one["method"]) == (name, "bde")]
+    code = _code_of("bde")
+    return SECONDS_A_SET - sum(one["cpu_seconds"] for one in of_set if one.get("code") == code)
 
 
 def _ours(folder: Path, data: Table, split: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ method), and what is stored is not run again: the command can be stopped at any 
 with other sets, methods or seeds. bde gets an environment of its own, made in `out_dir`.
 """
 
-import json
+import itertools
 import os
 import sys
 from pathlib import Path
@@ -20,13 +20,15 @@ from experiments.benchmarks.ensembles import ours
 from experiments.benchmarks.ensembles.page import write
 from experiments.benchmarks.ensembles.scores import QUANTITIES, scores_of
 from experiments.benchmarks.ensembles.tables import SEEDS, split_of
-from experiments.benchmarks.peers import PACKAGES, last_line, peers_python, store, timed
+from experiments.benchmarks.peers import PACKAGES, last_line, peers_python, timed
+from experiments.benchmarks.stored import FOLDER, Stored
 from experiments.errors import InputError, did_you_mean
 from experiments.results import Row
 
 METHODS = (*ours.METHODS, "bde")
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "ensembles_comparison.md"
+KEPT = FOLDER / "ensembles.json"
 
 
 def run(
@@ -51,42 +53,37 @@ def run(
     is_development
         Whether to leave the test rows alone and take a fifth of the training rows in their place.
     write_page
-        Whether to write `docs/ensembles_comparison.md` from all that is stored.
+        Whether to write `docs/ensembles_comparison.md` and `record/benchmarks/ensembles.json` from
+        all that is stored.
     """
     for name, known in [*((s, tuple(SEEDS)) for s in sets), *((m, METHODS) for m in methods)]:
         if name not in known:
             raise InputError(f"There is no {name!r} here{did_you_mean(name, known)}")
     if write_page and is_development:
         raise InputError("The page shows test rows: leave is_development or write_page out.")
-    stored = out_dir / ("development" if is_development else "stored")
-    stored.mkdir(parents=True, exist_ok=True)
-    for name in sets:
-        for seed in range(min(most_seeds, SEEDS[name])):
-            for method in methods:
-                path = stored / f"{name}-{seed}-{method}.json"
-                if _is_stored(path, method):
-                    continue
-                found = _measured(out_dir, name, seed, method, is_development)
-                if found is not None:
-                    store(path, found)
-                    print(
-                        f"{path.stem}: NLL {found['nll']:.4f}, RMSE {found['rmse']:.4f} "
-                        f"in {found['cpu_seconds']:.0f} CPU s",
-                        flush=True,
-                    )
-    results = [json.loads(path.read_text()) for path in sorted(stored.glob("*.json"))]
+    stored = Stored(
+        out_dir / ("development" if is_development else "stored"), None if is_development else KEPT
+    )
+    for name, number, method in itertools.product(sets, range(most_seeds), methods):
+        case = f"{name}-{number}-{method}"
+        if number >= SEEDS[name] or _is_stored(stored, case, method):
+            continue
+        found = _measured(out_dir, name, number, method, is_development)
+        if found is not None:
+            stored[case] = found
+            said = f"NLL {found['nll']:.4f}, RMSE {found['rmse']:.4f}"
+            print(f"{case}: {said} in {found['cpu_seconds']:.0f} CPU s", flush=True)
+    results = stored.values()
     if write_page:
+        stored.keep()
         write(PAGE, results)
         print(PAGE)
     return _rows(results)
 
 
-def _is_stored(path: Path, method: str) -> bool:
+def _is_stored(stored: Stored, case: str, method: str) -> bool:
     """Whether there is a result, and of ours one of today's settings."""
-    if not path.exists():
-        return False
-    found = json.loads(path.read_text())
-    return found.get("settings", {}) == ours.SETTINGS.get(method, {})
+    return case in stored and stored[case].get("settings", {}) == ours.SETTINGS.get(method, {})
 
 
 def _measured(
@@ -94,8 +91,8 @@ def _measured(
 ) -> dict[str, Any] | None:
     """Run one method in a process; None, after a sentence, if it fails or cannot be had."""
     split = split_of(name, is_development=is_development)
-    work = out_dir / "work"
-    work.mkdir(exist_ok=True)
+    work = out_dir / "work" / f"{name}-{seed}-{method}"
+    work.mkdir(parents=True, exist_ok=True)
     data, result, log = work / "data.npz", work / "predictions.npz", work / "log.txt"
     result.unlink(missing_ok=True)
     np.savez(data, x_train=split.x_train, y_train=split.y_train, x_test=split.x_test)

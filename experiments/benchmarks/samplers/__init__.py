@@ -15,8 +15,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from experiments.benchmarks.peers import last_line, store, timed
+from experiments.benchmarks.peers import last_line, timed
 from experiments.benchmarks.samplers.fit import KINDS, SETS
+from experiments.benchmarks.stored import FOLDER, Stored
 from experiments.errors import InputError, did_you_mean
 from experiments.results import Row, written_whole
 
@@ -26,6 +27,7 @@ ROWS = (200, 800, 3200)
 SECONDS = 600
 ROOT = Path(__file__).parents[3]
 TABLE = ROOT / "jaxbnn" / "tabular" / "samplers.toml"
+KEPT = FOLDER / "samplers.json"
 
 
 def run(
@@ -48,24 +50,25 @@ def run(
     rows
         Numbers of training rows.
     write_table
-        Whether to write `jaxbnn/tabular/samplers.toml` from all that is stored.
+        Whether to write `jaxbnn/tabular/samplers.toml` and `record/benchmarks/samplers.json` from
+        all that is stored.
     """
     asked = [*((s, SETS) for s in sets), *((k, KINDS) for k in kinds)]
     for name, known in [*asked, *((s, SAMPLERS) for s in samplers)]:
         if name not in known:
             raise InputError(f"There is no {name!r} here{did_you_mean(name, known)}")
-    stored = out_dir / "stored"
-    stored.mkdir(parents=True, exist_ok=True)
+    stored = Stored(out_dir / "stored", KEPT)
     for size, name, kind, sampler in itertools.product(rows, sets, kinds, samplers):
-        path = stored / f"{kind}-{name}-{size}-{sampler}.json"
-        if path.exists():
+        case = f"{kind}-{name}-{size}-{sampler}"
+        if case in stored:
             continue
-        found = _measured(out_dir, kind, name, size, sampler)
+        found = _measured(out_dir / "work" / case, kind, name, size, sampler)
         if found is not None:
-            store(path, found)
-            print(f"{path.stem}: {_told(found)}", flush=True)
-    results = [json.loads(path.read_text("utf-8")) for path in sorted(stored.glob("*.json"))]
+            stored[case] = found
+            print(f"{case}: {_told(found)}", flush=True)
+    results = stored.values()
     if write_table:
+        stored.keep()
         with written_whole(TABLE) as temporary:
             temporary.write_text(table_of(results), encoding="utf-8")
         print(TABLE)
@@ -80,11 +83,10 @@ def run(
     ]
 
 
-def _measured(
-    out_dir: Path, kind: str, name: str, size: int, sampler: str
-) -> dict[str, Any] | None:
+def _measured(work: Path, kind: str, name: str, size: int, sampler: str) -> dict[str, Any] | None:
     """Fit once in a process; None, after a sentence, if it fails."""
-    result, log = out_dir / "result.json", out_dir / "log.txt"
+    work.mkdir(parents=True, exist_ok=True)
+    result, log = work / "result.json", work / "log.txt"
     result.unlink(missing_ok=True)
     program = [sys.executable, "-m", "experiments.benchmarks.samplers.fit"]
     command = [*program, kind, name, str(size), sampler, str(result)]

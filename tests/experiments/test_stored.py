@@ -1,0 +1,21 @@
+"""Tests of experiments.benchmarks.stored: what one machine has measured, another goes on with."""
+
+import json
+
+from experiments.benchmarks.stored import Stored
+
+
+def test_another_machine_goes_on_with_what_the_repository_keeps(tmp_path):
+    kept = tmp_path / "kept" / "all.json"
+    here = Stored(tmp_path / "here", kept)
+    here["b-0"], here["a-1"] = {"log_score": -1.5}, {"log_score": -2.0, "old": True}
+    here.keep(lambda found: "old" not in found)
+    assert json.loads(kept.read_text()) == {"b-0": {"log_score": -1.5}}
+    here.keep()
+    there = Stored(tmp_path / "there", kept)
+    assert list(there) == ["a-1", "b-0"]
+    assert there.values() == [{"log_score": -2.0, "old": True}, {"log_score": -1.5}]
+    # What a machine has measured itself stays.
+    there["b-0"] = {"log_score": 0.0}
+    assert Stored(tmp_path / "there", kept)["b-0"] == {"log_score": 0.0}
+    assert "c-0" not in there
