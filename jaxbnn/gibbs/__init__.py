@@ -10,6 +10,11 @@ from jaxbnn.gibbs.interwoven import (
 )
 from jaxbnn.gibbs.latents import sample_inputs, sample_pooled
 from jaxbnn.gibbs.model import IntermediateNoise
+from jaxbnn.gibbs.noncentred_scales import (
+    NoncentredScaleInfo,
+    NoncentredScaleState,
+    noncentred_scale_moves,
+)
 from jaxbnn.gibbs.pieces import Piece, PiecewiseLinear, activation_pieces
 from jaxbnn.gibbs.pooling import CollapsedPooling, collapse_pooling
 from jaxbnn.gibbs.pre_activations import sample_pre_activations
@@ -28,6 +33,7 @@ __all__ = [
     "gibbs_with_moves",
     "interweave",
     "interwoven_gibbs",
+    "noncentred_scale_moves",
     "redraw_noisy_units",
     "sample_bias",
     "sample_binary_logit",

@@ -17,6 +17,7 @@ from jaxbnn.gibbs.chain import GibbsPosition, chain_values
 from jaxbnn.gibbs.hidden_units import hidden_groups, scalings
 from jaxbnn.gibbs.interweave import interweave
 from jaxbnn.gibbs.model import IntermediateNoise
+from jaxbnn.gibbs.noncentred_scales import noncentred_scale_moves
 from jaxbnn.gibbs.redraws import redraw_noisy_units
 from jaxbnn.gibbs.sampler import GibbsState, gibbs_sampler
 from jaxbnn.gibbs.scale_moves import scale_moves
@@ -93,8 +94,9 @@ def interwoven_gibbs(
 
     Returns
     -------
-    The pair, with `InterwovenState` and `InterwovenInfo`. Scales are drawn where the model has
-    the symmetry, and units redrawn where there are hidden ones.
+    The pair, with `InterwovenState` and `InterwovenInfo`. Scales are drawn given the latents, and
+    moved at fixed noise, where the model has the symmetry; units are redrawn where there are hidden
+    ones.
 
     Raises
     ------
@@ -121,7 +123,7 @@ def interwoven_gibbs(
         check_kernels("more_moves", tuple(more_moves), "write more_moves=[first, second]")
     moves = [interweave(model, x, y, step_size, num_integration_steps, proposal)]
     if scalings(model)[0]:
-        moves.append(scale_moves(model, x, warn=False))
+        moves += [scale_moves(model, x, warn=False), noncentred_scale_moves(model, x, y)]
     check_count("num_candidates", num_candidates, least=0)
     if num_candidates and hidden_groups(model):
         moves.append(redraw_noisy_units(model, x, y, num_candidates))

@@ -21,6 +21,7 @@ from jaxbnn.gibbs import (
     gibbs_with_moves,
     interweave,
     interwoven_gibbs,
+    noncentred_scale_moves,
     redraw_noisy_units,
     scale_moves,
 )
@@ -193,13 +194,15 @@ def test_mutants_are_found(mutant, num_chains):
     assert not result.passes, str(result)
 
 
-@pytest.mark.parametrize("order", [pytest.param("sequential", marks=pytest.mark.long), "backward"])
+@pytest.mark.long  # in short: that a first layer is brought up to date, test_noncentred_scales.py
+@pytest.mark.parametrize("order", ["sequential", "backward"])
 def test_one_kernel_is_the_cycle_of_its_parts(order):
     """From given keys the same numbers; a first layer that stays stale is seen in the second."""
     model, x, position, y = drawn("regression", 6, np.float32)
     together = interwoven_gibbs(model, x, y, 0.3, 2, num_candidates=3, order=order)
     parts = (gibbs_sampler(model, x, y, order), interweave(model, x, y, 0.3, 2))
-    one_by_one = cycle(*parts, scale_moves(model, x), redraw_noisy_units(model, x, y, 3))
+    scales = scale_moves(model, x), noncentred_scale_moves(model, x, y)
+    one_by_one = cycle(*parts, *scales, redraw_noisy_units(model, x, y, 3))
     key = jax.random.key(5)
     ours, theirs = jax.jit(together.init)(position), jax.jit(one_by_one.init)(position)
     for i in range(2):

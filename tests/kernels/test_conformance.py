@@ -20,6 +20,7 @@ from jaxbnn.gibbs import (
     gibbs_with_moves,
     interweave,
     interwoven_gibbs,
+    noncentred_scale_moves,
     redraw_noisy_units,
     scale_moves,
     turn_units,
@@ -262,6 +263,11 @@ KERNELS = [
     KernelCase(
         "scale_moves",
         of_weights(lambda model, x, y, _: scale_moves(model, x)),
+        known=OWN_MODEL,
+    ),
+    KernelCase(
+        "noncentred_scale_moves",
+        of_weights(lambda model, x, y, _: noncentred_scale_moves(model, x, y)),
         known=OWN_MODEL,
     ),
     KernelCase(

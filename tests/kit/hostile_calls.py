@@ -283,6 +283,7 @@ DATA = {
     "gibbs_sampler probit": _data("gibbs_sampler probit", _probit),
     "interweave": _data("interweave", _freed(lambda m, x, y: gibbs.interweave(m, x, y, 0.1))),
     "scale_moves": _data("scale_moves", _freed(lambda m, x, y: gibbs.scale_moves(m, x))),
+    "noncentred_scale_moves": _data("noncentred_scale_moves", _freed(gibbs.noncentred_scale_moves)),
     "redraw_noisy_units": _data("redraw_noisy_units", _freed(gibbs.redraw_noisy_units)),
     "interwoven_gibbs": _data(
         "interwoven_gibbs", _freed(lambda m, x, y: gibbs.interwoven_gibbs(m, x, y, 0.1))

@@ -203,7 +203,7 @@ def bde_settings() -> dict[str, Any]:
     return {
         "n_members": 10,
         "hidden_layers": [16, 16, 16, 16],
-        "epochs": 1000,
+        "epochs": 1200,
         "validation_split": 0.15,
         "lr": 1e-3,
         "weight_decay": 1e-4,
