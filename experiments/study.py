@@ -100,6 +100,7 @@ class Context:
     speeds: dict[str, float] = field(default_factory=dict)
     reused: list[str] = field(default_factory=list)
     after_stage: Callable[[], None] = lambda: None
+    _stages_of: dict[str, Mapping[str, Any] | None] = field(default_factory=dict)
 
     @cached_property
     def key(self) -> jax.Array:
@@ -129,6 +130,7 @@ class Context:
                 if stored["__fingerprint__"].item() == fingerprint:
                     self.reused.append(name)
                     return {key: stored[key] for key in stored.files if key != "__fingerprint__"}
+        self._stages_of[name] = of
         arrays = {key: np.asarray(value) for key, value in compute().items()}
         _write_npz(path, {**arrays, "__fingerprint__": np.asarray(fingerprint)})
         self.after_stage()
@@ -149,11 +151,13 @@ class Context:
     def checkpoint(self, name: str) -> Path | None:
         """Return the folder where stage `name` keeps its draws until it is finished.
 
-        None at scale smoke, whose runs take less time than their files.
+        What the stage depends on, if `stage` was told it, is what its draws are of. None at scale
+        smoke, whose runs take less time than their files.
         """
         if self.scale == "smoke":
             return None
-        folder = self._path(Path("stages"), name, f".{self._fingerprint()[:16]}")
+        fingerprint = self._fingerprint(self._stages_of.get(name))
+        folder = self._path(Path("stages"), name, f".{fingerprint[:16]}")
         self._remove_checkpoints(name, but=folder if self.resume else None)
         return folder
 

@@ -10,7 +10,7 @@ from tests.sampling.tiny import ar
 KERNEL = ar()
 
 
-def stage(context, stop_at=None):
+def stage(context, stop_at=None, of=None):
     """Run a stage of 30 draws in chunks of 10; returns its draws and the steps that it told of."""
     told = []
 
@@ -26,7 +26,7 @@ def stage(context, stop_at=None):
         )
         return {"draws": draws.positions}
 
-    return context.stage("chains", compute)["draws"], told
+    return context.stage("chains", compute, of=of)["draws"], told
 
 
 @pytest.mark.long
@@ -69,6 +69,14 @@ def test_a_stage_of_its_own_settings_is_shared_by_runs_of_others(tmp_path):
     assert stored({"rate": 1}, runs="one, two") == 1
     assert stored({"rate": 2}) == 2
     assert stored({"rate": 2}, seed=1) == 3
+
+
+def test_a_stopped_stage_of_its_own_settings_goes_on_in_a_run_of_others(tmp_path):
+    """Its draws are of what it is of: another slice of the run does not throw them away."""
+    options = {"scale": "desk", "seed": 0, "out_dir": tmp_path, "resume": True}
+    with pytest.raises(KeyboardInterrupt):
+        stage(Context(**options, identity={"arms": "one"}), stop_at=20, of={"rate": 1})
+    assert stage(Context(**options, identity={"arms": "two"}), of={"rate": 1})[1] == [30]
 
 
 def test_smoke_runs_write_no_checkpoint(tmp_path):

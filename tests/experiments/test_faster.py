@@ -14,6 +14,7 @@ from experiments.studies.thermalization.faster_chains import (
     lengths,
     recorded_steps,
     stage_name,
+    warmup_of,
 )
 
 SETTINGS = {
@@ -84,7 +85,8 @@ def test_copies_on_a_data_set_are_one_trial():
     np.testing.assert_array_equal(bound, [30, 40])
     numbers = faster.summary(later, {"seconds_per_step": 0.5}, 2)
     assert numbers["share_thermalized"] == (0.5,)
-    assert numbers["iterations_to_thermalize"][0] == 30
+    assert np.isnan(numbers["iterations_to_thermalize"][0])  # half of them never did
+    assert numbers["iterations_to_thermalize_low"][0] == 30
     low, high = numbers["share_thermalized_low"][0], numbers["share_thermalized_high"][0]
     assert (low, high) == pytest.approx((0.0126, 0.9874), abs=1e-4)
 
@@ -127,3 +129,31 @@ def test_stages_have_names_of_their_own():
 def test_settings_that_do_not_fit_get_one_sentence(changes, words):
     with pytest.raises(ValidationError, match=words):
         settings(**changes)
+
+
+def test_arms_that_differ_in_their_warm_up_share_the_informed_chains():
+    scales = {"name": "scales", "moves": ("scales",)}
+    of = settings(arms=(*SETTINGS["arms"], scales))
+    case, (plain, annealed, other) = of.cases[0], of.arms
+    assert stage_name(case, annealed, "informed") == stage_name(case, other, "informed")
+    assert stage_name(case, annealed, "zero") != stage_name(case, other, "zero")
+    assert stage_name(case, plain, "informed") != stage_name(case, other, "informed")
+    assert warmup_of(of, case, annealed, "zero") == (100, True)
+    assert warmup_of(of, case, annealed, "informed") == (0, False)
+    moving = annealed.model_copy(update={"moves": ("interweave",)})
+    assert warmup_of(of, case, moving, "informed") == (of.num_tuning, False)
+
+
+def test_medians_count_what_never_thermalized():
+    low_half = np.concatenate([np.arange(1.0, 21.0), np.full(12, np.inf)])
+    assert faster.median_time(low_half)[:2] == (16.5, 10.0)
+    assert np.isnan(faster.median_time(low_half)[2])
+    assert np.isnan(faster.median_time(np.full(4, np.inf))).all()
+
+
+def test_effective_sizes_are_of_a_thousand_iterations():
+    """Independent records every 10 iterations: 100 in 1,000, or a few less of the worst of two."""
+    found = faster.effective_sizes(series(seed=4))
+    assert found["mse"][0] == pytest.approx(100, rel=0.5)
+    assert found["norms"][0] < 110
+    assert found["log_density"][1] > 0

@@ -3,15 +3,17 @@
 On data sets with noisy labels the informed chain is an exact draw of the posterior. Whether a chain
 from zero, from the prior or from an optimised network has joined it is judged as in figure 2, by
 the logarithm of the test error; and beside the published criterion, by R-hat of numbers that see
-no symmetry. Iterations count the warm-up, whose length is the least that an adapted arm can have.
+no symmetry. Iterations count the warm-up, whose length is the least that an adapted arm can have;
+those of optimised starts do not count the training.
 """
 
 import functools
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from matplotlib.figure import Figure
-from scipy.stats import binomtest
+from scipy.stats import binom, binomtest
 
 from experiments.studies.thermalization.common import in_scientific, mean_and_error
 from experiments.studies.thermalization.faster_chains import (
@@ -25,7 +27,7 @@ from experiments.studies.thermalization.faster_chains import (
     stage_name,
 )
 from experiments.study import Context, Row
-from jaxbnn.diagnostics import merge_time, split_rhat
+from jaxbnn.diagnostics import ess_bulk, merge_time, split_rhat
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 
@@ -35,16 +37,27 @@ def run_faster(settings: FasterSettings, context: Context) -> list[Row]:
     rows: list[Row] = []
     table: list[list] = []
     curves: list[dict] = []
+    by_name = {arm.name: arm for arm in settings.arms}
     for case in settings.cases:
         if settings.only_deltas and case.delta not in settings.only_deltas:
             continue
-        data = draw_data(settings, case, context)
-        for arm in settings.arms:
-            if arm.name in case.arms and arm.name in (settings.only_arms or case.arms):
-                found = _chains(settings, case, arm, context, data)
-                _judge(found, settings, case, arm, rows, table, curves)
-    header = ["arm", "start", "Delta", "labels", "thermalized", "95 % interval", "iterations",
-              "error", "seconds", "error", "informed MSE", "error", "R-hat"]  # fmt: skip
+        arms = [by_name[n] for n in case.arms if n in (settings.only_arms or case.arms)]
+        # Drawn when the first stage needs them, and not where all of them are read back.
+        draw = functools.cache(functools.partial(draw_data, settings, case, context))
+        reference = None
+        if arms and settings.reference in case.arms:
+            arm = by_name[settings.reference]
+            reference = _stage(settings, case, arm, "informed", context, draw)
+        for arm in arms:
+            starts = [s for s in case.starts if s in (settings.only_starts or case.starts)]
+            found = {
+                start: _stage(settings, case, arm, start, context, draw)
+                for start in ("informed", *starts)
+            }
+            _judge(found, reference, settings, case, arm, rows, table, curves)
+    header = ["arm", "start", "Delta", "labels", "thermalized", "95 % interval",
+              "median iterations", "95 % interval", "median seconds", "judged by the reference",
+              "informed MSE", "error", "R-hat"]  # fmt: skip
     context.save_table("arms", header, table)
     _print(header, table)
     if curves:
@@ -52,29 +65,29 @@ def run_faster(settings: FasterSettings, context: Context) -> list[Row]:
     return rows
 
 
-def _chains(
-    settings: FasterSettings, case: Case, arm: Arm, context: Context, data: DataSets
-) -> dict[str, dict]:
-    """Return the series from each start; each start is a stage of its own."""
-    found = {}
+def _stage(
+    settings: FasterSettings,
+    case: Case,
+    arm: Arm,
+    start: str,
+    context: Context,
+    draw: Callable[[], DataSets],
+) -> dict[str, np.ndarray]:
+    """Return the series of an arm from one start, a stage of its own."""
     slices = {"only_arms", "only_deltas", "only_starts", "arms", "cases", "false_alarm_rate"}
-    shared = settings.model_dump(mode="json", exclude=slices)
-    for start in ("informed", *case.starts):
-        if start != "informed" and settings.only_starts and start not in settings.only_starts:
-            continue
-        of = {
-            "arm": arm.model_dump(mode="json", exclude_defaults=True),
-            "case": case.model_dump(mode="json", exclude={"arms", "starts"}),
-            "start": start,
-            **shared,
-        }
-        name = stage_name(case, arm, start)
-        compute = functools.partial(run_chains, settings, case, arm, start, context, data)
-        found[start] = context.stage(name, compute, of=of)
-    return found
+    shared = settings.model_dump(mode="json", exclude={*slices, "reference"})
+    whose = {"name", "is_annealed"} if start == "informed" else set()
+    of = {
+        "arm": arm.model_dump(mode="json", exclude_defaults=True, exclude=whose),
+        "case": case.model_dump(mode="json", exclude={"arms", "starts"}),
+        "start": start,
+        **shared,
+    }
+    compute = functools.partial(run_chains, settings, case, arm, start, context, draw)
+    return context.stage(stage_name(case, arm, start), compute, of=of)
 
 
-def _judge(found, settings, case, arm, rows, table, curves) -> None:
+def _judge(found, reference, settings, case, arm, rows, table, curves) -> None:
     informed = found["informed"]
     labels = "noiseless" if case.is_noiseless else "noisy"
     where = f"Delta = {in_scientific(case.delta)}, {labels} labels"
@@ -82,6 +95,10 @@ def _judge(found, settings, case, arm, rows, table, curves) -> None:
         where += f", {case.num_copies} chains a start"
     level = mean_and_error(_by_dataset(late_levels(informed), case.num_copies).mean(axis=1))
     rows.append(Row("equilibrium_test_mse", f"{arm.name}, {where}", *level))
+    rows += [
+        Row("ess_per_1000_iterations", f"{arm.name}, {where}: {name}", *value)
+        for name, value in effective_sizes(informed).items()
+    ]
     worst = {}
     if len(found) > 1:
         worst = worst_rhat(found, case.num_copies)
@@ -99,14 +116,24 @@ def _judge(found, settings, case, arm, rows, table, curves) -> None:
         joined = merged(series, informed, settings.false_alarm_rate)
         numbers = summary(joined, series, case.num_copies)
         setting = f"{arm.name}, {start} start, {where}"
+        by_reference = "-"
+        if reference is not None:
+            other = merged(series, reference, settings.false_alarm_rate)
+            passed, bound = of_data_sets(other, case.num_copies)
+            middle = median_time(np.where(passed, bound, np.inf))[0]
+            numbers["share_thermalized_by_reference"] = (float(passed.mean()),)
+            numbers["iterations_by_reference"] = (middle,)
+            by_reference = f"{int(passed.sum())}/{len(passed)}, {_short(middle)}"
         rows += [Row(name, setting, *value) for name, value in numbers.items()]
-        shown = [numbers[name] for name in ("iterations_to_thermalize", "seconds_to_thermalize")]
         low, high = (numbers[f"share_thermalized_{end}"][0] for end in ("low", "high"))
+        times = [numbers[f"iterations_to_thermalize{end}"][0] for end in ("", "_low", "_high")]
         passed, bound = of_data_sets(joined, case.num_copies)
-        count = f"{int(passed.sum())}/{len(passed)}"
         table.append(
-            [arm.name, start, in_scientific(case.delta), labels, count, f"{low:.2f} to {high:.2f}"]
-            + [_short(number) for pair in (*shown, level) for number in pair]
+            [arm.name, start, in_scientific(case.delta), labels]
+            + [f"{int(passed.sum())}/{len(passed)}", f"{low:.2f} to {high:.2f}"]
+            + [_short(times[0]), f"{_short(times[1])} to {_short(times[2])}"]
+            + [_short(numbers["seconds_to_thermalize"][0]), by_reference]
+            + [_short(number) for number in level]
             + [f"{max(values.max() for values in worst.values()):.3f}"]
         )
         curves.append(
@@ -146,20 +173,59 @@ def of_data_sets(joined, num_copies: int = 1) -> tuple[np.ndarray, np.ndarray]:
 def summary(joined, series: Mapping, num_copies: int = 1) -> dict[str, tuple]:
     """Return the numbers of one arm and start; of a share its exact 95 % interval, too.
 
-    Times are of the data sets that thermalized.
+    Times are medians over all data sets, those that did not thermalize counted as never: means over
+    the others would be of the easy ones.
     """
     passed, bound = of_data_sets(joined, num_copies)
     interval = binomtest(int(passed.sum()), len(passed)).proportion_ci(method="exact")
-    times = bound[passed]
-    seconds = times * float(series["seconds_per_step"])
+    times = median_time(np.where(passed, bound, np.inf))
     return {
         "share_thermalized": (float(passed.mean()),),
         "share_thermalized_low": (float(interval.low),),
         "share_thermalized_high": (float(interval.high),),
-        "iterations_to_thermalize": mean_and_error(times),
-        "seconds_to_thermalize": mean_and_error(seconds),
+        "iterations_to_thermalize": (times[0],),
+        "iterations_to_thermalize_low": (times[1],),
+        "iterations_to_thermalize_high": (times[2],),
+        "seconds_to_thermalize": (times[0] * float(series["seconds_per_step"]),),
         "seconds_per_iteration": (float(series["seconds_per_step"]),),
     }
+
+
+def median_time(times: np.ndarray) -> tuple[float, float, float]:
+    """Return the median and the ends of a 95 % interval of it; NaN for those that are infinite.
+
+    The ends are order statistics: so many of n independent times lie below their law's median as
+    heads come up in n throws of a coin.
+
+    Examples
+    --------
+    >>> median_time(np.arange(1.0, 33.0))
+    (16.5, 10.0, 23.0)
+    """
+    ordered = np.sort(times)
+    number = len(ordered)
+    below = int(binom.ppf(0.025, number, 0.5))
+    found = [float(np.median(ordered)), ordered[max(below - 1, 0)], ordered[-max(below, 1)]]
+    return tuple(float(value) if np.isfinite(value) else math.nan for value in found)  # type: ignore[return-value]
+
+
+def effective_sizes(informed: Mapping) -> dict[str, tuple]:
+    """Return effective draws in 1,000 iterations of each invariant, with errors over the chains.
+
+    Of the equally spaced records in the last half of the steps; of vectors the smallest.
+    """
+    steps = informed["steps"]
+    gap = np.diff(steps).max()
+    late = (steps > steps[-1] / 2) & (steps % gap == 0)
+    scale = 1000 / (late.sum() * gap)
+    found = {}
+    for name in Recorded._fields:
+        draws = informed[name][:, late]
+        draws = draws.reshape(*draws.shape[:2], -1)
+        draws = np.log(draws) if name == "mse" else draws
+        sizes = [np.min(ess_bulk(one[None])) * scale for one in draws]
+        found[name] = mean_and_error(sizes)
+    return found
 
 
 def late_levels(series: Mapping) -> np.ndarray:
@@ -200,8 +266,9 @@ def _short(number: float | None) -> str:
 
 def _print(header: list[str], table: list[list]) -> None:
     print(
-        "\nthermalized by the teacher-student criterion; times are of those that thermalized; "
-        "R-hat is the worst of all invariants"
+        "\nthermalized by the teacher-student criterion: by the arm's own informed chains, and by "
+        "those of the reference;\nin medians what has not thermalized counts as never; R-hat is "
+        "the worst of all invariants"
     )
     print(" | ".join(header))
     for line in table:

@@ -26,7 +26,7 @@ from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler
 from jaxbnn.sampling import Progress
 from jaxbnn.thermalization import mean_squared_error, optimised_start, teacher_student
 
-Move = Literal["interweave", "scales", "redraws"]
+Move = Literal["interweave", "scales", "noncentred scales", "redraws"]
 
 
 class Arm(Settings):
@@ -40,6 +40,12 @@ class Arm(Settings):
     moves: tuple[Move, ...] = ()
     is_annealed: bool = False
     turns_every: int = Field(default=0, ge=0)
+
+    @property
+    def kernel_name(self) -> str:
+        """What the kernel is called: arms that differ in their warm-up alone share it."""
+        turns = [f"turns every {self.turns_every}"] if self.turns_every else []
+        return " and ".join([*self.moves, *turns]) or "plain"
 
 
 class Case(Settings):
@@ -59,7 +65,10 @@ class FasterSettings(Settings):
     """Settings; steps count warm-up ones.
 
     Slices: `only_arms`, `only_deltas` and `only_starts` (beside the informed one) leave the others
-    out, and what a slice has computed serves all later runs in the same folder.
+    out, and what a slice has computed serves all later runs in the same folder. `num_warmup` is of
+    annealed chains, `num_tuning` of others whose moves have a step size. Chains of other arms are
+    judged against the informed ones of the arm `reference`, too. `every` iterations are one step of
+    the kernel, after which a state may be recorded.
     """
 
     widths: tuple[int, ...] = (50, 10, 1)
@@ -68,6 +77,9 @@ class FasterSettings(Settings):
     num_test: int = Field(gt=0)
     num_steps: int = Field(gt=0)
     num_warmup: int = Field(gt=0)
+    num_tuning: int = Field(default=1000, gt=0)
+    every: int = Field(default=10, gt=0)
+    reference: str = "all"
     num_records: int = Field(gt=0)
     record_every: int = Field(gt=0)
     anneal_from: float = Field(default=0.1, gt=0)
@@ -94,15 +106,28 @@ class FasterSettings(Settings):
             if num_warmup > num_steps // 2:
                 raise ValueError("num_warmup must be at most half of num_steps, which is judged")
             if any(
-                n % (arm.turns_every or 1) for n in (num_steps, num_warmup) for arm in self.arms
+                n % (arm.turns_every or self.every)
+                for n in (num_steps, num_warmup, self.num_tuning)
+                for arm in self.arms
             ):
-                raise ValueError("num_steps and num_warmup must be multiples of each turns_every")
+                raise ValueError(
+                    "num_steps, num_warmup and num_tuning must be multiples of every and of each "
+                    "turns_every"
+                )
         return self
 
 
 def lengths(case: Case, settings: FasterSettings) -> tuple[int, int]:
     """Return the steps of a case, and how many of them are warm-up."""
     return case.num_steps or settings.num_steps, case.num_warmup or settings.num_warmup
+
+
+def warmup_of(settings: FasterSettings, case: Case, arm: Arm, start: str) -> tuple[int, bool]:
+    """Return the warm-up steps of an arm from a start, and whether they are annealed."""
+    # Annealing would make the others forget where they start.
+    if arm.is_annealed and start in ("zero", "prior"):
+        return lengths(case, settings)[1], True
+    return (settings.num_tuning if "interweave" in arm.moves else 0), False
 
 
 class DataSets(NamedTuple):
@@ -166,19 +191,24 @@ def _side_by_side(leaves):
 
 
 def run_chains(
-    settings: FasterSettings, case: Case, arm: Arm, start: str, context: Context, data: DataSets
+    settings: FasterSettings,
+    case: Case,
+    arm: Arm,
+    start: str,
+    context: Context,
+    draw: Callable[[], DataSets],
 ) -> dict:
-    """Return the recorded series of one arm from one start: arrays (chain, record, ...)."""
-    num_steps, num_warmup = lengths(case, settings)
-    is_adapted = arm.is_annealed or "interweave" in arm.moves
-    num_warmup = num_warmup if is_adapted else 0
-    every = arm.turns_every or 1  # iterations in one step of the kernel
+    """Return the recorded series of one arm from one start: arrays (chain, record, ...).
+
+    Beside them the weights where the chains ended, by which one may see what held them.
+    """
+    data, (num_steps, _) = draw(), lengths(case, settings)
+    num_warmup, is_annealed = warmup_of(settings, case, arm, start)
+    every = arm.turns_every or settings.every  # iterations in one step of the kernel
     steps = recorded_steps(num_steps, num_warmup, settings, every)
     program = _program(settings, arm, case.delta, num_warmup // every)
     # Chains of one data set stand side by side.
     dataset = np.repeat(np.arange(case.num_datasets, dtype=np.int32), case.num_copies)
-    # Annealing would make the others forget where they start.
-    is_annealed = arm.is_annealed and start in ("zero", "prior")
     anneal_from = np.float32(settings.anneal_from if is_annealed else 0)
     variance = np.maximum(np.float32(case.delta), anneal_from)
     name = stage_name(case, arm, start)
@@ -203,10 +233,14 @@ def run_chains(
     )
     chain_steps = num_steps * len(dataset)
     context.record_speed(name, chain_steps, draws.seconds)
+    weights = jax.tree.leaves(draws.final_state.state.position.params)
     return {
         "steps": steps,
         "num_warmup": np.asarray(num_warmup),
         "seconds_per_step": np.asarray(draws.seconds / chain_steps),
+        "final_weights": np.concatenate([w.reshape(len(dataset), -1) for w in weights], axis=1),
+        "acceptance_rate": draws.acceptance_rate,
+        "step_size": draws.parameters["step_size"],
         **draws.positions._asdict(),
     }
 
@@ -235,8 +269,8 @@ def _program(settings: FasterSettings, arm: Arm, delta: float, num_warmup: int) 
             if moves
             else gibbs_sampler(now, x, y, "backward")
         )
-        if arm.turns_every:
-            kernel = _with_turns(kernel, gibbs.turn_units(now, x, y), arm.turns_every)
+        turns = gibbs.turn_units(now, x, y) if arm.turns_every else None
+        kernel = _as_one(kernel, arm.turns_every or settings.every, turns)
         return tracked(kernel, (teacher, x, y, x_test))
 
     def record(state, info):
@@ -259,18 +293,21 @@ def _moves(settings, arm, model, x, y, step_size) -> list:
             model, x, y, step_size, settings.num_integration_steps
         ),
         "scales": lambda: gibbs.scale_moves(model, x),
+        "noncentred scales": lambda: gibbs.noncentred_scale_moves(model, x, y),
         "redraws": lambda: gibbs.redraw_noisy_units(model, x, y, settings.num_candidates),
     }
     return [makers[name]() for name in arm.moves]
 
 
-def _with_turns(kernel, turns, every: int) -> SamplingAlgorithm:
-    """Return `every` steps of a kernel and one of the turns; the Info is that of the first."""
-    both = cycle(repeat(kernel, every), turns)
+def _as_one(kernel, every: int, turns: SamplingAlgorithm | None) -> SamplingAlgorithm:
+    """Return `every` steps of a kernel, and one of the turns if any; the Info is of the steps."""
+    steps = repeat(kernel, every)
+    both = cycle(steps, turns) if turns else steps
 
     def step(rng_key, state):
         state, info = both.step(rng_key, state)
-        return state, info.infos[0]._replace(infos=())
+        info = info.infos[0] if turns else info
+        return state, info._replace(infos=())
 
     return SamplingAlgorithm(both.init, step)
 
@@ -304,10 +341,11 @@ def unit_norms(params: PyTree) -> Float[Array, " units"]:
 
 
 def stage_name(case: Case, arm: Arm, start: str) -> str:
-    """Return the name of a stage's files."""
+    """Return the name of a stage's files; arms of one kernel share the informed chains."""
     labels = "noiseless" if case.is_noiseless else "noisy"
     copies = "" if case.num_copies == 1 else f"_{case.num_copies}_copies"
-    words = f"{arm.name}_{labels}_{case.delta:g}{copies}_{start}"
+    whose = arm.kernel_name if start == "informed" else arm.name
+    words = f"{whose}_{labels}_{case.delta:g}{copies}_{start}"
     return "".join(c if c.isalnum() or c in "_.-" else "_" for c in words)
 
 
