@@ -33,21 +33,35 @@ def found(**drifts):
 
 
 def test_the_last_to_arrive_decides():
-    agrees, bound = agreement(found(zero=-1.0, prior=0.0, optimised=0.0), "norm", 0.01)
+    agrees, bound, rhat = agreement(found(zero=-1.0, prior=0.0, optimised=0.0), "norm")
     assert agrees
     assert 60 < bound < 300
+    assert rhat < 1.02
 
 
 def test_one_that_stays_elsewhere_is_told_apart():
     chains = found(zero=0.0, prior=0.0)
     chains["prior"]["norm"] += 0.01
-    assert not agreement(chains, "norm", 0.01)[0]
+    agrees, bound, rhat = agreement(chains, "norm")
+    assert not agrees
+    assert np.isnan(bound)
+    assert rhat > 1.1
+
+
+def test_chains_that_drift_alike_do_not_agree():
+    """Far from where they began, they are as far from where they will be."""
+    chains = found(zero=0.0, prior=0.0, optimised=0.0)
+    for one in chains.values():
+        one["norm"] = one["norm"] + 3e-4 * STEPS
+    assert not agreement(chains, "norm")[0]
 
 
 def test_no_agreement_is_earlier_than_the_warm_up():
     chains = found(zero=0.0, prior=0.0)
     chains["prior"]["num_warmup"] = np.asarray(100)
-    assert agreement(chains, "norm", 0.01) == (True, 100.0)
+    agrees, bound, _ = agreement(chains, "norm")
+    assert agrees
+    assert bound == 100
 
 
 @pytest.mark.parametrize(
