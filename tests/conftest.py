@@ -67,6 +67,18 @@ def annotations_unchecked():
     jaxtyping.config.update("jaxtyping_disable", before)
 
 
+# Examples that compile for ten seconds; what they show is tested now by smaller programs.
+LONG_EXAMPLES = {
+    "jaxbnn.thermalization.annealing.sample_annealed",
+    "jaxbnn.ensembles.recipe.sample_ensemble",
+    "jaxbnn.estimators.classifier.BayesianClassifier",
+    "jaxbnn.estimators.regressor.BayesianRegressor",
+    "jaxbnn.gibbs.interwoven.interwoven_gibbs",
+    "jaxbnn.gibbs.interwoven.gibbs_with_moves",
+    "jaxbnn.ensembles.microcanonical_adaptation.microcanonical_adaptation",
+}
+
+
 def pytest_itemcollected(item):
     """Of a test marked `short("a", ...)` these parameters run now, the others as long tests."""
     for marker in item.iter_markers("short"):
@@ -76,7 +88,13 @@ def pytest_itemcollected(item):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Refuse names that `short` gives and no parameters have: all of the test would be long."""
+    """Mark long examples; refuse names that `short` gives and no parameters have.
+
+    With such a name all of the test would be long.
+    """
+    for item in items:
+        if item.name in LONG_EXAMPLES:  # not of this folder, so that its hook above sees none
+            item.add_marker(pytest.mark.long)
     if any("::" in argument for argument in config.args):
         return  # some cases were asked for by their names
     found = collections.defaultdict(set)

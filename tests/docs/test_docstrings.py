@@ -1,9 +1,11 @@
 """Every public name says what it takes, raises, rests on and looks like: the reference's text."""
 
 import ast
+import importlib
 import inspect
 import textwrap
 
+from tests.conftest import LONG_EXAMPLES
 from tests.kit.docstrings import examples_of, public_entries
 
 ENTRIES = public_entries()
@@ -100,3 +102,10 @@ def test_every_name_is_shown_by_an_example():
     assert not [short(entry) for entry in ENTRIES if entry.name not in shown]
     own = {entry.name for entry in ENTRIES if "Examples" in entry.sections}
     assert not [short(entry) for entry in FUNCTIONS if entry.name not in own]
+
+
+def test_examples_that_are_long_are_there():
+    """A name that nothing has would leave its example among the quick tests."""
+    for name in LONG_EXAMPLES:
+        module, _, function = name.rpartition(".")
+        assert ">>> " in getattr(importlib.import_module(module), function).__doc__, name

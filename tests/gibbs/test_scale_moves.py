@@ -94,7 +94,7 @@ def test_outputs_and_labels_see_nothing(name, x64):
     assert max(jax.tree.leaves(changes)) > 1e-3
 
 
-SHORT = [("conv", alone)]
+SHORT = [("regression", alone)]
 MORE = [(name, alone) for name in WITH_SCALES] + [
     (name, after_gibbs)
     for name in ("regression", "deep", "wide", "probit", "binary", "conv", "deep conv")

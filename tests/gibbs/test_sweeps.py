@@ -79,9 +79,9 @@ def geweke_of(model, x, make_kernel, num_chains, steps=1):
 
 CASES = [
     ("regression", "parallel", "separate"),
-    ("binary", "sequential", "joint"),
 ]
 MORE = [
+    ("binary", "sequential", "joint"),
     ("conv", "sequential", "joint"),
     ("deep", "backward", "joint"),
     ("regression", "backward", "separate"),

@@ -99,7 +99,8 @@ def _start(tests: list[str], folder: Path, options: argparse.Namespace) -> subpr
         MEGABYTES: str(options.megabytes),
         comparisons.VARIABLE: str(folder / f"{name}.comparisons"),
     }
-    files = sorted({test.split("::")[0] for test in tests})
+    # With the folder's conftest, which says of the library's examples too which are long.
+    files = sorted({"tests/conftest.py", *(test.split("::")[0] for test in tests)})
     log = (folder / f"{name}.log").open("w")
     command = [*PYTEST, "-p", "tests.long.shard", *files]
     return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
