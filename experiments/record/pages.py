@@ -90,7 +90,7 @@ def state_of(row: Mapping[str, Any] | None, paper: PaperValue) -> str:
     if row is None:
         return "NOT RUN"
     state = judge(row, paper)[0]
-    most = paper.error if paper.error else 0.05 * abs(paper.value)
+    most = 0.05 * abs(paper.value) if paper.error is None else paper.error
     # A count or a share that came out the same in every repetition has no error to speak of.
     if state == "WITHIN" and row["standard_error"] > max(most, paper.half_digit):
         return "IMPRECISE"

@@ -6,7 +6,9 @@ copies. What can be compared between chains are functions that do not see the co
 predicted probabilities first.
 """
 
+import dataclasses
 import functools
+import itertools
 import math
 from typing import Literal
 
@@ -39,6 +41,11 @@ from jaxbnn import (
 )
 
 SOURCE = "004 Table 2"
+# Numbers of the table that the text repeats, by quantity and sampler.
+IN_THE_TEXT = {
+    *((quantity, "P-SMMALA") for quantity in ("psrf_split", "psrf_folded_split")),
+    *itertools.product(("ess_min", "ess_median"), ("MALA", "SMMALA", "P-MALA", "P-SMMALA")),
+}
 START_STEP_SIZE = 0.05
 
 
@@ -117,10 +124,13 @@ def _print_summary(run: IrisRun, found: dict, *, in_full: bool) -> None:
 
 
 def _rows(run: IrisRun, seeds: list[dict]) -> list[Row]:
-    """Return the means over the seeds, then, if there are several, each seed's own numbers."""
+    """Return the means over the seeds, then, if there are several, each seed's own numbers.
+
+    What the paper prints twice is a row twice.
+    """
     source = None if run.sampler == "NUTS" else SOURCE
     if len(seeds) == 1:
-        return _rows_of_seed(run.sampler, seeds[0], source)
+        return _as_printed(_rows_of_seed(run.sampler, seeds[0], source))
     singles = [_rows_of_seed(f"{run.sampler}, seed {i + 1}", s, None) for i, s in enumerate(seeds)]
     rows = []
     for same in zip(*singles, strict=True):
@@ -130,7 +140,12 @@ def _rows(run: IrisRun, seeds: list[dict]) -> list[Row]:
         rows.append(
             Row(same[0].quantity, run.sampler, values.mean(), error, source if is_printed else None)
         )
-    return rows + [row for single in singles for row in single]
+    return _as_printed(rows) + [row for single in singles for row in single]
+
+
+def _as_printed(rows: list[Row]) -> list[Row]:
+    again = [row for row in rows if row.source and (row.quantity, row.setting) in IN_THE_TEXT]
+    return rows + [dataclasses.replace(row, source="004 Section 6.2.1") for row in again]
 
 
 def _rows_of_seed(setting: str, found: dict, source: str | None) -> list[Row]:

@@ -1,5 +1,6 @@
 """The samplers of the Iris experiments, as `make_kernel(parameters, data)`; step sizes are eps."""
 
+import functools
 from collections.abc import Callable
 
 import blackjax
@@ -27,6 +28,7 @@ def posterior(prior_variance: float, data) -> Posterior:
     return Posterior(NETWORK, prior, Categorical(), data["x"], data["y"])
 
 
+@functools.cache  # one object for all seeds, so that it is compiled once
 def kernel_factory(
     sampler: str, prior_variance: float, num_replicas: int, swap_every: int
 ) -> Callable:
