@@ -2,7 +2,7 @@
 
 From where a network is trained to where its posterior's mass is, curvature and scales change: a
 step size that was right at the start has four times its energy error further in. So each part of
-the way begins with tuning, and is as long as all before it.
+the way begins with tuning, and is as long as all before it; the last also takes what would be left.
 """
 
 import math
@@ -100,8 +100,10 @@ def go_in(
     while len(parts) < 2 or not is_settled.all():
         if parts and ends[-1] >= most_steps:
             break
-        length = max(ends[-1], num_tuning)
-        length = max(min(length, most_steps - ends[-1] - num_tuning), 4 * _FEWEST)
+        length, left = max(ends[-1], num_tuning), most_steps - ends[-1] - num_tuning
+        # What would be left for a last part is too little to be judged by: this one takes it.
+        length = left if parts and left - length < 2 * num_tuning else min(length, left)
+        length = max(length, 4 * _FEWEST)
         thinning = max(1, length // _RECORDS)
         wanted = (
             tuning.energy_error if parts else max(tuning.start_energy_error, tuning.energy_error)

@@ -6,7 +6,7 @@ Each method runs in a process of its own, whose processor time is taken with tha
 Results are stored one by one for each (set, split, method), and what is stored is not run again,
 unless another method's program has changed: the command can be stopped at any time, and started
 with other sets, methods or splits, in one `out_dir` at a time. The page says how many of jaxbnn's
-results are of an earlier state of the code. With the page all results are written to
+results are of an earlier state of the code. All results are also written to
 `record/benchmarks/command.json`, from which any machine goes on. The others need packages that
 jaxbnn does not: they get an environment of their own, made in `out_dir`.
 """
@@ -59,8 +59,7 @@ def run(
     splits
         Seeds of `fit`, which choose its held-out fifth; all methods are tested on these rows.
     write_page
-        Whether to write `docs/command_comparison.md` and `record/benchmarks/command.json` from all
-        that is stored.
+        Whether to write `docs/command_comparison.md` from all that is stored.
     """
     for name, known in [*((s, SETS) for s in sets), *((m, (*METHODS, *OURS)) for m in methods)]:
         if name not in known:
@@ -79,10 +78,10 @@ def run(
             found = _measured(out_dir, stored, table(name), split, method, python)
             if found is not None:
                 stored[f"{name}-{split}-{method}"] = found | {"code": _code_of(method)}
+                stored.keep(lambda one: one["method"] in METHODS)
                 print(f"{name}-{split}-{method}: {_told(found)}", flush=True)
     results = stored.values()
     if write_page:
-        stored.keep(lambda one: one["method"] in METHODS)
         write(PAGE, results, _code_of("jaxbnn"))
         print(PAGE)
     return _rows(results)

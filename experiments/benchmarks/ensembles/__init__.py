@@ -4,8 +4,10 @@
 
 Each method runs in a process of its own, whose processor time is taken with that of its children:
 imports, compilation and starts included. Results are stored one by one for each (set, seed,
-method), and what is stored is not run again: the command can be stopped at any time, and started
-with other sets, methods or seeds. bde gets an environment of its own, made in `out_dir`.
+method), and what is stored is not run again, unless the code of its method has changed: the command
+can be stopped at any time, and started with other sets, methods or seeds. Results on test rows are
+also written to `record/benchmarks/ensembles.json`, from which any machine goes on. bde gets an
+environment of its own, made in `out_dir`.
 """
 
 import itertools
@@ -16,13 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from experiments.benchmarks.ensembles import ours
+from experiments.benchmarks.command import programs
+from experiments.benchmarks.ensembles import ours, theirs
 from experiments.benchmarks.ensembles.page import write
 from experiments.benchmarks.ensembles.scores import QUANTITIES, scores_of
 from experiments.benchmarks.ensembles.tables import SEEDS, split_of
 from experiments.benchmarks.peers import PACKAGES, last_line, peers_python, timed
 from experiments.benchmarks.stored import FOLDER, Stored
 from experiments.errors import InputError, did_you_mean
+from experiments.record.code import code_digest
 from experiments.results import Row
 
 METHODS = (*ours.METHODS, "bde")
@@ -53,8 +57,7 @@ def run(
     is_development
         Whether to leave the test rows alone and take a fifth of the training rows in their place.
     write_page
-        Whether to write `docs/ensembles_comparison.md` and `record/benchmarks/ensembles.json` from
-        all that is stored.
+        Whether to write `docs/ensembles_comparison.md` from all that is stored.
     """
     for name, known in [*((s, tuple(SEEDS)) for s in sets), *((m, METHODS) for m in methods)]:
         if name not in known:
@@ -70,20 +73,30 @@ def run(
             continue
         found = _measured(out_dir, name, number, method, is_development)
         if found is not None:
-            stored[case] = found
+            stored[case] = found | {"code": _code_of(method)}
+            if not is_development:
+                stored.keep()
             said = f"NLL {found['nll']:.4f}, RMSE {found['rmse']:.4f}"
             print(f"{case}: {said} in {found['cpu_seconds']:.0f} CPU s", flush=True)
     results = stored.values()
     if write_page:
-        stored.keep()
         write(PAGE, results)
         print(PAGE)
     return _rows(results)
 
 
+def _code_of(method: str) -> str:
+    """Return a digest of the code and the settings behind a method's results."""
+    module = theirs if method == "bde" else ours
+    return code_digest([module.__name__, programs.__name__])[:16]
+
+
 def _is_stored(stored: Stored, case: str, method: str) -> bool:
-    """Whether there is a result, and of ours one of today's settings."""
-    return case in stored and stored[case].get("settings", {}) == ours.SETTINGS.get(method, {})
+    """Whether there is a result, of today's settings and code."""
+    if case not in stored:
+        return False
+    found, settings = stored[case], ours.SETTINGS.get(method, {})
+    return found.get("code") == _code_of(method) and found.get("settings", {}) == settings
 
 
 def _measured(

@@ -5,7 +5,8 @@
 The data sets are not among those of `benchmark command` and `benchmark ensembles`, so that nothing
 is chosen on their test rows; classes are thirds of a number. Each fit, by the estimators with their
 default settings, runs in a process of its own, whose processor time is limited to what two cores
-do in five minutes. Results are stored one by one, and what is stored is not run again.
+do in five minutes. Results are stored one by one, also in `record/benchmarks/samplers.json`, from
+which any machine goes on; what is stored is not run again.
 """
 
 import itertools
@@ -50,8 +51,7 @@ def run(
     rows
         Numbers of training rows.
     write_table
-        Whether to write `jaxbnn/tabular/samplers.toml` and `record/benchmarks/samplers.json` from
-        all that is stored.
+        Whether to write `jaxbnn/tabular/samplers.toml` from all that is stored.
     """
     asked = [*((s, SETS) for s in sets), *((k, KINDS) for k in kinds)]
     for name, known in [*asked, *((s, SAMPLERS) for s in samplers)]:
@@ -65,10 +65,10 @@ def run(
         found = _measured(out_dir / "work" / case, kind, name, size, sampler)
         if found is not None:
             stored[case] = found
+            stored.keep()
             print(f"{case}: {_told(found)}", flush=True)
     results = stored.values()
     if write_table:
-        stored.keep()
         with written_whole(TABLE) as temporary:
             temporary.write_text(table_of(results), encoding="utf-8")
         print(TABLE)

@@ -56,6 +56,8 @@ class BetweenModesSettings(Settings):
     most_rows: int | None = Field(None, ge=10)
     num_chains: int = Field(10, ge=2)
     num_tuning: int = Field(1000, ge=100)
+    start_energy_error: float = Field(0.3, gt=0)
+    energy_error: float = Field(0.03, gt=0)
     most_steps: int = Field(10_000, ge=100)
     arms: tuple[Name, ...] = ("alone", "redraws", "exchange", "reheated", "restarts")
     num_rounds: int = Field(10, ge=1)
@@ -68,6 +70,7 @@ class BetweenModesSettings(Settings):
     powers: tuple[float, ...] = (0.3, 0.1, 0.03, 0.01, 0.03, 0.1, 0.3)
     heated_steps: int = Field(100, ge=1)
     restart_steps: int = Field(2000, ge=100)
+    restart_tuning: int = Field(500, ge=100)
     # Of the ladder that is counted: powers from one down, and steps at each.
     ladder_powers: tuple[float, ...] = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
     ladder_steps: int = Field(1000, ge=20)
@@ -77,7 +80,8 @@ def run_between_modes(settings: BetweenModesSettings, context: Context) -> list[
     """Run the way in, and each arm's rounds, a stage each."""
     posed = tabular_problem(settings.data, settings.split, settings.hidden, settings.most_rows)
     key_in, key_ladder, key_arms = jax.random.split(context.key, 3)
-    begun = functools.partial(_from_networks, key_in, "way_in", settings.most_steps)
+    lengths = settings.num_tuning, settings.most_steps
+    begun = functools.partial(_from_networks, key_in, "way_in", *lengths)
     first = context.stage("way_in", functools.partial(begun, posed, settings, context))
     rows = _rows("way in", [first], posed)
     curves: dict[str, list[tuple[float, float]]] = {}
@@ -99,7 +103,7 @@ def run_between_modes(settings: BetweenModesSettings, context: Context) -> list[
 
 
 def _from_networks(
-    key: PRNGKeyArray, stage: str, most_steps: int, posed: Problem,
+    key: PRNGKeyArray, stage: str, num_tuning: int, most_steps: int, posed: Problem,
     settings: BetweenModesSettings, context: Context,
 ) -> dict[str, Any]:  # fmt: skip
     """Train networks, bring chains in from there, and keep the draws of one round."""
@@ -110,14 +114,20 @@ def _from_networks(
         key_start, posed.posterior, settings.num_chains, progress=False,
         checkpoint=None if folder is None else folder / "starts",
     )  # fmt: skip
-    draws = ensemble_draws(
+    run = ensemble_draws(
         key_run, posed.posterior, starts.positions, settings.num_samples, kernel="microcanonical",
-        num_tuning=min(settings.num_tuning, most_steps), most_steps=most_steps,
-        trajectory_steps=settings.thinning, checkpoint=folder,
-    ).draws  # fmt: skip
-    seconds = time.process_time() - begun
+        num_tuning=num_tuning, most_steps=most_steps, energy_error=settings.energy_error,
+        start_energy_error=settings.start_energy_error, trajectory_steps=settings.thinning,
+        checkpoint=folder,
+    )  # fmt: skip
+    draws, seconds = run.draws, time.process_time() - begun
     kept = {_PARAMETER + name: value for name, value in draws.parameters.items()}
-    return kept | _kept(posed, draws.positions, seconds)
+    way = {
+        "energy_error": run.way_in.energy_error[-1].mean(),
+        "is_settled": run.way_in.is_settled.mean(),
+        "num_blow_ups": run.way_in.num_blow_ups.sum(),
+    }
+    return kept | _kept(posed, draws.positions, seconds) | way
 
 
 def _round(
@@ -126,7 +136,8 @@ def _round(
 ) -> dict[str, Any]:  # fmt: skip
     """Make the arm's move from where the round before ended, settle, and keep draws."""
     if arm == "restarts":
-        return _from_networks(key, stage, settings.restart_steps, posed, settings, context)
+        lengths = settings.restart_tuning, settings.restart_steps
+        return _from_networks(key, stage, *lengths, posed, settings, context)
     key_move, key_settle, key_keep = jax.random.split(key, 3)
     parameters = _parameters(before)
     begun = time.process_time()
@@ -269,6 +280,11 @@ def _rows(arm: str, rounds: Sequence[Mapping[str, np.ndarray]], posed: Problem) 
         rows += [Row("lppd", arm, value), Row("cpu_seconds", arm, seconds)]
     alone = [lppd_of_mixture(density[None]) for density in rounds[-1]["log_density"]]
     rows.append(Row("lppd_of_a_chain", f"{arm}, last round", float(np.mean(alone)), _error(alone)))
+    if arm in ("way in", "restarts"):
+        rows += [
+            Row(name, arm, float(np.mean([found[name] for found in rounds[1:] or rounds])))
+            for name in ("energy_error", "is_settled", "num_blow_ups")
+        ]
     if arm in ("redraws", "exchange"):
         rates = [float(found["acceptance_rate"]) for found in rounds[1:]]
         rows.append(Row("acceptance_rate", arm, float(np.mean(rates))))

@@ -3,13 +3,16 @@
 Chains do not join the modes of a network, exact ones neither. So all kernels begin at the same
 places, where a long exact run has come to, and each chain's draws are compared with the exact draws
 of the same chain. A second exact run, with another key, shows what is Monte Carlo error: only what
-an unadjusted kernel is off beyond that is bias. Of the Gaussian, exact draws are independent ones.
+an unadjusted kernel is off beyond that is bias. Chains that have not mixed spread as they go on, so
+that all go equally far, in step sizes times steps; moments are compared where the exact chains have
+a hundred effective draws. Of the Gaussian, exact draws are independent ones.
 
 Compared are, over the test rows, predictive densities of all chains together (total variation,
 half the integral of |p - q|), mean log predictive densities of the observed targets, and over the
 outputs at these rows the first two moments of each chain.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -37,7 +40,11 @@ from experiments.studies.ensembles.problems import (
     trained,
 )
 from experiments.study import Context, Row, Settings
-from jaxbnn import dual_averaging, ensembles
+from jaxbnn import dual_averaging, ensembles, sample
+from jaxbnn.diagnostics import ess_bulk
+
+# Of a chain's output, for its moments to be compared.
+_FEWEST_EFFECTIVE = 100
 
 
 class BiasSettings(Settings):
@@ -56,8 +63,7 @@ class BiasSettings(Settings):
     trajectory_steps: int = Field(40, ge=1)
     num_exact: int = Field(2000, ge=20)
     num_exact_warmup: int = Field(500, ge=10)
-    num_unadjusted: int = Field(80_000, ge=20)
-    num_kept: int = Field(2000, ge=20)
+    gaussian_thinning: int = Field(40, ge=1)
 
 
 def run_bias(settings: BiasSettings, context: Context) -> list[Row]:
@@ -84,7 +90,8 @@ def _of_problem(name, posed, key, settings, context) -> list[Row]:
                 f"{name}_exact_{run}", posed, keys[1 + run], start, grid, settings, context
             ),
         )
-    rows = _rows(name, "a second exact run", found[0], found[1], posed, start)
+    rows = _of_exact(name, found[0])
+    rows += _rows(name, "a second exact run", found[0], found[1], posed, start)
     for number, energy_error in enumerate(settings.energy_errors):
         stage = f"{name}_{energy_error:g}"
         unadjusted = context.stage(
@@ -162,10 +169,20 @@ def _unadjusted(stage, posed, key, energy_error, start, grid, settings, context)
         settings.num_tuning, energy_error=energy_error, start_energy_error=energy_error,
         is_preconditioned=False, is_length_tuned=False,
     )  # fmt: skip
-    draws = context.sample(
-        stage, key, ensembles.microcanonical, places, settings.num_kept, parameters=parameters,
+    key_tuning, key_run = jax.random.split(key)
+    tuned = sample(
+        key_tuning, ensembles.microcanonical, places, 1, parameters=parameters,
         data=posed.posterior, num_warmup=settings.num_tuning, adapt=adapt, progress=False,
-        thinning=max(1, settings.num_unadjusted // settings.num_kept),
+    )  # fmt: skip
+    # As far as an exact run goes from one draw to the next.
+    length = np.mean(start["parameter_decoherence_length"])
+    thinning = max(1, round(float(length / np.mean(tuned.parameters["step_size"]))))
+    num_draws = settings.num_exact
+    if posed.draw is not None:  # where exact draws are independent there is no such length
+        thinning, num_draws = settings.gaussian_thinning, settings.num_exact
+    draws = context.sample(
+        stage, key_run, ensembles.microcanonical, tuned.final_state.position, num_draws,
+        parameters=tuned.parameters, data=posed.posterior, progress=False, thinning=thinning,
         reduce={"energy": ensembles.energy_errors()},
     )  # fmt: skip
     energy = draws.reduced["energy"].per_chain
@@ -173,15 +190,20 @@ def _unadjusted(stage, posed, key, energy_error, start, grid, settings, context)
         "energy_error": energy.energy_error,
         "num_blow_ups": energy.num_blow_ups,
         "step_size": draws.parameters["step_size"],
+        "steps": np.asarray(thinning * num_draws),
     }
 
 
 def _summary(posed: Problem, positions: PyTree, grid: np.ndarray) -> dict[str, np.ndarray]:
     """Return each chain's predictive densities on the grid and at the targets, and moments."""
     means = predictive_means(posed, positions)
+    halves = np.split(means[:, : 2 * (means.shape[1] // 2)], 2, axis=1)
+    sizes = [[ess_bulk(chain[None, :, row]) for row in range(means.shape[2])] for chain in means]
     return predictive_densities(posed, positions, grid) | {
         "mean": means.mean(axis=1),
         "variance": means.var(axis=1),
+        "variance_of_half": np.stack([half.var(axis=1) for half in halves]),
+        "ess": np.asarray(sizes, float),
     }
 
 
@@ -191,9 +213,15 @@ def _rows(name, setting, exact, other, posed, start) -> list[Row]:
     numbers = {
         "total_variation": lambda a, b: total_variation(a["densities"], b["densities"], steps),
         "lppd_difference": lambda a, b: lppd(b) - lppd(a),
-        "mean_shift": lambda a, b: _typical((b["mean"] - a["mean"]) ** 2 / a["variance"]) ** 0.5,
-        "variance_ratio": lambda a, b: _typical(b["variance"] / a["variance"]),
     }
+    mixed = exact["ess"] > _FEWEST_EFFECTIVE
+    if mixed.any(axis=1).all():  # of each chain some output, so that one may be left out
+        numbers |= {
+            "mean_shift": lambda a, b: (
+                _typical((b["mean"] - a["mean"]) ** 2 / a["variance"], a) ** 0.5
+            ),
+            "variance_ratio": lambda a, b: _typical(b["variance"] / a["variance"], a),
+        }
     rows = [Row(q, where, *_with_error(f, exact, other)) for q, f in numbers.items()]
     if "energy_error" in other:
         error = other["energy_error"]
@@ -205,8 +233,20 @@ def _rows(name, setting, exact, other, posed, start) -> list[Row]:
     return rows
 
 
-def _typical(values: np.ndarray) -> float:
-    return float(np.median(values))
+def _of_exact(name: str, exact: Mapping[str, np.ndarray]) -> list[Row]:
+    """Say how well the exact chains know what others are compared by."""
+    halves = exact["variance_of_half"]
+    return [
+        Row("ess_a_chain", f"{name}, exact, median of outputs", float(np.median(exact["ess"]))),
+        Row("share_mixed", f"{name}, exact", float(np.mean(exact["ess"] > _FEWEST_EFFECTIVE))),
+        Row("variance_ratio", f"{name}, exact, second half to first",
+            float(np.median(halves[1] / halves[0]))),
+    ]  # fmt: skip
+
+
+def _typical(values: np.ndarray, exact: Mapping[str, np.ndarray]) -> float:
+    """Return the median of (chain, output) where the exact chains have mixed."""
+    return float(np.median(values[exact["ess"] > _FEWEST_EFFECTIVE]))
 
 
 def _with_error(function, exact, other) -> tuple[float, float]:
@@ -215,7 +255,7 @@ def _with_error(function, exact, other) -> tuple[float, float]:
     Total variation is not smooth at 0: near the exact runs' own distance the error is a guide only.
     """
     num_chains = len(exact["mean"])
-    is_a_chain_s = ("densities", "at_targets", "mean", "variance")
+    is_a_chain_s = ("densities", "at_targets", "mean", "variance", "ess")
 
     def without(arrays, chain):
         return {key: np.delete(arrays[key], chain, axis=0) for key in is_a_chain_s}

@@ -61,13 +61,14 @@ def predictive_densities(
     def densities(chain):
         def add(total, position):
             predictive = posed.posterior.predictive(position, posed.x_test)
-            return total + jnp.exp(predictive.log_prob(points)), None
+            return jnp.logaddexp(total, predictive.log_prob(points)), None
 
-        total, _ = jax.lax.scan(add, jnp.zeros(points.shape), chain)
-        return total / len(jax.tree.leaves(chain)[0])
+        total, _ = jax.lax.scan(add, jnp.full(points.shape, -jnp.inf), chain)
+        return total - jnp.log(float(len(jax.tree.leaves(chain)[0])))
 
     positions = jax.tree.map(jnp.asarray, positions)
-    found = np.asarray(jax.lax.map(densities, positions), np.float64)
+    # Far from a density float32 holds its logarithm, where it holds 0 for the density itself.
+    found = np.exp(np.asarray(jax.lax.map(densities, positions), np.float64))
     return {"densities": found[:, :-1], "at_targets": found[:, -1]}
 
 

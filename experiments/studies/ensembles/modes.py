@@ -35,6 +35,9 @@ class Arm(BaseModel):
     # "none": the trained networks themselves are what predicts.
     kernel: Literal["microcanonical", "adjusted_microcanonical", "hmc", "none"] = "microcanonical"
     most_steps: int = Field(10_000, ge=100)
+    # In a part of the way in; else the settings'. The first part, of falling energy error, is twice
+    # as long: with less than four times as many steps there is no other.
+    num_tuning: int | None = Field(None, ge=100)
     num_samples: int = Field(100, ge=4)
     trajectory_steps: int = Field(50, ge=1)
 
@@ -78,18 +81,23 @@ def _chains(
     key_start, key_run = jax.random.split(jax.random.fold_in(context.key, number))
     begun = time.process_time()
     starts = optimised_starts(key_start, posed.posterior, settings.chains_at_once, progress=False)
-    positions = starts.as_draws()
+    positions, way = starts.as_draws(), {}
     if arm.kernel != "none":
         folder = context.checkpoint(f"{arm.name}_{number}")
         run = ensemble_draws(
             key_run, posed.posterior, starts.positions, arm.num_samples, kernel=arm.kernel,
-            num_tuning=min(settings.num_tuning, arm.most_steps), most_steps=arm.most_steps,
+            num_tuning=arm.num_tuning or settings.num_tuning, most_steps=arm.most_steps,
             start_energy_error=settings.start_energy_error, energy_error=settings.energy_error,
             trajectory_steps=arm.trajectory_steps, checkpoint=folder,
         )  # fmt: skip
         positions = run.draws.positions
+        way = {
+            "energy_error": run.way_in.energy_error[-1],
+            "is_settled": run.way_in.is_settled.astype(float),
+            "num_blow_ups": run.way_in.num_blow_ups,
+        }
     seconds = time.process_time() - begun
-    found = at_targets(posed, positions)
+    found = at_targets(posed, positions) | way
     chains = settings.chains_at_once
     return found | {
         "rhat": np.tile(np.median(found["rhat"]), chains),
@@ -102,8 +110,8 @@ def lppd_by_chains(
 ) -> dict[int, tuple[float, float]]:
     """Return {k: (LPPD of k chains, its standard deviation over sets of k)}, in nats a row.
 
-    The sets are drawn without replacement within a set. Of all chains there is one set only, whose
-    deviation is not known: NaN.
+    The sets are drawn without replacement within a set; the deviation is that of sets of new
+    chains. Of all chains there is one set only, whose deviation is not known: NaN.
 
     Examples
     --------
@@ -119,7 +127,9 @@ def lppd_by_chains(
             lppd_of_mixture(log_density[rng.choice(num_chains, size, replace=False)])
             for _ in range(num_sets)
         ]
-        found[size] = (float(np.mean(values)), float(np.std(values, ddof=1)))
+        # Sets drawn from so many chains have chains in common, as sets of new chains have not.
+        apart = np.std(values, ddof=1) / np.sqrt(1 - size / num_chains)
+        found[size] = (float(np.mean(values)), float(apart))
     found[num_chains] = (lppd_of_mixture(log_density), float("nan"))
     return found
 
@@ -127,8 +137,18 @@ def lppd_by_chains(
 def _rows(arm: Arm, curve: dict, found: dict[str, np.ndarray], posed: Problem) -> list[Row]:
     where = f"{arm.name}, {arm.num_chains} chains"
     rows = [
-        Row("lppd", f"{arm.name}, {size} chain{'s' * (size > 1)}", value)
-        for size, (value, _) in curve.items()
+        Row(
+            "lppd",
+            f"{arm.name}, {size} chain{'s' * (size > 1)}",
+            value,
+            deviation if np.isfinite(deviation) else None,
+        )
+        for size, (value, deviation) in curve.items()
+    ]
+    rows += [
+        Row(name, where, float(np.mean(found[name])))
+        for name in ("energy_error", "is_settled", "num_blow_ups")
+        if name in found
     ]
     return [
         *rows,

@@ -38,8 +38,9 @@ def bias_picture(rows: Sequence[Row], problems: Sequence[str]) -> Figure:
             values = [row.value for _, row in here]
             bars = [2 * (row.standard_error or 0.0) for _, row in here]
             axes.errorbar(errors, values, bars, color=color, marker="o", markersize=3, label=name)
-            again = found[quantity, f"{name}, a second exact run"]
-            axes.axhline(again.value, color=color, linestyle="--", linewidth=0.8)
+            again = found.get((quantity, f"{name}, a second exact run"))
+            if again is not None:  # moments are not compared of chains that have not mixed
+                axes.axhline(again.value, color=color, linestyle="--", linewidth=0.8)
         axes.set_xscale("log")
         axes.set_xlabel("energy error a dimension")
         axes.set_title(label, fontsize=9)
