@@ -8,6 +8,7 @@ name count too.
 """
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -62,7 +63,14 @@ def touched_by(root: Path, changed: list[str]) -> set[str]:
     touched = {path for path in changed if path not in _NO_TEST}
     while True:
         stems = {Path(path).stem for path in touched} - {"__init__", "__main__"}
-        more = {path for path, text in texts.items() if any(stem in text for stem in stems)}
+        # What uses a test file imports it; prose names it with its ending, and functions of
+        # other files may be called alike.
+        words = [
+            rf"(?<!def )\b{s}\b(?!\.py)" if s.startswith("test_") else re.escape(s)
+            for s in sorted(stems)
+        ]
+        named = re.compile("|".join(words))
+        more = {path for path, text in texts.items() if stems and named.search(text)}
         more -= touched | set(_NO_TEST)
         if not more:
             return touched

@@ -14,6 +14,9 @@ FILES = {
     "tests/room/program.py": "from tests.room.helpful import x",
     "tests/room/test_one.py": "runs `python -m tests.room.program`",
     "tests/room/test_two.py": "",
+    "tests/room/test_three.py": "more in test_two.py; runs `python helpful.py`; "
+    "def test_one(): ...; def test_two_more(): ...",
+    "tests/room/test_four.py": "from tests.room.test_two import check",
 }
 
 
@@ -26,10 +29,10 @@ def root(tmp_path):
 
 
 def test_what_names_a_changed_file_is_touched_through_others(root):
-    helper, program, one, two = list(FILES)[2:]
-    assert touched_by(root, [two, "tests/long/__main__.py"]) == {two}
+    helper, program, one, two, three, four = list(FILES)[2:]
+    assert touched_by(root, [two, "tests/long/__main__.py"]) == {two, four}
     assert touched_by(root, [program]) == {program, one}
-    assert touched_by(root, [helper]) == {helper, program, one}
+    assert touched_by(root, [helper]) == {helper, program, one, three}
     assert touched_by(root, ["tests/room/gone.py"]) == {"tests/room/gone.py"}
 
 
