@@ -31,6 +31,7 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path, seed):
     assert len(rows) == number
     assert all(row["same"] and not row["lost"] for row in rows)
     assert all(line["same"] for line in lines if "ended" in line)
-    assert {row["data"] for row in rows} == set(DATA)
+    assert {line["ended"] for line in lines if "ended" in line} == set(DATA)
+    assert len({row["data"] for row in rows}) >= 3  # a kill by the clock may come after the end
     assert {row["processes"] for row in rows} >= {1, 2}
     assert {row["phase"] for row in rows} == {"warm-up", "sampling"}
