@@ -67,7 +67,7 @@ def run_config(
         start = time.perf_counter()
         of = {"scale": scale, "seed": seed, **context.identity}
         ledger = Ledger.open(context.out_dir, of, code, resume=resume)
-        context.after_stage = ledger.write
+        context.after_stage, context.ledger = ledger.write, ledger
         try:
             rows = experiment.run(settings, context) or []
         except (BadCheckpoint, CheckpointNotWritten) as error:

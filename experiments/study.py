@@ -33,7 +33,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -55,6 +55,23 @@ class Settings(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+# In a stage's file: what it cost and which code made it.
+_ORIGIN = "__origin__"
+
+
+class StageLedger(Protocol):
+    """What counts the cost of stages; `experiments.record.ledger` has it."""
+
+    def spent(self) -> float:
+        """Return the processor seconds of this process so far."""
+
+    def finished(self, name: str, seconds: float) -> dict[str, Any]:
+        """Count a stage of this process; return what is to be stored with it."""
+
+    def reused(self, name: str, origin: Mapping[str, Any]) -> None:
+        """Count a stage that was read back, by what was stored with it."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +104,8 @@ class Context:
         identity, seed or version is never reused.
     after_stage
         Called when a stage has been computed and written.
+    ledger
+        Counts what each stage cost and which code made it, its own run's or another's; or None.
     """
 
     scale: str
@@ -100,6 +119,7 @@ class Context:
     speeds: dict[str, float] = field(default_factory=dict)
     reused: list[str] = field(default_factory=list)
     after_stage: Callable[[], None] = lambda: None
+    ledger: StageLedger | None = None
     _stages_of: dict[str, Mapping[str, Any] | None] = field(default_factory=dict)
 
     @cached_property
@@ -129,10 +149,18 @@ class Context:
             with np.load(path, allow_pickle=False) as stored:
                 if stored["__fingerprint__"].item() == fingerprint:
                     self.reused.append(name)
-                    return {key: stored[key] for key in stored.files if key != "__fingerprint__"}
+                    if self.ledger is not None and _ORIGIN in stored:
+                        self.ledger.reused(name, json.loads(stored[_ORIGIN].item()))
+                    known = {"__fingerprint__", _ORIGIN}
+                    return {key: stored[key] for key in stored.files if key not in known}
         self._stages_of[name] = of
+        begun = self.ledger.spent() if self.ledger else 0.0
         arrays = {key: np.asarray(value) for key, value in compute().items()}
-        _write_npz(path, {**arrays, "__fingerprint__": np.asarray(fingerprint)})
+        about = {"__fingerprint__": np.asarray(fingerprint)}
+        if self.ledger is not None:
+            origin = self.ledger.finished(name, self.ledger.spent() - begun)
+            about[_ORIGIN] = np.asarray(json.dumps(origin))
+        _write_npz(path, {**arrays, **about})
         self.after_stage()
         self._remove_checkpoints(name)
         return arrays

@@ -191,6 +191,8 @@ def _rows(name: str, method: str, arrays: Arrays) -> list[Row]:
     setting = f"{method}, {name}"
     printed = arrays[printed_score(method)]
     value, error = mean_and_error(printed)
+    if arrays["diverged"].any():  # the mean would be of what is not the method's
+        value, error = np.nan, None
     rows = [Row("test_log_likelihood", setting, value, error, s) for s in TABLES.get(method, ())]
     for quantity in ("normal", "exact", "monte_carlo"):
         rows.append(

@@ -19,6 +19,7 @@ from experiments.record.ledger import Ledger
 from experiments.record.pages import PAGES, current_code, pages, state_of
 from experiments.record.pictures import MOST_BYTES
 from experiments.results import PaperValue, Row, load_paper_values, write_results
+from experiments.study import Context
 
 NAME = "challenges/figure1"
 
@@ -147,11 +148,35 @@ def test_a_resumed_run_counts_all_its_processes(tmp_path):
     ledger = Ledger.open(tmp_path, of, "two", resume=True)
     ledger.counted -= 2.0
     ledger.write()
-    assert 7.0 <= ledger.cpu_seconds < 8.0
+    assert 7.0 <= ledger.entries["cpu_seconds"] < 8.0
     assert ledger.code == ["one", "two"]
     other = Ledger.open(tmp_path, {"settings": {"n": 2}}, "three", resume=True)
-    assert other.cpu_seconds == 0.0
+    assert other.entries["cpu_seconds"] == 0.0
     assert other.code == ["three"]
+
+
+def test_a_stage_that_another_run_made_brings_its_cost_and_its_code(tmp_path, monkeypatch):
+    """A run of one arm, by older code, and then the whole run in its folder."""
+    spent = {"seconds": 0.0}
+    monkeypatch.setattr("experiments.record.ledger._cpu_seconds", lambda: spent["seconds"])
+
+    def work():
+        spent["seconds"] += 100
+        return {"number": 1.0}
+
+    def run(arms, code):
+        identity = {"arms": arms}
+        ledger = Ledger.open(tmp_path, identity, code, resume=True)
+        context = Context("desk", 0, tmp_path, resume=True, identity=identity, ledger=ledger)
+        for name in arms:
+            context.stage(name, work, of={"arm": name})
+        spent["seconds"] += 7  # outside of stages
+        ledger.write()
+        return ledger.entries["cpu_seconds"], ledger.code
+
+    assert run(["a"], "old") == (107.0, ["old"])
+    assert run(["a", "b"], "new") == (207.0, ["old", "new"])
+    assert run(["a", "b"], "new") == (214.0, ["old", "new"])
 
 
 def test_the_record_is_what_the_configs_say():
