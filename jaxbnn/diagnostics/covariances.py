@@ -316,7 +316,8 @@ def _either(p_all: Float[Array, ""], p_variances: Float[Array, ""]) -> Float[Arr
 def _effective_draws(white: Moments) -> Float[Array, ""]:
     """Independent Gaussian draws that would have such errors of means and second moments."""
     chains, num_blocks, dim = white.first.shape
-    freedom, count = chains * (num_blocks - 1), chains * num_blocks
+    # A float, since these products are more than an int32 holds.
+    freedom, count = float(chains * (num_blocks - 1)), chains * num_blocks
     within = white.first - jnp.mean(white.first, axis=1, keepdims=True)
     of_means = dim * count * freedom / jnp.sum(within**2)
     within = white.second - jnp.mean(white.second, axis=1, keepdims=True)

@@ -161,7 +161,8 @@ def _share_variance(gram: Float[Array, "n n"], chains: int) -> Float[Array, ""]:
     That of tr(A P K P^T) for a random permutation P, K a centred Gram matrix of trace 1 and A the
     projection on the means of the groups (Kazi-Aoual et al., 1995, equation 3.7).
     """
-    n, rank = gram.shape[0], chains - 1
+    # Floats: of a hundred rows the products below are more than an int32 holds.
+    n, rank = float(gram.shape[0]), float(chains - 1)
     squares, fourth = jnp.sum(gram**2), jnp.sum(jnp.diagonal(gram) ** 2)
     first = 2 * ((n - 1) * rank - rank**2) * ((n - 1) * squares - 1)
     second = (n * (n + 1) * rank**2 / n - (n - 1) * (rank**2 + 2 * rank)) * (

@@ -11,7 +11,8 @@ import pytest
 from scipy import linalg, stats
 
 from jaxbnn.diagnostics import covariance_agreement, covariance_distance
-from jaxbnn.diagnostics.moment_blocks import block_moments, judge_groups
+from jaxbnn.diagnostics.covariances import _effective_draws
+from jaxbnn.diagnostics.moment_blocks import Moments, block_moments, judge_groups
 from tests.diagnostics.chains import autoregressive
 from tests.diagnostics.covariance_laws import MODES, NORMAL, one_scale, p_values
 
@@ -155,6 +156,20 @@ def test_against_a_reference_equals_the_definition(rng, x64):
     np.testing.assert_allclose(found.ratio, judgements[0][0], rtol=1e-8)
     np.testing.assert_allclose(found.variance_ratio, judgements[1][0], rtol=1e-8)
     np.testing.assert_allclose(found.p_value, combined([j[1] for j in judgements]), rtol=1e-6)
+
+
+def test_numbers_of_rows_and_entries_do_not_overflow(rng):
+    """400 rows to the fifth, and 120 coordinates squared times 400 squared, are no int32."""
+    rows = rng.normal(size=(10, 40, 3)) + rng.normal(scale=0.1, size=(10, 1, 3))
+    found = judge_groups(jnp.asarray(rows, jnp.float32))
+    with jax.enable_x64(True):
+        exact = judge_groups(jnp.asarray(rows))
+    np.testing.assert_allclose(found, exact, rtol=1e-3)
+    second = np.broadcast_to(np.eye(120, dtype=np.float32), (10, 40, 120, 120))
+    first = rng.normal(size=(10, 40, 120)).astype(np.float32)
+    white = Moments(jnp.asarray(second), jnp.asarray(first))
+    # Normal means of variance 1 are those of one draw each.
+    assert float(_effective_draws(white)) == pytest.approx(400, rel=0.05)
 
 
 @pytest.mark.long
