@@ -56,7 +56,8 @@ class Stored:
     def keep(self, of: Callable[[dict[str, Any]], bool] = lambda found: True) -> None:
         """Write results to the repository's file, a line each; those that `of` says."""
         assert self.file is not None
-        lines = [f"{json.dumps(name)}: {json.dumps(self[name])}" for name in self if of(self[name])]
+        found = {name: self[name] for name in self}
+        lines = [f"{json.dumps(n)}: {json.dumps(one)}" for n, one in found.items() if of(one)]
         self.file.parent.mkdir(parents=True, exist_ok=True)
         with written_whole(self.file) as temporary:
             temporary.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")

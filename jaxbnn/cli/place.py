@@ -54,7 +54,7 @@ def check_free(folder: Path, force: bool) -> None:
 
 
 def check_predictions(out: Path, data: Path) -> None:
-    """Refuse a file for predictions that is none, or holds something else."""
+    """Refuse a path that cannot take predictions, or where there is a file of another kind."""
     if out.is_dir():
         raise ValueError(f"--out {out} is a folder; name a file for the predictions.")
     if not out.parent.is_dir():

@@ -10,8 +10,9 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from jaxbnn.gibbs.model import IntermediateNoise
 from jaxbnn.gibbs.pieces import PiecewiseLinear
@@ -132,6 +133,34 @@ def times_unit(array: Float[Array, "..."], factor: Float[Array, " size"]) -> Flo
     """Return an array as `by_unit` takes it, each unit's part times its factor."""
     scaled = by_unit(array, factor.shape[0]) * factor[None, :, None]
     return scaled.reshape(array.shape)
+
+
+def incoming_squares(w: Float[Array, "*inputs units"]) -> Float[Array, " units"]:
+    """Return the sum of the squared incoming weights of each unit."""
+    return jnp.sum(jnp.square(w), axis=tuple(range(w.ndim - 1)))
+
+
+def scaled_weights(
+    model: IntermediateNoise,
+    params: PyTree,
+    group: Group,
+    factor: Float[Array, " units"],
+    *,
+    has_outgoing: bool = True,
+) -> tuple:
+    """Return parameters with each unit's incoming weights and bias times its factor.
+
+    The outgoing weights are divided by it, unless they take no part.
+    """
+    scaled = list(params)
+    index = model.stages[group.first].index
+    scaled[index] = jax.tree.map(
+        lambda leaf: leaf * factor.reshape((1,) * (leaf.ndim - 1) + factor.shape), scaled[index]
+    )
+    if has_outgoing:
+        index = model.stages[group.following].index
+        scaled[index] = scaled[index] | {"w": times_unit(scaled[index]["w"], 1 / factor)}
+    return tuple(scaled)
 
 
 def _features(stage: Stage) -> int:

@@ -28,7 +28,14 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, PyTree, Shaped
 
 from jaxbnn.gibbs.chain import GibbsPosition, chain_values
-from jaxbnn.gibbs.hidden_units import Group, by_unit, hidden_groups, times_unit, unit_squares
+from jaxbnn.gibbs.hidden_units import (
+    Group,
+    by_unit,
+    hidden_groups,
+    incoming_squares,
+    scaled_weights,
+    unit_squares,
+)
 from jaxbnn.gibbs.linear_maps import average, linear
 from jaxbnn.gibbs.model import IntermediateNoise
 from jaxbnn.gibbs.pieces import PiecewiseLinear
@@ -204,16 +211,11 @@ def _scaled(
 
     numbered = jnp.arange(group.size), units
     _, (log_c, own, ratio, is_moved) = jax.lax.scan(turn, residual, numbered)
-    params = list(position.params)
-    first, last = model.stages[group.first].index, following.index
-    params[first] = jax.tree.map(
-        lambda leaf: times_unit(leaf[..., None], jnp.exp(log_c))[..., 0], params[first]
-    )
-    params[last] = params[last] | {"w": times_unit(params[last]["w"], jnp.exp(-log_c))}
+    params = scaled_weights(model, position.params, group, jnp.exp(log_c))
     for j, new in zip(group.own, own, strict=True):
         values[j] = jnp.moveaxis(new, 0, 1).reshape(values[j].shape)
     latents = values[: len(model.latent_stages)]
-    return GibbsPosition(tuple(params), *split(model.latent_stages, latents)), ratio, is_moved
+    return GibbsPosition(params, *split(model.latent_stages, latents)), ratio, is_moved
 
 
 def draw_log_scale(key: PRNGKeyArray, step_size: ArrayLike, dtype: DTypeLike) -> Float[Array, ""]:
@@ -253,7 +255,7 @@ def units_of(
     first, following = model.stages[group.first], model.stages[group.following]
     weight, bias = model.precisions(first.affine_index, x.dtype)
     entry, outgoing = params[first.index], params[following.index]["w"]
-    incoming = weight * unit_squares(entry["w"][..., None], group.size)
+    incoming = weight * incoming_squares(entry["w"])
     if "b" in entry:
         incoming = incoming + bias * jnp.square(entry["b"])
     weight, _ = model.precisions(following.affine_index, x.dtype)

@@ -27,11 +27,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from blackjax.base import SamplingAlgorithm
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, Shaped
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
 
 from jaxbnn.gibbs.chain import GibbsPosition
 from jaxbnn.gibbs.hidden_units import (
     Scaling,
+    incoming_squares,
+    scaled_weights,
     scalings,
     times_unit,
     unit_squares,
@@ -181,7 +183,7 @@ def scale_law(
     first = model.stages[group.first]
     entry, size, dtype = params[first.index], group.size, x.dtype
     weight, bias = model.precisions(first.affine_index, dtype)
-    a = weight * _incoming_squares(entry["w"])
+    a = weight * incoming_squares(entry["w"])
     count = entry["w"].size // size
     if "b" in entry:
         a = a + bias * jnp.square(entry["b"])
@@ -209,22 +211,10 @@ def scaled(
     factor: Float[Array, " units"],
 ) -> GibbsPosition:
     """Return the position with the scale of each unit times its factor, which is positive."""
-    group = scaling.group
-    params = list(position.params)
-    index = model.stages[group.first].index
-    params[index] = jax.tree.map(lambda leaf: leaf * _last(factor, leaf.ndim), params[index])
-    if scaling.has_outgoing:
-        index = model.stages[scaling.end].index
-        params[index] = params[index] | {"w": times_unit(params[index]["w"], 1 / factor)}
+    params = scaled_weights(
+        model, position.params, scaling.group, factor, has_outgoing=scaling.has_outgoing
+    )
     values = merge(model.latent_stages, position.pre, position.post)
-    for j in range(group.first, scaling.end):
+    for j in range(scaling.group.first, scaling.end):
         values[j] = times_unit(values[j], factor)
-    return GibbsPosition(tuple(params), *split(model.latent_stages, values))
-
-
-def _incoming_squares(w: Float[Array, "*inputs units"]) -> Float[Array, " units"]:
-    return jnp.sum(jnp.square(w), axis=tuple(range(w.ndim - 1)))
-
-
-def _last(factor: PyTree, ndim: int) -> Array:
-    return factor.reshape((1,) * (ndim - 1) + factor.shape)
+    return GibbsPosition(params, *split(model.latent_stages, values))

@@ -47,7 +47,7 @@ def write(path: Path, stored: list[dict[str, Any]], code: str) -> None:
     parts += ["## Coverage of the 90 % intervals\n", _table(results, NUMBERS, "coverage")]
     parts += ["## CPU seconds a split\n", _table(results, (*NUMBERS, *CLASSES), "cpu_seconds")]
     with written_whole(path) as temporary:
-        temporary.write_text("\n".join(part for part in parts if part).rstrip() + "\n", "utf-8")
+        temporary.write_text("\n".join(parts).rstrip() + "\n", "utf-8")
 
 
 def _staleness(results: list[dict[str, Any]], code: str) -> str:
