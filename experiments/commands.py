@@ -11,6 +11,7 @@ from typing import Any
 import experiments.benchmarks
 from experiments.config import SCALES, check_seed, parse_assignment, read_config, settings_for
 from experiments.errors import InputError, did_you_mean
+from experiments.paper_numbers import load_paper_values
 from experiments.record import record_runs, settings_digest
 from experiments.record.code import code_digest
 from experiments.record.ledger import Ledger
@@ -18,7 +19,6 @@ from experiments.record.pages import write_pages
 from experiments.report import full_report
 from experiments.results import (
     held,
-    load_paper_values,
     markdown_table,
     write_results,
     written_whole,

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.errors import InputError
-from experiments.results import PaperValue, RowKey, markdown_table
+from experiments.paper_numbers import PaperValue
+from experiments.results import RowKey, markdown_table
 
 RULE = (
     "WITHIN: |ours - paper| <= 3 sqrt(standard error^2 + paper's error^2) + half a unit of the "

@@ -1,9 +1,7 @@
 """Rows, the files of a run, and the papers' numbers joined in after it.
 
-The numbers that the papers print are in `experiments/paper_values/`, one TOML file a
-paper, as entries `[[value]]` with `source`, `quantity`, `setting`, `value`, `kind` and
-perhaps `error` and `note`. No code that computes reads them: `write_results` joins them to
-the rows of a finished run on (source, quantity, setting), and so does the report.
+No code that computes reads the papers' numbers (`experiments/paper_numbers.py`): `write_results`
+joins them to the rows of a finished run on (source, quantity, setting), and so does the report.
 """
 
 import importlib.metadata
@@ -11,18 +9,14 @@ import json
 import math
 import os
 import platform
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from experiments.errors import InputError
-
-PAPER_VALUES = Path(__file__).parent / "paper_values"
 
 # (source, quantity, setting)
 RowKey = tuple[str, str, str]
@@ -51,64 +45,12 @@ class Row:
     source: str | None = None
 
 
-@dataclass(frozen=True)
-class PaperValue:
-    """One number that a paper prints; `half_digit` is half a unit of its last digit."""
+class Printed(Protocol):
+    """What a paper prints, as far as a run's files show it."""
 
-    source: str
-    quantity: str
-    setting: str
-    value: float
-    kind: str
-    error: float | None = None
-    half_digit: float = 0.0
-    note: str = ""
-
-
-def load_paper_values(directory: Path = PAPER_VALUES) -> dict[RowKey, PaperValue]:
-    """Read all files of `directory`; InputError for a broken or repeated entry.
-
-    Numbers are read as decimals, so that the precision they are printed with is known.
-    """
-    values: dict[RowKey, PaperValue] = {}
-    for path in sorted(directory.glob("*.toml")):
-        try:
-            entries = tomllib.loads(path.read_text(encoding="utf-8"), parse_float=Decimal)
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"{path} is not TOML: {error}.") from None
-        for index, entry in enumerate(entries.get("value", []), start=1):
-            value = _paper_value(entry, f"{path}, value {index}")
-            key = (value.source, value.quantity, value.setting)
-            if key in values:
-                raise InputError(f"{path}, value {index}: {' | '.join(key)} is there twice.")
-            values[key] = value
-    return values
-
-
-def _paper_value(entry: Mapping[str, Any], where: str) -> PaperValue:
-    known = {"source", "quantity", "setting", "value", "error", "kind", "note"}
-    required = known - {"error", "note"}
-    if set(entry) - known or required - set(entry):
-        wrong = sorted((set(entry) - known) | (required - set(entry)))
-        raise InputError(f"{where}: unknown or missing key {', '.join(wrong)}.")
-    for name in ("value", "error"):
-        number = entry.get(name, 0)
-        if isinstance(number, bool) or not isinstance(number, int | Decimal):
-            raise InputError(f"{where}: {name} must be a number, but is {number!r}.")
-    if entry["kind"] not in ("result", "setting"):
-        raise InputError(f"{where}: kind must be 'result' or 'setting', not {entry['kind']!r}.")
-    printed = entry["value"]
-    exponent = printed.as_tuple().exponent if isinstance(printed, Decimal) else 0
-    return PaperValue(
-        source=entry["source"],
-        quantity=entry["quantity"],
-        setting=entry["setting"],
-        value=float(printed),
-        kind=entry["kind"],
-        error=float(entry["error"]) if "error" in entry else None,
-        half_digit=0.5 * 10.0**exponent if isinstance(exponent, int) else 0.0,
-        note=entry.get("note", ""),
-    )
+    @property
+    def value(self) -> float:
+        """The number."""
 
 
 def write_results(
@@ -119,7 +61,7 @@ def write_results(
     seed: int | None,
     rows: Iterable[Row],
     run: Mapping[str, Any],
-    paper_values: Mapping[RowKey, PaperValue],
+    paper_values: Mapping[RowKey, Printed],
 ) -> str:
     """Write metrics.json, run.json and table.md whole, and return the table.
 
@@ -142,7 +84,7 @@ def write_results(
     return table
 
 
-def _joined(row: Row, paper_values: Mapping[RowKey, PaperValue]) -> dict[str, Any]:
+def _joined(row: Row, paper_values: Mapping[RowKey, Printed]) -> dict[str, Any]:
     paper = paper_values.get((row.source or "", row.quantity, row.setting))
     return {
         "quantity": row.quantity,

@@ -17,10 +17,11 @@ from typing import Any
 
 from experiments.config import SCALES, read_config
 from experiments.errors import InputError
+from experiments.paper_numbers import PaperValue, load_paper_values
 from experiments.record import RECORD, ROOT, recorded_runs
 from experiments.record.code import code_digest
 from experiments.report import judge
-from experiments.results import PaperValue, RowKey, load_paper_values, markdown_table, written_whole
+from experiments.results import RowKey, markdown_table, written_whole
 from experiments.study import load_experiment
 
 PAGES = ROOT / "docs" / "reproduction.md"
@@ -78,10 +79,11 @@ def pages(record: Path = RECORD, index: Path = PAGES) -> dict[Path, str]:
     """Return the text of every page, by its path."""
     entries = _entries(record)
     folder = index.with_suffix("")
-    texts = {index: _index(entries, record, folder.name)}
+    quoted = [paper for paper in load_paper_values().values() if paper.kind == "quoted"]
+    texts = {index: _index(entries, quoted, record, folder.name)}
     for paper, title in PAPERS.items():
         own = [entry for entry in entries if entry.paper.source.startswith(f"{paper} ")]
-        texts[folder / f"{paper}.md"] = _page(paper, title, own)
+        texts[folder / f"{paper}.md"] = _page(paper, title, own, quoted)
     return texts
 
 
@@ -156,16 +158,19 @@ def _reason(reasons: Iterable[Mapping[str, str]], paper: PaperValue) -> str | No
     return None
 
 
-def _index(entries: Sequence[Entry], record: Path, folder: str) -> str:
+def _index(
+    entries: Sequence[Entry], quoted: Sequence[PaperValue], record: Path, folder: str
+) -> str:
     states = Counter(entry.state for entry in entries)
     stale = sum(entry.found.is_stale for entry in entries if entry.found)
     beside = len(entries) - states["NOT RUN"]
     text = "# Reproduction\n\n"
     text += (
-        f"{beside} of {len(entries)} results that the four papers print have ours beside them: "
-        f"{states['WITHIN']} WITHIN, {states['IMPRECISE']} IMPRECISE, {states['OUTSIDE']} OUTSIDE, "
-        f"{states['NO ERROR']} NO ERROR, {states['NO VALUE']} NO VALUE; "
-        f"{states['NOT RUN']} NOT RUN, {stale} STALE.\n\n{LEGEND}\n"
+        f"{beside} of {len(entries) + len(quoted)} results that the four papers print have ours "
+        f"beside them: {states['WITHIN']} WITHIN, {states['IMPRECISE']} IMPRECISE, "
+        f"{states['OUTSIDE']} OUTSIDE, {states['NO ERROR']} NO ERROR, {states['NO VALUE']} NO "
+        f"VALUE; {states['NOT RUN']} NOT RUN, {stale} STALE. The other {len(quoted)} are quoted "
+        f"from others' publications, of methods that the papers did not run.\n\n{LEGEND}\n"
     )
     lines = []
     for paper, title in PAPERS.items():
@@ -207,7 +212,7 @@ def _assumed(record: Path) -> str:
     return "\n## Settings that the papers do not print\n\n" + markdown_table(header, lines)
 
 
-def _page(paper: str, title: str, entries: Sequence[Entry]) -> str:
+def _page(paper: str, title: str, entries: Sequence[Entry], quoted: Sequence[PaperValue]) -> str:
     text = f"# Paper {paper}: {title}\n\n[What the states mean](../reproduction.md)\n"
     sections: dict[str, list[Entry]] = {}
     for entry in entries:
@@ -216,6 +221,14 @@ def _page(paper: str, title: str, entries: Sequence[Entry]) -> str:
         header = ["quantity", "setting", "ours", "error", "paper", "error", "state", "run"]
         text += f"\n## {source}\n\n" + markdown_table(header, [_line(entry) for entry in own])
         text += _reasons(own)
+        others = [value for value in quoted if value.source == source]
+        if others:
+            methods = ", ".join(dict.fromkeys(value.setting.split(",")[0] for value in others))
+            notes = ", ".join(dict.fromkeys(value.note for value in others))
+            text += (
+                f"\n{len(others)} more numbers are printed there, of methods that the paper did "
+                f"not run ({methods}): {notes}.\n"
+            )
     return text
 
 

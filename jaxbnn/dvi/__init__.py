@@ -13,10 +13,10 @@ from jaxbnn.dvi.families import (
 from jaxbnn.dvi.model import VIInfo
 from jaxbnn.dvi.moments import GaussianMoments, activation_moments
 from jaxbnn.dvi.monte_carlo import activation_draws, weight_draws
+from jaxbnn.dvi.noise_likelihoods import FlooredGaussian, SoftplusGaussian
 from jaxbnn.dvi.pairs import nodes_for
 from jaxbnn.dvi.predictive import predictive, predictive_of
 from jaxbnn.dvi.propagate import propagate
-from jaxbnn.dvi.softplus_noise import SoftplusGaussian
 from jaxbnn.dvi.standardise import Standardisation, standardisation
 from jaxbnn.dvi.training import Fit, FitProgress, fit
 
@@ -24,6 +24,7 @@ __all__ = [
     "DeterministicVI",
     "Fit",
     "FitProgress",
+    "FlooredGaussian",
     "GaussianMoments",
     "SoftplusGaussian",
     "activation_moments",

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import jax
@@ -18,7 +18,7 @@ from jaxbnn.dvi.gaussian_average import (
     two_derivatives,
 )
 from jaxbnn.dvi.moments import SMALLEST_VARIANCE, GaussianMoments, check_moments
-from jaxbnn.dvi.softplus_noise import SoftplusGaussian
+from jaxbnn.dvi.noise_likelihoods import FlooredGaussian, SoftplusGaussian
 from jaxbnn.numerics import check_finite
 from jaxbnn.numerics.tails import as_floats
 from jaxbnn.targets import (
@@ -44,6 +44,8 @@ _LARGEST_EXPONENT = 30.0
 _SOFTPLUS_BREAKS = tuple(
     float(cut) for cut in (-30, -22, -16, -10, -6, -3, 0, 3, 10, 30, 100, 300, 1000, 3000)
 )
+# From the logarithm of the floor on, where noise variances turn from constant to exponential.
+_FLOOR_BREAKS = (-30.0, -22.0, -16.0, -10.0, -6.0, -3.0, 0.0, 3.0, 6.0, 10.0, 16.0, 22.0, 30.0)
 _LOG_2_PI = math.log(2 * math.pi)
 
 
@@ -62,10 +64,11 @@ def expected_log_likelihood(
     Parameters
     ----------
     likelihood
-        Gaussian, LearnedGaussian, HeteroscedasticGaussian (equation 8): exact. SoftplusGaussian
-        and Bernoulli: by quadrature, right to rounding at any mean and variance. Categorical and
-        CrossEntropy: the second order (21), an expansion for small variances, 14 % off in the
-        correction where logits have variances of one, and of no use where they have a hundred.
+        Gaussian, LearnedGaussian, HeteroscedasticGaussian (equation 8): exact. SoftplusGaussian,
+        FlooredGaussian and Bernoulli: by quadrature, right to rounding at any mean and variance.
+        Categorical and CrossEntropy: the second order (21), an expansion for small variances, 14 %
+        off in the correction where logits have variances of one, and of no use where they have a
+        hundred.
         Others: only by "monte_carlo", or what they register with `expected_terms`.
     outputs
         Moments of the network's outputs; without a covariance they are uncorrelated, without
@@ -303,22 +306,39 @@ def _precision(exponent: Array) -> Array:
 def _softplus(
     likelihood: SoftplusGaussian, outputs: GaussianMoments, y: Array, learned: Learned
 ) -> Terms:
+    return _by_quadrature(_log_softplus, jnp.asarray(_SOFTPLUS_BREAKS), outputs, y)
+
+
+@expected_terms.register(FlooredGaussian)
+def _floored(
+    likelihood: FlooredGaussian, outputs: GaussianMoments, y: Array, learned: Learned
+) -> Terms:
+    log_floor = 2 * jnp.log(jnp.asarray(likelihood.floor, outputs.mean.dtype))
+    breaks = log_floor + jnp.asarray(_FLOOR_BREAKS, log_floor.dtype)
+    return _by_quadrature(lambda raw: jnp.logaddexp(raw, log_floor), breaks, outputs, y)
+
+
+def _by_quadrature(
+    log_variance: Callable[[Array], Array],
+    breaks: Float[Array, " breaks"],
+    outputs: GaussianMoments,
+    y: Array,
+) -> Terms:
+    """Return the terms for noise variances exp(log_variance(l)), smooth between the breaks."""
     m, raw, var_m, var_l, cross = pair_moments(outputs, y.ndim)
     error = m - y.astype(m.dtype)
     # m given l is normal, so that only l = raw + deviation u is left to an average. Regressed on u,
     # not on l: of a slope on l nothing would be left at zero variance.
     deviation = jnp.sqrt(jnp.maximum(var_l, SMALL_VARIANCE))
     slope = cross / deviation
-    u, weights = normal_pieces(raw, deviation, _SOFTPLUS_BREAKS)
+    u, weights = normal_pieces(raw, deviation, breaks)
     squares = jnp.square(error[None] + slope[None] * u) + (var_m - jnp.square(slope))[None]
-    log_noise = _log_softplus(raw[None] + deviation[None] * u)
+    log_noise = log_variance(raw[None] + deviation[None] * u)
     whole = jnp.sum(weights * (squares * jnp.exp(-log_noise) + log_noise), axis=0)
 
     # E of the square times the Taylor expansion of 1 / noise, by the moments of (m, l).
-    inverse, inverse_slope, inverse_bend = two_derivatives(
-        lambda z: jnp.exp(-_log_softplus(z)), raw
-    )
-    log_noise, _, log_bend = two_derivatives(_log_softplus, raw)
+    inverse, inverse_slope, inverse_bend = two_derivatives(lambda z: jnp.exp(-log_variance(z)), raw)
+    log_noise, _, log_bend = two_derivatives(log_variance, raw)
     square = jnp.square(error) + var_m
     small = inverse * square + 2 * error * cross * inverse_slope + log_noise
     bend = inverse_bend * (var_l * square + 2 * jnp.square(cross)) + log_bend * var_l

@@ -57,7 +57,7 @@ def gaussian_average(
 
 
 def normal_pieces(
-    mean: Values, deviation: Values, breaks: tuple[float, ...]
+    mean: Values, deviation: Values, breaks: tuple[float, ...] | Float[Array, " breaks"]
 ) -> tuple[Values, Values]:
     """Return nodes u in deviations from the mean, and the weights of a sum that is an average.
 

@@ -23,6 +23,7 @@ from jaxbnn.dvi.expected import (
 from jaxbnn.dvi.gaussian_average import gaussian_average
 from jaxbnn.dvi.hermite import gauss_hermite
 from jaxbnn.dvi.moments import GaussianMoments
+from jaxbnn.dvi.noise_likelihoods import FlooredGaussian
 from jaxbnn.targets import (
     Bernoulli,
     Categorical,
@@ -259,6 +260,15 @@ def _exponential(likelihood, outputs, rank, density, learned, num_nodes) -> dist
     if density == "closed_form":
         return _normal_by_exponential(pair, rank)
     return _over_noise(likelihood.variance, pair, rank, num_nodes)
+
+
+@predictive_of.register(FlooredGaussian)
+def _floored(likelihood, outputs, rank, density, learned, num_nodes) -> dist.Distribution:
+    m, raw, var_m, var_l, cross = pair_moments(outputs, rank)
+    if density == "closed_form":
+        var_m = var_m + jnp.square(jnp.asarray(likelihood.floor, m.dtype))
+        return _normal_by_exponential((m, raw, var_m, var_l, cross), rank)
+    return _over_noise(likelihood.variance, (m, raw, var_m, var_l, cross), rank, num_nodes)
 
 
 @predictive_of.register(NoiseFromOutputs)

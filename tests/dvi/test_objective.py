@@ -1,4 +1,4 @@
-"""Tests of dvi.divergence, dvi.expected, dvi.partition, dvi.predictive and dvi.softplus_noise:
+"""Tests of dvi.divergence, dvi.expected, dvi.noise_likelihoods, dvi.partition, dvi.predictive:
 expected log likelihoods, divergences and predictive densities against other computations.
 """
 
@@ -21,6 +21,7 @@ from jaxbnn import (
 )
 from jaxbnn.dvi import (
     FactorisedNormal,
+    FlooredGaussian,
     GaussianMoments,
     LayerwiseNormal,
     SoftplusGaussian,
@@ -60,10 +61,21 @@ def softplus(x):
     return np.logaddexp(x, 0)
 
 
+FLOOR = 0.8
+
+
+def floored(x):
+    return np.exp(x) + FLOOR**2
+
+
 @pytest.mark.parametrize(
     ("likelihood", "variance"),
-    [(HeteroscedasticGaussian(), np.exp), (SoftplusGaussian(), softplus)],
-    ids=["exp", "softplus"],
+    [
+        (HeteroscedasticGaussian(), np.exp),
+        (SoftplusGaussian(), softplus),
+        (FlooredGaussian(FLOOR), floored),
+    ],
+    ids=["exp", "softplus", "floored"],
 )
 def test_noise_from_the_network(likelihood, variance, x64):
     def log_density(i, m, l):
@@ -150,7 +162,15 @@ def test_labels_at_any_mean_and_variance(dtype, x64):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_softplus_noise_at_any_mean_and_variance(dtype, x64):
+@pytest.mark.parametrize(
+    ("likelihood", "log_variance"),
+    [
+        (SoftplusGaussian(), lambda l: np.log(np.maximum(softplus(l), np.exp(-30)))),
+        (FlooredGaussian(0.02), lambda l: np.logaddexp(l, 2 * np.log(0.02))),
+    ],
+    ids=["softplus", "floored"],
+)
+def test_noise_from_the_network_at_any_mean_and_variance(likelihood, log_variance, dtype, x64):
     raw, var_l = (a.ravel() for a in np.meshgrid((-40.0, -5.0, 0.5, 50.0, 1e4), VARIANCES))
     var_m, error = 0.5, 0.7
     slope = 0.7 * np.sqrt(var_m)
@@ -159,20 +179,22 @@ def test_softplus_noise_at_any_mean_and_variance(dtype, x64):
     matrix[:, 0, 1] = matrix[:, 1, 0] = slope * np.sqrt(var_l)
     numbers = (np.stack([np.full_like(raw, error), raw], axis=1), variances, matrix)
     wide = GaussianMoments(*(jnp.asarray(v, dtype) for v in numbers))
-    expect = functools.partial(expected_log_likelihood, SoftplusGaussian())
+    expect = functools.partial(expected_log_likelihood, likelihood)
     found = jax.jit(expect, compiler_options=QUICK)(wide, jnp.zeros(len(raw), dtype))
 
     def term(l, u):
-        noise = np.maximum(softplus(l), np.exp(-30))
+        log_noise = log_variance(l)
         squares = (error + slope * u) ** 2 + var_m - slope**2
-        return -0.5 * (squares / noise + np.log(2 * np.pi * noise))
+        return -0.5 * (squares * np.exp(-log_noise) + np.log(2 * np.pi) + log_noise)
 
     expected = np.array([average_of(term, *at) for at in zip(raw, var_l, strict=True)])
     np.testing.assert_allclose(found, expected, rtol=2e-6, atol=1e-5)
 
 
 @pytest.mark.parametrize(
-    "likelihood", [HeteroscedasticGaussian(), SoftplusGaussian()], ids=["exp", "softplus"]
+    "likelihood",
+    [HeteroscedasticGaussian(), SoftplusGaussian(), FlooredGaussian(0.02)],
+    ids=["exp", "softplus", "floored"],
 )
 def test_a_wide_start_has_a_finite_elbo_and_a_way_out(likelihood):
     def term(spread):
@@ -192,6 +214,7 @@ def test_outputs_without_noise():
     for likelihood, variance in (
         (HeteroscedasticGaussian(), np.exp(l)),
         (SoftplusGaussian(), softplus(l)),
+        (FlooredGaussian(FLOOR), floored(l)),
     ):
 
         @functools.partial(jax.jit, compiler_options=QUICK)
@@ -230,6 +253,10 @@ def test_bad_outputs_and_targets_are_refused():
         predictive(HeteroscedasticGaussian(), wrong)
     with pytest.raises(ValueError, match=r"semi-definite.*eigenvalue -1"):
         expected_log_likelihood(HeteroscedasticGaussian(), wrong, y[:1])
+    with pytest.raises(ValueError, match="floor must be positive"):
+        FlooredGaussian(0.0)
+    with pytest.raises(ValueError, match="floor must be one number"):
+        FlooredGaussian(np.ones(2))
 
 
 @pytest.mark.long
@@ -269,6 +296,7 @@ def test_predictive_densities(x64):
     for likelihood, variance in (
         (HeteroscedasticGaussian(), np.exp),
         (SoftplusGaussian(), softplus),
+        (FlooredGaussian(FLOOR), floored),
     ):
         exact = np.log(average(lambda i, m, l, v=variance: stats.norm.pdf(Y[i], m, np.sqrt(v(l)))))
 

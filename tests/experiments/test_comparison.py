@@ -5,8 +5,8 @@ import json
 import pytest
 
 from experiments.errors import InputError
+from experiments.paper_numbers import PaperValue
 from experiments.report import full_report, judge
-from experiments.results import PaperValue
 
 
 def paper(value, error=None, half_digit=0.0, setting="a", kind="result"):

@@ -20,6 +20,7 @@ from experiments.studies.deterministic_vi.uci import _largest_gain, mean_and_err
 from experiments.studies.deterministic_vi.variations import stage_name
 from experiments.study import Context
 from jaxbnn import dvi
+from tests.kit.bits import assert_same
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs" / "deterministic_vi").glob("*.toml"))
 # The only one whose programs take no time to compile; all are run in the long tests.
@@ -79,15 +80,15 @@ def test_scores_of_a_known_q_are_those_of_its_function_in_the_units_of_y():
     y = x[..., 0] + 0.5 * generator.normal(size=(2, 9))
     splits = problem.Splits(x, y, x, y, np.array([1.0, 4.0]))
     recipe = Recipe(hidden_widths=(), num_updates=4, learning_rate=0.01)
-    seen = []
 
     def watch(algorithm, progress):
         elbos = [algorithm.elbo(*one).elbo for one in _runs(progress.positions, x, y)]
-        seen.append(np.array(elbos) / 9)
+        return {"elbo": np.array(elbos) / 9}
 
     trained = train(jax.random.key(0), "DVI", recipe, splits, num_chunks=2, watch=watch)
     assert trained.fit.elbo.shape == (2, 2)
     # Four updates in two chunks: the last tenth begins within the second.
+    seen = trained.watched["elbo"]
     np.testing.assert_allclose(trained.elbo_change, np.abs(seen[1] - seen[0]), rtol=1e-4)
     w = jnp.broadcast_to(jnp.array([[1.0, 0.0], [0.0, 0.0]]), (2, 2, 2))
     b = jnp.broadcast_to(jnp.array([0.0, -1.0]), (2, 2))
@@ -112,6 +113,41 @@ def _runs(positions, x, y):
     for run in range(len(x)):
         rows = (jnp.asarray(v[run], jnp.float32) for v in (x, y))
         yield jax.tree.map(lambda leaf, run=run: leaf[run], positions), *rows
+
+
+@pytest.mark.parametrize("stopped_after", [1, 4])
+def test_a_stopped_fit_knows_its_past(stopped_after, tmp_path):
+    generator = np.random.default_rng(2)
+    x, y = generator.normal(size=(2, 9, 1)), generator.normal(size=(2, 9))
+    splits = problem.Splits(x, y, x, y, np.ones(2))
+    recipe = Recipe(hidden_widths=(), num_updates=5, learning_rate=0.1, noise_floor=0.1)
+    calls = []
+
+    def watch(algorithm, progress):
+        calls.append(progress.done)
+        if len(calls) == stopped_after + 1 and not is_whole:
+            raise KeyboardInterrupt
+        return {"done": np.asarray(progress.done), "mean": progress.positions.mean[0]["b"]}
+
+    def run(folder):
+        points = {"num_chunks": 5, "watch": watch, "checkpoint": folder}
+        return train(jax.random.key(0), "DVI", recipe, splits, **points)
+
+    is_whole = True
+    expected = run(tmp_path / "whole")
+    calls.clear()
+    is_whole = False
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "stopped")
+    is_whole = True
+    found = run(tmp_path / "stopped")
+    assert found.seconds > 0
+    assert_same(found.fit.positions, expected.fit.positions)
+    # The chunk whose notes were lost is that during which the process ended.
+    kept = [i for i in range(5) if i != stopped_after]
+    for name in ("done", "mean"):
+        assert_same(found.watched[name], expected.watched[name][kept])
+    assert_same(found.elbo_change, expected.elbo_change)
 
 
 def test_means_errors_and_the_largest_gain_are_paired_by_split():

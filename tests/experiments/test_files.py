@@ -1,4 +1,4 @@
-"""Tests of experiments.results: files of results are whole or not there."""
+"""Tests of experiments.results and experiments.paper_numbers: files whole or not there."""
 
 import errno
 import json
@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from experiments.errors import InputError
+from experiments.paper_numbers import load_paper_values
 from experiments.results import (
     Row,
     held,
-    load_paper_values,
     markdown_table,
     write_json,
     write_results,
@@ -113,7 +113,7 @@ def test_the_precision_of_a_printed_number_is_kept(tmp_path, printed, value, hal
         (ENTRY + ENTRY, r"value 2: .* is there twice"),
         (ENTRY.replace("setting", "seting"), "unknown or missing key seting, setting"),
         (ENTRY.replace("1.50", '"1.50"'), "value must be a number"),
-        (ENTRY.replace('"result"', '"results"'), "kind must be 'result' or 'setting'"),
+        (ENTRY.replace('"result"', '"results"'), "kind must be one of result, quoted, setting"),
         ("[[value]", r"a\.toml is not TOML"),
     ],
 )
@@ -126,7 +126,7 @@ def test_a_broken_paper_file_is_one_sentence(tmp_path, text, message):
 def test_the_transcribed_values_of_all_four_papers_load():
     values = load_paper_values().values()
     assert {value.source[:3] for value in values} == {"000", "001", "002", "004"}
-    assert sum(value.kind == "result" for value in values) > 400
+    assert sum(value.kind in ("result", "quoted") for value in values) > 400
 
 
 def test_the_noise_variances_of_a_table_go_down_by_equal_factors():

@@ -160,6 +160,7 @@ EXPECTATIONS = {
     "Gaussian": (jaxbnn.Gaussian(0.5), 1, Y),
     "HeteroscedasticGaussian": (jaxbnn.HeteroscedasticGaussian(), 2, Y),
     "SoftplusGaussian": (dvi.SoftplusGaussian(), 2, Y),
+    "FlooredGaussian": (dvi.FlooredGaussian(0.1), 2, Y),
     "Bernoulli": (jaxbnn.Bernoulli(), 1, np.array([0, 1, 1])),
     "Categorical": (jaxbnn.Categorical(), 3, np.array([0, 1, 2])),
 }

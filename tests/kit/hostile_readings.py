@@ -194,6 +194,12 @@ MOMENTS = {
         lambda x, y: (lambda s: (s.inputs(x), s.x_scale))(dvi.standardisation(x, y)),
         (array(5, 2), array(5)),
     ),
+    "FlooredGaussian": Tried(
+        lambda floor, x, y: jaxbnn.Posterior(
+            mlp((2, 3, 2), "relu"), NORMAL, dvi.FlooredGaussian(floor), x, y
+        ).log_likelihood(init(KEY, mlp((2, 3, 2), "relu"))),
+        (number(0.1), array(N, 2), array(N, 1)),
+    ),
     "SoftplusGaussian": Tried(
         lambda x, y: jaxbnn.Posterior(
             mlp((2, 3, 2), "relu"), NORMAL, dvi.SoftplusGaussian(), x, y

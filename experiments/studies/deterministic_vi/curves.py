@@ -3,6 +3,8 @@
 Watched only: the numbers drawn here stop and choose nothing.
 """
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import jax
@@ -37,8 +39,9 @@ def run_curves(settings: CurvesSettings, context: Context) -> list[Row]:
         for method in settings.methods:
             key = jax.random.fold_in(context.key, number)
 
-            def compute(name=name, method=method, key=key) -> dict[str, Any]:
-                return _watched(key, name, method, settings)
+            def compute(name=name, method=method, key=key) -> Mapping[str, Any]:
+                folder = context.checkpoint(f"{name}_{method}")
+                return _watched(key, name, method, settings, folder)
 
             arrays = context.stage(f"{name}_{method}", compute)
             found[name, method] = arrays
@@ -53,17 +56,26 @@ def run_curves(settings: CurvesSettings, context: Context) -> list[Row]:
     return rows
 
 
-def _watched(key, name: str, method: Method, settings: CurvesSettings) -> dict[str, Any]:
+def _watched(
+    key, name: str, method: Method, settings: CurvesSettings, checkpoint: Path | None
+) -> Mapping[str, Any]:
     splits = whole_splits(name, settings.num_splits)
     key_score = jax.random.fold_in(key, 1)
-    scores, updates = [], []
     score = None
 
-    def watch(algorithm, progress) -> None:
+    def watch(algorithm, progress) -> dict[str, Any]:
         nonlocal score
         score = score or scorer(algorithm, method, splits, settings.predictive_samples)
-        scores.append(score(key_score, progress.positions).normal)
-        updates.append(progress.done)
+        scores = score(key_score, progress.positions).normal
+        return {"scores": scores, "updates": np.asarray(progress.done)}
 
-    train(key, method, settings.recipe, splits, num_chunks=settings.num_points, watch=watch)
-    return {"scores": np.stack(scores), "updates": np.asarray(updates)}
+    trained = train(
+        key,
+        method,
+        settings.recipe,
+        splits,
+        num_chunks=settings.num_points,
+        watch=watch,
+        checkpoint=checkpoint,
+    )
+    return trained.watched

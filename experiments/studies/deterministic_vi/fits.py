@@ -4,8 +4,8 @@ Test data are scored after the last update only (curves apart): they neither sto
 """
 
 import functools
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -16,6 +16,7 @@ import optax
 from jaxtyping import Array, Float, PyTree
 from pydantic import Field
 
+from experiments.studies.deterministic_vi.course import Course
 from experiments.studies.deterministic_vi.problem import Splits
 from experiments.study import Settings
 from jaxbnn import (
@@ -60,6 +61,7 @@ class Recipe(Settings):
     num_nodes: int | None = Field(None, ge=1)
     output_scale: tuple[float, ...] = (1.0,)
     output_shift: tuple[float, ...] = (0.0,)
+    noise_floor: float | None = Field(None, gt=0)  # of variances exp(l); a scale, y standardised
 
 
 class Scores(NamedTuple):
@@ -74,6 +76,7 @@ class Scores(NamedTuple):
 class Trained(NamedTuple):
     """An algorithm for evaluation, what was fitted, how long it took, and whether it converged.
 
+    `watched` holds what was watched after each chunk, stacked, by name.
     `elbo_change` is by how many nats a datum the ELBO of all data moved over the last tenth of the
     updates (or from the last chunk that ended before), a number a run. The means over
     minibatches that `fit` keeps are too noisy for this: 5e-3 where nothing moves.
@@ -84,6 +87,7 @@ class Trained(NamedTuple):
     prior: Any
     seconds: float
     elbo_change: Float[np.ndarray, " run"]
+    watched: Mapping[str, np.ndarray]
 
 
 def train(
@@ -94,9 +98,14 @@ def train(
     *,
     prior: PyTree | None = None,
     num_chunks: int = 50,
-    watch: Callable[[dvi.DeterministicVI, dvi.FitProgress], None] | None = None,
+    watch: Callable[[dvi.DeterministicVI, dvi.FitProgress], Mapping[str, Any]] | None = None,
+    checkpoint: Path | None = None,
 ) -> Trained:
-    """Fit q on every split; `prior` replaces the recipe's, `watch` is called after each chunk."""
+    """Fit q on every split; `prior` replaces the recipe's.
+
+    `watch` is called after each chunk, for `Trained.watched`. With `checkpoint`, a folder, a fit
+    that was stopped goes on where it was.
+    """
     network = network_of(method, recipe, splits.x.shape[-1])
     prior = prior_of(method, network, recipe) if prior is None else prior
     build = functools.partial(_algorithm, method, recipe, network, prior)
@@ -110,16 +119,11 @@ def train(
         log_noise_scale=0.0 if method == "hoDVI" else None,
         shape=(len(splits.x),),
     )
-    before = starts
+    course = Course(checkpoint, starts)
 
     def look(progress: dvi.FitProgress) -> None:
-        nonlocal before
-        if progress.done <= 0.9 * recipe.num_updates:
-            before = progress.positions
-        if watch is not None:
-            watch(algorithm, progress)
+        course.note(progress, {} if watch is None else watch(algorithm, progress))
 
-    began = time.perf_counter()
     fit = dvi.fit(
         key_fit,
         algorithm,
@@ -131,14 +135,16 @@ def train(
         batch_size=None if recipe.batch_size is None else min(recipe.batch_size, len(splits.y[0])),
         chunk_size=max(1, recipe.num_updates // num_chunks),
         progress=look,
+        checkpoint=checkpoint,
     )
     jax.block_until_ready(fit.positions)
-    seconds = time.perf_counter() - began
+    seconds = course.seconds
     x, y = (jnp.asarray(v, jax.tree.leaves(starts)[0].dtype) for v in (splits.x, splits.y))
     elbos = jax.jit(functools.partial(_elbos, key_fit, algorithm))
-    change = np.abs(elbos((fit.positions, x, y)) - elbos((before, x, y)))
+    change = np.abs(elbos((fit.positions, x, y)) - elbos((course.before, x, y)))
     # Trained with few nodes, if the recipe says so, but evaluated with twelve.
-    return Trained(build(num_nodes=12), fit, prior, seconds, np.asarray(change))
+    evaluated = build(num_nodes=12)
+    return Trained(evaluated, fit, prior, seconds, np.asarray(change), course.watched)
 
 
 def score(
@@ -211,11 +217,13 @@ def network_of(method: Method, recipe: Recipe, num_inputs: int) -> networks.Netw
     return Network(layers, (num_inputs,))
 
 
-def likelihood_of(method: Method) -> Any:
-    """Return the likelihood of a method."""
+def likelihood_of(method: Method, noise_floor: float | None = None) -> Any:
+    """Return the likelihood of a method; a floor is for variances that are exp(l)."""
     if method == "hoDVI":
         return LearnedGaussian()
-    return dvi.SoftplusGaussian() if "softplus" in method else HeteroscedasticGaussian()
+    if "softplus" in method:
+        return dvi.SoftplusGaussian()
+    return HeteroscedasticGaussian() if noise_floor is None else dvi.FlooredGaussian(noise_floor)
 
 
 def prior_of(method: Method, network: networks.Network, recipe: Recipe) -> Any:
@@ -254,7 +262,7 @@ def _algorithm(method, recipe, network, prior, *, num_nodes) -> dvi.Deterministi
     start, end = (round(f * recipe.num_updates) for f in (recipe.kl_start, recipe.kl_end))
     return dvi.deterministic_vi(
         network,
-        likelihood_of(method),
+        likelihood_of(method, recipe.noise_floor),
         prior,
         method=names.get(method, "mcvi" if is_monte_carlo(method) else "dvi"),
         optimizer=optimizer,

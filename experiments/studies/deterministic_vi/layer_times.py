@@ -7,10 +7,11 @@ draws of W and b are made and applied to S draws of a; for rMCVI (figure 7b) S d
 import functools
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 from pydantic import Field
 
@@ -33,6 +34,7 @@ class RuntimeSettings(Settings):
     """The sizes, the batch, the methods of the table, and how much memory a program may take."""
 
     sizes: tuple[int, ...]
+    compared_sizes: tuple[int, ...] = ()  # of which the numbers of samples of equal time are meant
     batch_size: int = Field(default=10, ge=1)
     samples: tuple[int, ...] = (1, 2, 10, 100, 300)
     num_nodes: int = Field(8, ge=1)
@@ -52,7 +54,7 @@ def run_runtime(settings: RuntimeSettings, context: Context) -> list[Row]:
             curves.setdefault(name, {})[size] = float(statistics.median(times))
         rows += rows_of(size, found)
     context.save_figure("figure_4", pictures.runtime_figure(curves))
-    return rows + limit_rows(rows)
+    return rows + limit_rows(rows) + equal_time_rows(curves, settings)
 
 
 def rows_of(size: int, found: dict) -> list[Row]:
@@ -79,6 +81,53 @@ def limit_rows(rows: list[Row]) -> list[Row]:
             setting = f"{above} over {below}, all d; at most {limit:g}"
             found.append(Row("largest_time_ratio", setting, max(ratios)))
     return found
+
+
+def equal_time_rows(
+    curves: Mapping[str, Mapping[int, float]], settings: RuntimeSettings
+) -> list[Row]:
+    """Return with how many samples MCVI takes as long as DVI and dDVI, and rMCVI as long as MCVI.
+
+    Means of logarithms over sizes, with their errors. The paper's are of a graphics processor; ours
+    of this machine.
+    """
+    rule, ratio = "equivalent_mcvi_samples", "sample_ratio"
+    many = max(settings.samples)
+    cells = (
+        (rule, "runtime of DVI, Tesla V100", "002 Section 3.1.1", "DVI", "MCVI", 1),
+        (rule, "runtime of dDVI, Tesla V100", "002 Section 3.1.1", "dDVI", "MCVI", 1),
+        (ratio, "rMCVI over MCVI at equal runtime", "002 Figure 7", f"MCVI, S = {many}", "rMCVI",
+         many),
+    )  # fmt: skip
+    rows = []
+    for quantity, setting, source, timed, drawn, unit in cells:
+        found = []
+        for size in settings.compared_sizes:
+            names = {samples: f"{drawn}, S = {samples}" for samples in settings.samples}
+            times = {s: curves[n][size] for s, n in names.items() if size in curves.get(n, {})}
+            if size in curves.get(timed, {}) and len(times) > 1:
+                found.append(samples_of_equal_time(curves[timed][size], times) / unit)
+        if len(found) > 1:
+            logs = np.log(found)
+            mean = float(np.exp(logs.mean()))
+            error = mean * float(logs.std(ddof=1)) / len(logs) ** 0.5
+            rows.append(Row(quantity, setting, mean, error, source))
+    return rows
+
+
+def samples_of_equal_time(seconds: float, of_samples: Mapping[int, float]) -> float:
+    """Return at how many samples a time is reached, the time's line in samples fitted.
+
+    Examples
+    --------
+    >>> round(samples_of_equal_time(7.0, {1: 3.0, 2: 4.0, 10: 12.0}), 6)  # 2 + S
+    5.0
+    """
+    counts = np.array(sorted(of_samples), float)
+    times = np.array([of_samples[int(s)] for s in counts])
+    # Relative errors count: the longest time is that of hundreds of samples.
+    slope, start = np.polyfit(counts, times, 1, w=1 / times)
+    return float(max((seconds - start) / slope, 0.1))
 
 
 def measure(size: int, settings: RuntimeSettings) -> dict[str, list[float]]:

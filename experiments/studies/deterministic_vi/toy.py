@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -52,10 +53,11 @@ def run_toy(settings: ToySettings, context: Context) -> list[Row]:
         one = Splits(x[None], y[None], x_test[None], y_test[None], np.ones(1))
         key = jax.random.fold_in(context.key, number)
 
-        def compute(key=key, recipe=recipe, one=one) -> dict[str, Any]:
-            return _fitted(key, recipe, one, settings)
-
         label = re.sub(r"[^A-Za-z0-9]+", "_", name)
+
+        def compute(key=key, recipe=recipe, one=one, label=label) -> dict[str, Any]:
+            return _fitted(key, recipe, one, settings, context.checkpoint(label))
+
         found = context.stage(label, compute)
         context.record_speed(name, recipe.num_updates, float(found["seconds"]))
         context.save_figure(
@@ -68,7 +70,13 @@ def run_toy(settings: ToySettings, context: Context) -> list[Row]:
     return rows
 
 
-def _fitted(key: jax.Array, recipe: Recipe, one: Splits, settings: ToySettings) -> dict[str, Any]:
+def _fitted(
+    key: jax.Array,
+    recipe: Recipe,
+    one: Splits,
+    settings: ToySettings,
+    checkpoint: Path | None,
+) -> dict[str, Any]:
     splits = Splits(*(np.repeat(value, settings.num_starts, axis=0) for value in one))
     network = network_of(settings.method, recipe, 1)
     key_train, key_draws = jax.random.split(key)
@@ -78,7 +86,7 @@ def _fitted(key: jax.Array, recipe: Recipe, one: Splits, settings: ToySettings) 
         prior = dvi.empirical_bayes(
             recipe.alpha, beta, include_hyperprior=recipe.include_hyperprior
         )
-    trained = train(key_train, settings.method, recipe, splits, prior=prior)
+    trained = train(key_train, settings.method, recipe, splits, prior=prior, checkpoint=checkpoint)
     start = dvi.initial_position(
         jax.random.split(key_train)[0],
         network,

@@ -5,6 +5,7 @@ and only it sees test data.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import jax
@@ -78,11 +79,11 @@ def run_uci(settings: UCISettings, context: Context) -> list[Row]:
             count = settings.num_splits_of_large if is_cut else settings.num_splits
 
             def compute(name=name, method=method, recipe=recipe, key=key, count=count) -> Arrays:
+                folder = context.checkpoint(f"{name}_{method}")
                 if method.endswith("-fixed"):
-                    recipe = _tuned(key, method, recipe, name, settings)
-                return fitted(
-                    key, method, recipe, whole_splits(name, count), settings.predictive_samples
-                )
+                    recipe = _tuned(key, method, recipe, name, settings, folder)
+                splits = whole_splits(name, count)
+                return fitted(key, method, recipe, splits, settings.predictive_samples, folder)
 
             of = depends_on(method, recipe, settings) | {"num_splits": count}
             arrays = context.stage(f"{name}_{method}", compute, of=of)
@@ -106,10 +107,11 @@ def fitted(
     recipe: Recipe,
     splits: Splits,
     predictive_samples: int,
+    checkpoint: Path | None = None,
 ) -> Arrays:
-    """Train, score, and return arrays for a stage."""
+    """Train, score, and return arrays for a stage; with `checkpoint` a stopped one goes on."""
     key_train, key_score = jax.random.split(key)
-    trained = train(key_train, method, recipe, splits)
+    trained = train(key_train, method, recipe, splits, checkpoint=checkpoint)
     scores = score(
         key_score,
         trained.algorithm,
@@ -138,14 +140,21 @@ def depends_on(method: Method, recipe: Recipe, settings: Settings) -> dict[str, 
 
 
 def _tuned(
-    key: jax.Array, method: Method, recipe: Recipe, name: str, settings: UCISettings
+    key: jax.Array,
+    method: Method,
+    recipe: Recipe,
+    name: str,
+    settings: UCISettings,
+    checkpoint: Path | None,
 ) -> Recipe:
     """Choose the fixed prior's variance by validation parts of the training splits."""
     splits = validation_splits(name, settings.validation_num_splits)
     best, best_score = recipe, -np.inf
     for variance in settings.fixed_variances:
         candidate = recipe.model_copy(update={"fixed_variance": variance})
-        value = fitted(key, method, candidate, splits, settings.predictive_samples)["normal"].mean()
+        folder = None if checkpoint is None else checkpoint / f"variance_{variance:g}"
+        scores = fitted(key, method, candidate, splits, settings.predictive_samples, folder)
+        value = scores["normal"].mean()
         if value > best_score:
             best, best_score = candidate, value
     if best.fixed_variance is None:

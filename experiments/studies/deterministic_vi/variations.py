@@ -54,11 +54,15 @@ def run_variations(settings: VariationSettings, context: Context) -> list[Row]:
                     splits = splits or part(name, settings.num_splits)
                     key = jax.random.fold_in(context.key, seed)
 
-                    def compute(key=key, method=method, recipe=recipe, splits=splits) -> Arrays:
-                        return fitted(key, method, recipe, splits, settings.predictive_samples)
-
                     which = _which(label, seed, settings)
                     stage = stage_name(name, method, which)
+
+                    def compute(
+                        key=key, method=method, recipe=recipe, splits=splits, stage=stage
+                    ) -> Arrays:
+                        count, folder = settings.predictive_samples, context.checkpoint(stage)
+                        return fitted(key, method, recipe, splits, count, folder)
+
                     of = depends_on(method, recipe, settings)
                     arrays = context.stage(stage, compute, of=of)
                     context.record_speed(

@@ -8,6 +8,7 @@ import pytest
 
 from experiments.__main__ import main
 from experiments.errors import InputError
+from experiments.paper_numbers import PaperValue, load_paper_values
 from experiments.record import (
     RECORD,
     config_settings,
@@ -18,7 +19,7 @@ from experiments.record import (
 from experiments.record.ledger import Ledger
 from experiments.record.pages import PAGES, current_code, pages, state_of
 from experiments.record.pictures import MOST_BYTES
-from experiments.results import PaperValue, Row, load_paper_values, write_results
+from experiments.results import Row, write_results
 from experiments.study import Context
 
 NAME = "challenges/figure1"
@@ -131,6 +132,10 @@ def test_pages_count_say_reasons_and_name_what_is_stale(finished, tmp_path):
     made = pages(record, tmp_path / "reproduction.md")
     index = made[tmp_path / "reproduction.md"]
     assert index.splitlines()[2].startswith("2 of 467 results")
+    assert "144 are quoted" in index.splitlines()[2]
+    table_3 = made[tmp_path / "reproduction" / "002.md"].split("## 002 Table 3")[1]
+    assert "144 more numbers are printed there" in table_3
+    assert "| DGP-1 50, bost" not in table_3
     assert "2 OUTSIDE" in index
     assert "2 STALE" in index
     assert "2.0 CPU hours" in index

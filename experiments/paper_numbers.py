@@ -1,0 +1,82 @@
+"""The numbers that the papers print.
+
+They are in `experiments/paper_values/`, one TOML file a paper, as entries `[[value]]` with
+`source`, `quantity`, `setting`, `value`, `kind` and perhaps `error` and `note`.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from experiments.errors import InputError
+from experiments.results import RowKey
+
+PAPER_VALUES = Path(__file__).parent / "paper_values"
+KINDS = ("result", "quoted", "setting")
+
+
+@dataclass(frozen=True)
+class PaperValue:
+    """One number that a paper prints; `half_digit` is half a unit of its last digit.
+
+    `kind` is "result" if an experiment of the paper measures the number, "quoted" if the paper
+    takes it from others' publications, "setting" if an experiment is run with it.
+    """
+
+    source: str
+    quantity: str
+    setting: str
+    value: float
+    kind: str
+    error: float | None = None
+    half_digit: float = 0.0
+    note: str = ""
+
+
+def load_paper_values(directory: Path = PAPER_VALUES) -> dict[RowKey, PaperValue]:
+    """Read all files of `directory`; InputError for a broken or repeated entry.
+
+    Numbers are read as decimals, so that the precision they are printed with is known.
+    """
+    values: dict[RowKey, PaperValue] = {}
+    for path in sorted(directory.glob("*.toml")):
+        try:
+            entries = tomllib.loads(path.read_text(encoding="utf-8"), parse_float=Decimal)
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InputError(f"{path} is not TOML: {error}.") from None
+        for index, entry in enumerate(entries.get("value", []), start=1):
+            value = _paper_value(entry, f"{path}, value {index}")
+            key = (value.source, value.quantity, value.setting)
+            if key in values:
+                raise InputError(f"{path}, value {index}: {' | '.join(key)} is there twice.")
+            values[key] = value
+    return values
+
+
+def _paper_value(entry: Mapping[str, Any], where: str) -> PaperValue:
+    known = {"source", "quantity", "setting", "value", "error", "kind", "note"}
+    required = known - {"error", "note"}
+    if set(entry) - known or required - set(entry):
+        wrong = sorted((set(entry) - known) | (required - set(entry)))
+        raise InputError(f"{where}: unknown or missing key {', '.join(wrong)}.")
+    for name in ("value", "error"):
+        number = entry.get(name, 0)
+        if isinstance(number, bool) or not isinstance(number, int | Decimal):
+            raise InputError(f"{where}: {name} must be a number, but is {number!r}.")
+    if entry["kind"] not in KINDS:
+        raise InputError(f"{where}: kind must be one of {', '.join(KINDS)}, not {entry['kind']!r}.")
+    printed = entry["value"]
+    exponent = printed.as_tuple().exponent if isinstance(printed, Decimal) else 0
+    return PaperValue(
+        source=entry["source"],
+        quantity=entry["quantity"],
+        setting=entry["setting"],
+        value=float(printed),
+        kind=entry["kind"],
+        error=float(entry["error"]) if "error" in entry else None,
+        half_digit=0.5 * 10.0**exponent if isinstance(exponent, int) else 0.0,
+        note=entry.get("note", ""),
+    )
