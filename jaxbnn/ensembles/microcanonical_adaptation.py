@@ -30,6 +30,7 @@ from jaxbnn.sampling.adaptation import check_target, component_of, like, require
 
 SHORTEST_WARMUP = 100
 _NAMES = ("step_size", "decoherence_length", "inverse_mass_matrix")
+_WANTED = ("start_energy_error", "energy_error")
 _LENGTH_FACTOR = 0.4
 # With fewer effective draws than this, an autocorrelation time may lengthen L but not shorten it.
 _FEWEST_EFFECTIVE = 10
@@ -102,6 +103,8 @@ def microcanonical_adaptation(
         draws' bias, and the step size, which goes with its sixth root.
     start_energy_error
         What it shall be at the beginning, from where it falls geometrically over half the warm-up.
+        Parameters that have entries "energy_error" and "start_energy_error" (chains,) are tuned to
+        those instead: runs that differ in them alone share one compiled program.
     target_acceptance_rate
         Of an adjusted kernel, between 0 and 1: followed by dual averaging in place of the energy
         error. None: the kernel is unadjusted.
@@ -164,7 +167,7 @@ def microcanonical_adaptation(
         check_target(target_acceptance_rate)
         rule = acceptance_rule(target_acceptance_rate)
     else:
-        rule = energy_rule(_falling(start_energy_error, energy_error, num_warmup // 2))
+        rule = energy_rule()
     plan = _plan(num_warmup)
 
     def as_chains(tree):
@@ -181,6 +184,8 @@ def microcanonical_adaptation(
 
     def init(parameters):
         require_floats(parameters, *_NAMES)
+        for name in _WANTED:
+            check_positive(f"parameters[{name!r}]", parameters.get(name, 1.0))
         chains = as_chains(parameters)
         matrix = chains["inverse_mass_matrix"]
         _check_matrix(matrix)
@@ -209,7 +214,8 @@ def microcanonical_adaptation(
         has_moved = jnp.any(vectors != a.last, axis=1)
         followed = Followed(as_chains(component_of(info, component, "infos")), has_moved)
         size = vectors.shape[1]
-        new, step_size, is_blow_up = rule.update(a.rule, a.step_size, step, followed, size)
+        target = _falling(step, num_warmup // 2, a.parameters, start_energy_error, energy_error)
+        new, step_size, is_blow_up = rule.update(a.rule, a.step_size, target, followed, size)
         a = a._replace(
             rule=like(new, a.rule),
             step_size=step_size.astype(a.step_size.dtype),
@@ -229,15 +235,16 @@ def microcanonical_adaptation(
     return Adaptation(init, update, final, is_pooled, num_warmup=num_warmup)
 
 
-def _falling(start: float, end: float, num_steps: int):
-    """Return step -> target: geometric from `start` to `end` over so many steps."""
-    log_start, log_end = float(np.log(start)), float(np.log(end))
-
-    def target_at(step):
-        done = jnp.minimum(step.astype(jnp.result_type(float)) / num_steps, 1)
-        return jnp.exp(log_start + (log_end - log_start) * done)
-
-    return target_at
+def _falling(
+    step: Array, num_steps: int, parameters: dict, start: float, end: float
+) -> Float[Array, ""]:
+    """Return the energy error wanted: over so many steps geometrically from start to end."""
+    log_start, log_end = (
+        jnp.mean(jnp.log(jnp.asarray(parameters.get(name, value), jnp.result_type(float))))
+        for name, value in zip(_WANTED, (start, end), strict=True)
+    )
+    done = jnp.minimum(step.astype(log_start.dtype) / num_steps, 1)
+    return jnp.exp(log_start + (log_end - log_start) * done)
 
 
 def _check_matrix(matrix: Array) -> None:

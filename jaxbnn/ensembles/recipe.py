@@ -27,7 +27,7 @@ from jaxbnn.ensembles.microcanonical import (
 from jaxbnn.ensembles.microcanonical_adaptation import SHORTEST_WARMUP
 from jaxbnn.ensembles.way_in import Tuning, WayIn, bias_in_words, go_in
 from jaxbnn.kernels import cycle, jittered, prior_precisions
-from jaxbnn.numerics import check_count
+from jaxbnn.numerics import check_count, check_positive
 from jaxbnn.numerics.arguments import a_or_an
 from jaxbnn.sampling import Draws, dual_averaging, sample
 from jaxbnn.sampling.validation import check_checkpoint, check_key
@@ -161,6 +161,8 @@ def sample_ensemble(
     _check_what(key, posterior, kernel)
     check_count("num_tuning", num_tuning, SHORTEST_WARMUP)
     check_count("most_steps", most_steps)
+    check_positive("energy_error", energy_error)
+    check_positive("start_energy_error", start_energy_error)
     check_count("num_warmup", num_warmup)
     check_count("trajectory_steps", trajectory_steps)
     check_checkpoint(checkpoint)

@@ -52,8 +52,8 @@ class StepSizeRule(NamedTuple):
     init
         `init(step_size) -> r`.
     update
-        `update(r, step_size, step, followed, num_dimensions) -> (r, step_size, is_blow_up)`, with
-        `is_blow_up` (chain,).
+        `update(r, step_size, target, followed, num_dimensions) -> (r, step_size, is_blow_up)`, with
+        the energy error that is wanted in this step, and `is_blow_up` (chain,).
     final
         `final(r, step_size) -> step_size`.
     """
@@ -68,16 +68,16 @@ class _Rate(NamedTuple):
     num_sound: Float[Array, ""]
 
 
-def energy_rule(target_at: Callable[[Array], Array]) -> StepSizeRule:
-    """Return the rule that keeps E[Delta E^2] / d at `target_at(step)`."""
+def energy_rule() -> StepSizeRule:
+    """Return the rule that keeps E[Delta E^2] / d at its target."""
 
     def init(step_size):
         zero = jnp.zeros((), step_size.dtype)
         return _Rate(zero, zero)
 
-    def update(r, step_size, step, followed, num_dimensions):
+    def update(r, step_size, target, followed, num_dimensions):
         dtype = step_size.dtype
-        target = jnp.asarray(target_at(step), dtype)
+        target = jnp.asarray(target, dtype)
         error = jnp.square(_energy_change(followed.info)).astype(dtype) / num_dimensions
         is_blow_up = is_energy_blow_up(followed.info) | ~followed.has_moved
         is_blow_up |= ~(error <= _BLOW_UP * target)
@@ -120,7 +120,7 @@ def acceptance_rule(target_acceptance_rate: float) -> StepSizeRule:
     def init(step_size):
         return jax.tree.map(lambda x: jnp.asarray(x, step_size.dtype), da_init(step_size))
 
-    def update(r, step_size, step, followed, num_dimensions):
+    def update(r, step_size, target, followed, num_dimensions):
         rate = acceptance_of(followed.info)
         r = like(da_update(r, jnp.mean(rate)), r)
         is_blow_up = jnp.isnan(jnp.asarray(followed.info.acceptance_rate))

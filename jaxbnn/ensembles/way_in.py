@@ -21,7 +21,8 @@ from jaxbnn.ensembles.microcanonical import microcanonical, microcanonical_param
 from jaxbnn.ensembles.microcanonical_adaptation import microcanonical_adaptation
 from jaxbnn.sampling import Draws
 
-# Records of the log density that each part leaves, about.
+# Records of the log density that each part leaves, unless it is shorter: as many in each, so that
+# all parts share one compiled program.
 _RECORDS = 200
 # `stationarity_time` judges so many at least, in the last half of them.
 _FEWEST = 20
@@ -79,16 +80,11 @@ def go_in(
     `run(key, phase, kernel, positions, num_samples, **options)` samples one part.
     """
     num_tuning = tuning.num_tuning
-    falling, level = (
-        microcanonical_adaptation(
-            num_tuning,
-            energy_error=tuning.energy_error,
-            start_energy_error=start,
-            is_preconditioned=tuning.is_preconditioned,
-            # On the way in, the time in which a chain forgets where it was says nothing yet.
-            is_length_tuned=False,
-        )
-        for start in (tuning.start_energy_error, tuning.energy_error)
+    adapt = microcanonical_adaptation(
+        num_tuning,
+        is_preconditioned=tuning.is_preconditioned,
+        # On the way in, the time in which a chain forgets where it was says nothing yet.
+        is_length_tuned=False,
     )
     parameters = microcanonical_parameters(positions)
     num_chains, size = parameters["inverse_mass_matrix"].shape
@@ -98,29 +94,36 @@ def go_in(
     is_settled = np.zeros(num_chains, bool)
     # The first part alone, in which the energy error falls, cannot tell.
     while len(parts) < 2 or not is_settled.all():
-        if parts and ends[-1] >= most_steps:
+        if parts and most_steps - ends[-1] < 2 * num_tuning:
             break
         length, left = max(ends[-1], num_tuning), most_steps - ends[-1] - num_tuning
         # What would be left for a last part is too little to be judged by: this one takes it.
         length = left if parts and left - length < 2 * num_tuning else min(length, left)
         length = max(length, 4 * _FEWEST)
-        thinning = max(1, length // _RECORDS)
-        wanted = (
-            tuning.energy_error if parts else max(tuning.start_energy_error, tuning.energy_error)
-        )
-        largest = _LARGEST_CHANGE * math.sqrt(wanted * size)
+        num_records = min(length, _RECORDS)
+        thinning = length // num_records
+        start = tuning.energy_error if parts else tuning.start_energy_error
+        largest = _LARGEST_CHANGE * math.sqrt(max(start, tuning.energy_error) * size)
+        # As numbers of the run, so that all parts share one compiled tuning.
+        wanted = {
+            "energy_error": tuning.energy_error,
+            "start_energy_error": start,
+            "largest_energy_change": largest,
+        }
         dtype = parameters["step_size"].dtype
-        parameters = parameters | {"largest_energy_change": jnp.full(num_chains, largest, dtype)}
+        parameters = parameters | {
+            name: jnp.full(num_chains, value, dtype) for name, value in wanted.items()
+        }
         drawn = run(
             jax.random.fold_in(key, len(parts)),
             f"way_in_{len(parts)}",
             microcanonical,
             positions,
-            length // thinning,
+            num_records,
             parameters=parameters,
             num_warmup=num_tuning,
             thinning=thinning,
-            adapt=level if parts else falling,
+            adapt=adapt,
             collect=_collect,
             reduce={"energy": energy_errors()},
         )

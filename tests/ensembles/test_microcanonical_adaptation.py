@@ -14,7 +14,7 @@ from jaxbnn.ensembles import (
     microcanonical_adaptation,
     microcanonical_parameters,
 )
-from jaxbnn.ensembles.microcanonical_adaptation import _autocorrelation_time
+from jaxbnn.ensembles.microcanonical_adaptation import _autocorrelation_time, _falling
 
 pytestmark = pytest.mark.third_party(reason="BlackJAX's kernels promote dtypes")
 
@@ -46,8 +46,10 @@ def adjusted(parameters, data):
     )
 
 
-def run(kernel, num_warmup=2000, num_samples=1000, step_size=None, starts=STARTS, **options):
-    parameters = microcanonical_parameters(starts, step_size=step_size)
+def run(
+    kernel, num_warmup=2000, num_samples=1000, step_size=None, starts=STARTS, wanted=None, **options
+):
+    parameters = microcanonical_parameters(starts, step_size=step_size) | (wanted or {})
     return jaxbnn.sample(
         jax.random.key(1), kernel, starts, num_samples, parameters=parameters, data=SCALES,
         num_warmup=num_warmup, progress=False,
@@ -57,11 +59,14 @@ def run(kernel, num_warmup=2000, num_samples=1000, step_size=None, starts=STARTS
 
 
 @pytest.mark.parametrize(
-    ("is_pooled", "step_size"),
-    [(True, 1e-6), pytest.param(False, 1e3, marks=pytest.mark.long)],
+    ("is_pooled", "step_size", "asked"),
+    [
+        (True, 1e-6, {"wanted": {"energy_error": jnp.full(4, 0.02)}}),
+        pytest.param(False, 1e3, {"energy_error": 0.02}, marks=pytest.mark.long),
+    ],
 )
-def test_a_gaussian_of_known_scales(is_pooled, step_size):
-    draws = run(unadjusted, step_size=step_size, energy_error=0.02, is_pooled=is_pooled)
+def test_a_gaussian_of_known_scales(is_pooled, step_size, asked):
+    draws = run(unadjusted, step_size=step_size, is_pooled=is_pooled, **asked)
     found, p = draws.reduced["energy"], draws.parameters
     np.testing.assert_allclose(found.pooled.energy_error, 0.02, rtol=0.4)
     errors = np.square(draws.infos.energy_change).mean(axis=1) / 10
@@ -79,6 +84,16 @@ def test_a_gaussian_of_known_scales(is_pooled, step_size):
     assert (p["num_blow_ups"] > 0).all() == (step_size > 1)
     # The bias of so small an energy error is small.
     np.testing.assert_allclose(draws.positions.std((0, 1)) / SCALES, 1, atol=0.2)
+
+
+def test_the_energy_error_falls_geometrically_by_arguments_or_parameters():
+    entries = {"start_energy_error": jnp.full(3, 0.4), "energy_error": jnp.full(3, 0.1)}
+    for step, expected in ((0, 0.4), (50, 0.2), (100, 0.1), (150, 0.1)):
+        for found in (
+            _falling(jnp.asarray(step), 100, entries, 5.0, 6.0),
+            _falling(jnp.asarray(step), 100, {}, 0.4, 0.1),
+        ):
+            np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_an_adjusted_kernel_is_tuned_by_its_acceptance():
@@ -164,6 +179,7 @@ def test_bad_arguments_get_one_sentence(options, message):
         ({"decoherence_length": None}, r"changes parameters\['decoherence_length'\], which is not"),
         ({"inverse_mass_matrix": np.ones((10, 10))}, "learns a diagonal inverse mass matrix"),
         ({"inverse_mass_matrix": np.ones(1)}, "at least two dimensions"),
+        ({"energy_error": 0.0}, r"parameters\['energy_error'\] must be positive"),
         ({"inverse_mass_matrix": np.ones(9)}, "has 9 numbers a chain, but .* position has 10"),
     ],
 )

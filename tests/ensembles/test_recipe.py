@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxbnn
-from jaxbnn.ensembles import sample_ensemble, way_in
+from jaxbnn.ensembles import recipe, sample_ensemble, way_in
 from jaxbnn.ensembles.microcanonical import microcanonical_parameters
 
 pytestmark = pytest.mark.third_party(reason="BlackJAX's kernels promote dtypes")
@@ -110,6 +110,26 @@ def test_unadjusted_draws_come_with_a_warning_of_their_bias():
     np.testing.assert_allclose((values.reshape(-1, 5).mean(0) - mean) / scale, 0, atol=0.4)
 
 
+def test_all_parts_of_the_way_in_run_the_same_programs(monkeypatch):
+    """Compiling a tuning takes longer than many a part: parts differ in numbers alone."""
+    asked = []
+
+    def recorded(key, kernel, positions, num_samples, **options):
+        asked.append((kernel, num_samples, options.get("adapt"), options["thinning"] > 1))
+        return sample(key, kernel, positions, num_samples, **options)
+
+    sample = recipe.sample
+    monkeypatch.setattr(recipe, "sample", recorded)
+    monkeypatch.setattr(
+        way_in, "settled", lambda steps, series, before: np.full(4, before is not None)
+    )
+    found = run(10, kernel="microcanonical", num_tuning=400, most_steps=2600)
+    assert len(asked) == 3
+    assert asked[0] == asked[1]
+    np.testing.assert_allclose(found.way_in.parameters["energy_error"], 0.02)
+    np.testing.assert_allclose(found.way_in.parameters["start_energy_error"], 0.02)
+
+
 def test_a_chain_on_its_way_has_not_settled(rng):
     steps = np.arange(1, 401)
     noise = rng.standard_normal((3, 400))
@@ -154,10 +174,10 @@ def test_chains_that_had_not_settled_are_told_of(monkeypatch):
     monkeypatch.setattr(
         way_in, "settled", lambda steps, series, before: np.array([True, False, True, False])
     )
-    found = run(10, most_steps=900)
-    assert found.way_in.num_steps == 900
+    found = run(10, most_steps=1000)
+    assert found.way_in.num_steps == 1000
     assert (
-        "log density of chains 1, 3 had not settled after 900 unadjusted steps"
+        "log density of chains 1, 3 had not settled after 1000 unadjusted steps"
         in (found.warnings[0])
     )
 
@@ -177,6 +197,8 @@ def test_an_energy_that_blows_up_throughout_gets_one_sentence():
         ({"kernel": "nuts"}, "kernel must be one of"),
         ({"num_tuning": 50}, "num_tuning must be"),
         ({"trajectory_steps": 0}, "trajectory_steps must be"),
+        ({"energy_error": 0.0}, "energy_error must be"),
+        ({"start_energy_error": -1.0}, "start_energy_error must be"),
     ],
 )
 def test_bad_arguments_get_one_sentence(options, message, annotations_unchecked):

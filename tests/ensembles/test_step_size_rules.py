@@ -20,7 +20,7 @@ class Info(NamedTuple):
     nonans: jax.Array
 
 
-RULE = energy_rule(lambda step: TARGET)
+RULE = energy_rule()
 
 
 def follow(energy_change, start, num_steps, num_chains=1, power=6):
@@ -31,7 +31,7 @@ def follow(energy_change, start, num_steps, num_chains=1, power=6):
         keys = jax.random.split(jax.random.fold_in(jax.random.key(2), i), num_chains)
         change, is_whole = jax.vmap(energy_change, (0, None))(keys, size)
         followed = Followed(Info(change, is_whole), jnp.ones(num_chains, bool))
-        r, size, is_blow_up = RULE.update(r, size, i, followed, DIM)
+        r, size, is_blow_up = RULE.update(r, size, TARGET, followed, DIM)
         return r, size, sizes.at[i].set(size), blown + jnp.sum(is_blow_up, dtype=jnp.int32)
 
     def run(size):
@@ -98,7 +98,7 @@ def test_one_chain_that_blows_up_shrinks_the_step_of_all():
         r, size = RULE.init(jnp.float32(BEST)), jnp.float32(BEST)
         whole = jnp.arange(num_chains) >= num_blown
         followed = Followed(Info(jnp.zeros(num_chains), whole), jnp.ones(num_chains, bool))
-        return RULE.update(r, size, jnp.array(0), followed, DIM)
+        return RULE.update(r, size, TARGET, followed, DIM)
 
     assert float(step(0)[1]) > BEST  # no error at all: larger
     assert float(step(1)[1]) < BEST
@@ -110,7 +110,7 @@ def test_a_chain_that_stood_still_has_blown_up():
     """Whatever a kernel reports of a step that it undid, the chain is where it was."""
     r, size = RULE.init(jnp.float32(BEST)), jnp.float32(BEST)
     followed = Followed(Info(jnp.zeros(1), jnp.array([True])), jnp.zeros(1, bool))
-    _, smaller, is_blow_up = RULE.update(r, size, jnp.array(0), followed, DIM)
+    _, smaller, is_blow_up = RULE.update(r, size, TARGET, followed, DIM)
     assert float(smaller) < BEST
     assert is_blow_up.all()
 
