@@ -5,6 +5,7 @@
     python -m experiments list
     python -m experiments report [DIR]
     python -m experiments record [RESULTS]
+    python -m experiments anew [--out DIR] [--resume]
     python -m experiments benchmark NAME [--set key=value ...] [--out DIR]
 
 Whatever the user gets wrong is one sentence on stderr and exit code 2.
@@ -22,7 +23,7 @@ from experiments.errors import InputError
 from experiments.threads import settle_threads
 
 EXTRAS = ("pydantic", "matplotlib", "tqdm", "h5netcdf")
-WORDS = ("list", "report", "benchmark", "record")
+WORDS = ("list", "report", "benchmark", "record", "anew")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -103,6 +104,8 @@ def _run(options: argparse.Namespace) -> int:
         return commands.report(Path(options.argument) if options.argument else options.out)
     if options.what == "record":
         return commands.record(Path(options.argument) if options.argument else None)
+    if options.what == "anew":
+        return commands.anew(options.out, options.resume)
     if options.what == "benchmark":
         return commands.benchmark(options.argument, options.assignments, options.out)
     if path.suffix != ".toml" and not path.exists():

@@ -13,6 +13,7 @@ from experiments.config import SCALES, check_seed, parse_assignment, read_config
 from experiments.errors import InputError, did_you_mean
 from experiments.paper_numbers import load_paper_values
 from experiments.record import record_runs, settings_digest
+from experiments.record.anew import make_anew
 from experiments.record.code import code_digest
 from experiments.record.ledger import Ledger
 from experiments.record.pages import write_pages
@@ -159,9 +160,17 @@ def benchmark(name: str, assignments: Sequence[str], out: Path) -> int:
 
 
 def record(results: Path | None) -> int:
-    """Put the finished runs below `results` into the record, and make its pages anew."""
+    """Put the finished runs below `results` into the record, and write its pages."""
     written = record_runs(results) if results else []
     for path in [*written, *write_pages()]:
+        print(path)
+    return 0
+
+
+def anew(out: Path, resume: bool) -> int:
+    """Run everything again that is recorded, record it, and write the pages."""
+    make_anew(out.absolute(), resume=resume)
+    for path in write_pages():
         print(path)
     return 0
 

@@ -200,7 +200,10 @@ def _runs(record: Path) -> str:
         return "\n## The runs\n\nNone is recorded yet.\n"
     total = sum(float(line[4]) for line in lines)
     header = ["run", "scale", "seed", "commit", "CPU hours", ""]
-    return f"\n## The runs\n\n{total:.1f} CPU hours in all.\n\n" + markdown_table(header, lines)
+    text = (
+        f"\n## The runs\n\n{total:.1f} CPU hours in all. `python -m experiments anew` makes them "
+    )
+    return text + "again, one after the other.\n\n" + markdown_table(header, lines)
 
 
 def _assumed(record: Path) -> str:

@@ -16,6 +16,7 @@ from experiments.record import (
     recorded_runs,
     settings_digest,
 )
+from experiments.record.anew import make_anew
 from experiments.record.ledger import Ledger
 from experiments.record.pages import PAGES, current_code, pages, state_of
 from experiments.record.pictures import MOST_BYTES
@@ -88,6 +89,34 @@ def test_what_is_no_run_of_the_config_is_refused(finished, tmp_path, changes, wo
         record_runs(results, tmp_path / "record")
     assert all(word in str(refused.value) for word in words)
     assert not (tmp_path / "record").exists()
+
+
+def test_the_whole_record_is_made_anew_and_goes_on_where_it_stopped(finished, tmp_path, capsys):
+    record, out = tmp_path / "record", tmp_path / "out"
+    results = finished()
+    with pytest.raises(InputError, match="Nothing is recorded"):
+        make_anew(out, resume=False, record=record)
+    record_runs(results, record)
+    asked = []
+
+    def run(arguments):
+        asked.append(arguments)
+        (out / NAME).mkdir(parents=True, exist_ok=True)
+        rows = [{"quantity": "made", "setting": "anew", "value": len(asked)}]
+        (results / NAME / "desk" / "metrics.json").write_text(json.dumps({"rows": rows}))
+        if not (out / NAME / "desk").exists():
+            (results / NAME / "desk").rename(out / NAME / "desk")
+        return 0
+
+    make_anew(out, resume=True, record=record, run=run)
+    assert "1 runs, which took 2.0 CPU hours." in capsys.readouterr().out
+    config, *options = asked[0]
+    assert config.endswith("configs/challenges/figure1.toml")
+    assert options == ["--scale", "desk", "--out", str(out), "--resume"]
+    found = json.loads((record / NAME / "desk" / "metrics.json").read_text())
+    assert found["rows"][0]["setting"] == "anew"
+    with pytest.raises(InputError, match=r"figure1 at scale desk failed; .* With --resume"):
+        make_anew(out, resume=False, record=record, run=lambda arguments: 1)
 
 
 def test_a_folder_without_runs_is_refused_by_the_command(tmp_path, capsys):
