@@ -1,35 +1,55 @@
-"""Hooks of the site: pages of the guides and of the reference, and links from names and errata.
+"""Hooks of the site: pages of guides, recorded runs and the reference; links from names and errata.
 
 MkDocs calls these functions. Nothing of the library is imported or run: public names are read from
 the packages' `__init__.py`, and a guide's page holds its prose and code, and what its last run
-printed and drew, which are kept beside the pages as text and picture.
+printed and drew, which are kept beside the pages as text and picture. A study's page holds the
+tables and pictures of its runs in `record/`.
 """
 
 import ast
 import functools
+import json
 import re
+import tomllib
 from pathlib import Path
 
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[1]
 GUIDES = ROOT / "experiments" / "guides"
+RECORD = ROOT / "record"
 ROOMS = (
     *("networks", "targets", "kernels", "gibbs", "wide", "dvi", "ensembles", "sampling"),
     *("diagnostics", "prediction", "thermalization", "estimators", "interop", "plots", "numerics"),
 )
+NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 BOOST = "---\nsearch:\n  boost: 2\n---\n"  # names are what most look for
 _CELL = re.compile(r"^# %%(?P<kind> \[markdown\])?.*\n", re.MULTILINE)
 _NAME = re.compile(r"(?<![\[`])`(jaxbnn(?:\.\w+)+)`(?!\])")
 _ERRATA = re.compile(r"(?<=rrat)(?:um|a)\s+[A-D]\d+(?:(?:,| and| to|, and)\s+[A-D]\d+)*")
 
 
+def on_config(config):
+    """Put the studies that have recorded runs beside the papers."""
+    studies = [{study.replace("_", " "): f"recorded/{study}.md"} for study in recorded_studies()]
+    (papers,) = [part["The papers"] for part in config["nav"] if "The papers" in part]
+    if studies:
+        papers.append({"Recorded runs": studies})
+    return config
+
+
 def on_files(files, config):
-    """Add a page for each guide and for each room of the package."""
+    """Add a page for each guide, for each study with recorded runs and for each room."""
     for path in sorted(GUIDES.glob("*.py")):
         printed = (ROOT / "docs" / "guides" / f"{path.stem}.txt").read_text(encoding="utf-8")
         content = guide_page(path.read_text(encoding="utf-8"), path.stem, printed)
         files.append(File.generated(config, f"guides/{path.stem}.md", content=content))
+    for study in recorded_studies():
+        content = recorded_page(study)
+        files.append(File.generated(config, f"recorded/{study}.md", content=content))
+        for path in sorted(RECORD.glob(f"{study}/*/*/*.png")):
+            where = f"recorded/{path.relative_to(RECORD)}"
+            files.append(File.generated(config, where, abs_src_path=str(path)))
     for room in ROOMS:
         files.append(File.generated(config, f"api/{room}.md", content=room_page(room)))
     return files
@@ -81,6 +101,31 @@ def guide_page(text: str, name: str, printed: str) -> str:
     run = f"Run it by `python -m experiments.guides.{name}` in a clone."
     end = f"## What it printed and drew\n\n```text\n{printed.rstrip()}\n```\n\n{picture}"
     return "\n\n".join([heading, opening.strip(), run, *rest, end]) + "\n"
+
+
+def recorded_studies() -> list[str]:
+    """Return the studies that have recorded runs."""
+    return sorted({path.parents[2].name for path in RECORD.glob("*/*/*/run.json")})
+
+
+def recorded_page(study: str) -> str:
+    """Show every recorded run of a study: what it is, its pictures and its tables."""
+    parts = [NOT_SEARCHED, f"# Recorded runs: {study.replace('_', ' ')}"]
+    for path in sorted(RECORD.glob(f"{study}/*/*/run.json")):
+        run = json.loads(path.read_text(encoding="utf-8"))
+        name, scale, folder = run["experiment"], run["scale"], path.parent
+        config = ROOT / "configs" / f"{name}.toml"
+        described = tomllib.loads(config.read_text(encoding="utf-8"))["description"]
+        command = f"python -m experiments configs/{name}.toml --scale {scale}"
+        hours = run["cpu_seconds"] / 3600
+        parts += [f"## {name.partition('/')[2]}, {scale}", f"{described}."]
+        parts += [f"Made by `{command}`, seed {run['seed']}, in {hours:.2f} CPU hours."]
+        for picture in sorted(folder.glob("*.png")):
+            parts.append(f"![{picture.stem}]({picture.relative_to(RECORD)})")
+        for table in sorted(folder.glob("*.md"), key=lambda p: (p.stem == "table", p.stem)):
+            title = "All numbers" if table.stem == "table" else table.stem.replace("_", " ")
+            parts += [f"### {title}", table.read_text(encoding="utf-8").strip()]
+    return "\n\n".join(parts) + "\n"
 
 
 def room_page(room: str) -> str:

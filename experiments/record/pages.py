@@ -202,8 +202,9 @@ def _runs(record: Path) -> str:
     header = ["run", "scale", "seed", "commit", "CPU hours", ""]
     text = (
         f"\n## The runs\n\n{total:.1f} CPU hours in all. `python -m experiments anew` makes them "
+        "again, one after the other. Their pictures and all their numbers are in `record/`.\n\n"
     )
-    return text + "again, one after the other.\n\n" + markdown_table(header, lines)
+    return text + markdown_table(header, lines)
 
 
 def _assumed(record: Path) -> str:

@@ -1,6 +1,7 @@
 """The site has a page for every guide and package, small pictures, and builds without network."""
 
 import html.parser
+import json
 import re
 import subprocess
 import sys
@@ -108,6 +109,14 @@ def test_the_site_builds_strictly_without_network_and_every_link_leads_somewhere
         pages[path] = _Links()
         pages[path].feed(path.read_text(encoding="utf-8"))
     assert len(pages) > 30
+    # A study's page shows every picture and every number of its recorded runs.
+    for run in ROOT.glob("record/*/*/*/run.json"):
+        study, name, scale, _ = run.relative_to(ROOT / "record").parts
+        shown = site / "recorded" / study / "index.html"
+        for picture in run.parent.glob("*.png"):
+            assert f"{name}/{scale}/{picture.name}" in pages[shown].loaded
+        rows = json.loads((run.parent / "metrics.json").read_text(encoding="utf-8"))["rows"]
+        assert shown.read_text(encoding="utf-8").count("<tr>") > len(rows)
     for path, page in pages.items():
         for target in page.loaded:
             assert not urlsplit(target).netloc, f"{path} loads {target} from elsewhere"
