@@ -95,6 +95,19 @@ def test_the_page_says_what_the_numbers_say(tmp_path):
     assert "unadjusted: NLL 0.100 below bde's in 25% of its CPU seconds." in text
     assert "exact: NLL 0.100 above bde's in 50% of its CPU seconds." in text
     assert "Airfoil" not in text
+    assert not list(tmp_path.glob("*.png"))
+    page.write(tmp_path / "page.md", [*results, one(0, "quick-x4", -1.3, 90.0)])
+    assert "quick-x4" not in (tmp_path / "page.md").read_text()
+    assert "![NLL against CPU seconds, yacht](page.png)" in (tmp_path / "page.md").read_text()
+    assert (tmp_path / "page.png").stat().st_size > 5000
+
+
+def test_the_curve_is_of_one_set_and_two_seeds(monkeypatch, tmp_path):
+    ran = []
+    monkeypatch.setattr(ensembles, "_measured", lambda *a: ran.append(a[1:4]))
+    ensembles.run(tmp_path, sets=["yacht", "airfoil"], methods=["quick-x8"])
+    assert ran == [("airfoil", 0, "quick-x8"), ("airfoil", 1, "quick-x8")]
+    assert ours.SETTINGS["quick-x8"]["most_steps"] == 8 * ours.SETTINGS["quick"]["most_steps"]
 
 
 @pytest.mark.long
@@ -105,7 +118,9 @@ def test_each_of_our_methods_predicts(method, rng):
     y = np.sin(x[:, 0]) + 0.1 * rng.normal(size=150)
     data = {"x_train": x[:120], "y_train": y[:120], "x_test": x[120:]}
     settings = ours.SETTINGS.get(method, {})
-    if settings:
+    if method == "nuts":
+        settings = settings | {"num_warmup": 100, "max_num_doublings": 5}
+    elif settings:
         settings = settings | {"most_steps": 1500, "num_tuning": 300, "trajectory_steps": 5}
     found = ours.predictions(method, data, 0, settings)
     draws = 1 if method == "ensemble" else ours.NUM_DRAWS

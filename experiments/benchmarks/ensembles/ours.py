@@ -6,10 +6,13 @@ Settings were chosen on splits of training rows (`--set is_development=true`), o
 import sys
 from typing import Any
 
+import blackjax
 import jax
+import jax.numpy as jnp
 import numpy as np
+from blackjax.base import SamplingAlgorithm
 
-from jaxbnn import Posterior, mlp, normal_prior, targets
+from jaxbnn import Posterior, mlp, normal_prior, sample, targets, window_adaptation
 from jaxbnn.ensembles import OptimisedStarts, optimised_starts, sample_ensemble
 
 HIDDEN = (16, 16, 16, 16)
@@ -32,8 +35,20 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "trajectory_steps": 100,
         "num_warmup": 50,
     },
+    # From the same starts; window adaptation of a step size and a diagonal metric a chain.
+    "nuts": {"num_warmup": 200, "max_num_doublings": 8},
 }
 METHODS = ("ensemble", *SETTINGS)
+# "quick" with so many times its steps, for the curve of scores against processor time.
+CURVE = {f"quick-x{factor:g}": factor for factor in (0.5, 2, 4, 8)}
+SETTINGS |= {
+    name: {
+        **SETTINGS["quick"],
+        "most_steps": int(factor * SETTINGS["quick"]["most_steps"]),
+        "trajectory_steps": int(factor * SETTINGS["quick"]["trajectory_steps"]),
+    }
+    for name, factor in CURVE.items()
+}
 
 
 def predictions(
@@ -48,13 +63,40 @@ def predictions(
     found: OptimisedStarts = optimised_starts(key_start, posterior, NUM_CHAINS, progress=False)
     warnings: tuple[str, ...] = ()
     positions = found.as_draws()
-    if method != "ensemble":
+    if method == "nuts":
+        positions = _by_nuts(key_run, posterior, found.positions, **settings)
+    elif method != "ensemble":
         run = sample_ensemble(
             key_run, posterior, found.positions, NUM_DRAWS, progress=False, **settings
         )
         positions, warnings = run.draws.positions, run.warnings
     mean, sd = _at(posterior, positions, np.asarray(data["x_test"], np.float32))
     return {"mean": mean, "sd": sd, "warnings": np.array(warnings, str)}
+
+
+def _by_nuts(
+    key: jax.Array, posterior: Posterior, starts: Any, num_warmup: int, max_num_doublings: int
+) -> Any:
+    def make_kernel(parameters: dict[str, jax.Array], data: Posterior) -> SamplingAlgorithm:
+        return blackjax.nuts(
+            data.log_density_from(parameters["reference"]),
+            parameters["step_size"],
+            parameters["inverse_mass_matrix"],
+            max_num_doublings=max_num_doublings,
+        )
+
+    size = sum(leaf[0].size for leaf in jax.tree.leaves(starts))
+    parameters = {
+        "step_size": jnp.full(NUM_CHAINS, 0.001),
+        "inverse_mass_matrix": jnp.ones((NUM_CHAINS, size)),
+        "reference": starts,
+    }
+    draws = sample(
+        key, make_kernel, starts, NUM_DRAWS, num_warmup=num_warmup, data=posterior,
+        parameters=parameters, adapt=window_adaptation(num_warmup, is_pooled=False),
+        progress=False,
+    )  # fmt: skip
+    return draws.positions
 
 
 def _at(posterior: Posterior, positions: Any, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

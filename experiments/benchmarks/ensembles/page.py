@@ -1,10 +1,12 @@
-"""`docs/ensembles_comparison.md`, from stored results."""
+"""`docs/ensembles_comparison.md` and its picture, from stored results."""
 
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 
+from experiments.benchmarks.ensembles.ours import CURVE
 from experiments.benchmarks.ensembles.tables import SEEDS
 from experiments.results import written_whole
 
@@ -12,6 +14,7 @@ _NAMES = {
     "ensemble": "`optimised_starts` alone",
     "quick": "`sample_ensemble`, unadjusted",
     "exact": "`sample_ensemble`, exact",
+    "nuts": "NUTS from the same starts",
     "bde": "bde 1.0.2",
 }
 _COLUMNS = {
@@ -41,12 +44,16 @@ rows. Numbers are means over the seeds, ± one standard error.
 
 
 def write(path: Path, results: list[dict[str, Any]]) -> None:
-    """Write the page from all results."""
+    """Write the page and its picture from all results."""
     parts = [_HEAD]
     for name in SEEDS:
         here = [one for one in results if one["set"] == name]
         if here:
             parts.append(f"## {name.capitalize()}\n\n{_table(here)}\n{_verdict(here)}")
+        if any(one["method"] in CURVE for one in here):
+            picture = path.with_suffix(".png")
+            _draw(picture, name, here)
+            parts.append(f"![NLL against CPU seconds, {name}]({picture.name})\n")
     with written_whole(path) as temporary:
         temporary.write_text("\n".join(parts).rstrip() + "\n", encoding="utf-8")
 
@@ -60,6 +67,31 @@ def _table(results: list[dict[str, Any]]) -> str:
             cells = [_cell([one[q] for one in here if q in one]) for q in _COLUMNS]
             lines.append(f"| {name} | {len(here)} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _draw(path: Path, name: str, results: list[dict[str, Any]]) -> None:
+    """Draw NLL against processor seconds: a point a run, and a line through those of the curve."""
+    figure, axis = plt.subplots(figsize=(6, 4))
+    for method, label in _NAMES.items():
+        here = [one for one in results if one["method"] == method]
+        axis.plot(*_points(here), "o", label=label)
+    unadjusted = [one for one in results if one["method"] in ("quick", *CURVE)]
+    seeds = sorted({one["seed"] for one in unadjusted if one["method"] in CURVE})
+    for seed in seeds:
+        here = [one for one in unadjusted if one["seed"] == seed]
+        here.sort(key=lambda one: one["cpu_seconds"])
+        axis.plot(*_points(here), ".-", color="grey", zorder=1)
+    if seeds:
+        axis.plot([], [], ".-", color="grey", label="unadjusted, half to eight times the steps")
+    axis.set(xscale="log", xlabel="CPU seconds", ylabel="NLL (nats a row)", title=name)
+    axis.legend(fontsize=8)
+    with written_whole(path) as temporary:
+        figure.savefig(temporary, dpi=120, bbox_inches="tight")
+    plt.close(figure)
+
+
+def _points(results: list[dict[str, Any]]) -> tuple[list[float], list[float]]:
+    return [one["cpu_seconds"] for one in results], [one["nll"] for one in results]
 
 
 def _verdict(results: list[dict[str, Any]]) -> str:
