@@ -168,8 +168,8 @@ def _judge(first: _Sampled, level: float) -> tuple[Verdict, Callable[[Path], Non
     learnt_from = y[prepared.training]
     if isinstance(prediction, ClassPrediction):
         assert not isinstance(found, NumberScores)
-        commonest = int(np.bincount(learnt_from).argmax())
-        return judge_classes(encoding, y[rows], prediction, found, commonest), draw
+        counts = np.bincount(learnt_from, minlength=prediction.probabilities.shape[-1]) + 1
+        return judge_classes(encoding, y[rows], prediction, found, counts / counts.sum()), draw
     assert isinstance(found, NumberScores)
     mean = float(learnt_from.mean())
     return judge_numbers(encoding, y[rows], prediction, found, mean=mean), draw

@@ -18,6 +18,7 @@ _LABELS = {
     "coverage": "share of rows inside their intervals",
     "level": "share that should be inside",
     "log_score": "mean log score",
+    "log_score_of_the_shares": "log score of the classes' shares",
     "crps": "CRPS",
     "brier": "Brier score",
     "calibration_error": "calibration error",

@@ -1,6 +1,7 @@
 """Whether to believe predictions, in plain words, from held-out data."""
 
 import numpy as np
+from jaxtyping import Float
 
 from jaxbnn.cli.effect import weigh
 from jaxbnn.cli.encoding import Encoding
@@ -15,6 +16,7 @@ from jaxbnn.prediction import (
 from jaxbnn.tabular.verdict import Verdict
 
 _FINE = ("fits", "little", "open")
+_HALF_WIDTH = 1.96  # of a 95 % interval, in standard errors
 
 
 def judge_numbers(
@@ -55,18 +57,21 @@ def judge_classes(
     y: np.ndarray,
     prediction: ClassPrediction,
     found: ClassScores,
-    commonest: int,
+    shares: Float[np.ndarray, " class"],
 ) -> Verdict:
-    """Judge predicted probabilities of classes; `commonest` is the training rows' class."""
+    """Judge predicted probabilities of classes; `shares` are those of the training rows."""
     n = len(y)
     accuracy = float(found.is_correct.mean())
-    majority = float(np.mean(y == commonest))
+    majority = float(np.mean(y == np.argmax(shares)))
+    guess = np.log(shares)[y]
+    gain = np.asarray(found.log_score) - guess
     claimed = float(prediction.probabilities.max(axis=-1).mean())
     numbers = {
         "accuracy": accuracy,
         "accuracy_of_the_commonest": majority,
         "log_score": float(found.log_score.mean()),
         "log_score_standard_error": float(found.log_score.std() / np.sqrt(n)),
+        "log_score_of_the_shares": float(guess.mean()),
         "brier": float(found.brier.mean()),
         "calibration_error": expected_calibration_error(prediction.probabilities, y),
         "mean_confidence": claimed,
@@ -80,9 +85,36 @@ def judge_classes(
     ]
     if accuracy <= majority:
         sentences.append("It names classes no better than that.")
+    if told := gain_sentence(gain):
+        sentences.append(told)
     sentences.append(confidence_sentence(claimed, accuracy, n))
-    is_good = accuracy > majority and weigh(accuracy, n, claimed).judgement in _FINE
+    is_good = bool(gain.mean() > 0) and weigh(accuracy, n, claimed).judgement in _FINE
     return Verdict(sentences, numbers, is_good)
+
+
+def gain_sentence(gain: Float[np.ndarray, " row"]) -> str:
+    """Say whether probabilities score better than the classes' shares; "" if they clearly do.
+
+    `gain` is by how many nats, row by row; it is clear where its mean's 95 % interval is above 0.
+
+    Examples
+    --------
+    >>> gain_sentence(np.array([0.5, 0.4, 0.6]))
+    ''
+    >>> gain_sentence(np.array([-0.5, 0.9, 0.2]))
+    '3 rows are too few to judge whether its probabilities tell more than the shares do.'
+    """
+    mean, error = float(gain.mean()), float(gain.std() / np.sqrt(len(gain)))
+    if mean - _HALF_WIDTH * error > 0:
+        return ""
+    if mean > 0:
+        return (
+            f"{len(gain)} rows are too few to judge whether its probabilities tell more than the "
+            "shares do."
+        )
+    return (
+        "Its probabilities score no better than the classes' shares: it has learnt next to nothing."
+    )
 
 
 def confusion(y: np.ndarray, said: np.ndarray, num_classes: int) -> list[list[int]]:

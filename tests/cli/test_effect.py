@@ -1,11 +1,14 @@
 """Effects are judged by their size and interval: cases, and the interval's coverage by summing."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import scipy.stats
 
 from jaxbnn.cli.effect import weigh
-from jaxbnn.cli.verdict import confidence_sentence, coverage_sentence
+from jaxbnn.cli.verdict import confidence_sentence, coverage_sentence, judge_classes
+from jaxbnn.prediction import ClassPrediction, ClassScores
 
 
 @pytest.mark.parametrize(
@@ -50,6 +53,38 @@ def test_sentences_say_effect_interval_and_what_it_means():
     assert "30 rows are too few to judge" in confidence_sentence(0.9, 0.83, 30)
     assert "fits that" in confidence_sentence(0.83, 0.83, 2000)
     assert "too little to matter" in confidence_sentence(0.86, 0.83, 5000)
+
+
+def test_of_a_rare_class_probabilities_are_judged_and_not_names_alone(rng, annotations_unchecked):
+    """A twentieth of the rows is of class 1, which no model names; a good one tells where."""
+    n = 2000
+    chance = np.where(rng.uniform(size=n) < 0.1, 0.45, 0.006)
+    y = (rng.uniform(size=n) < chance).astype(int)
+    shares = np.array([0.95, 0.05])
+
+    def judged(p, rows=n):
+        probabilities = np.stack([1 - p, p], axis=1)[:rows]
+        label = probabilities.argmax(axis=1)
+        log_score = np.log(probabilities[np.arange(rows), y[:rows]])
+        brier = np.square(probabilities - np.eye(2)[y[:rows]]).sum(axis=1)
+        entropy = np.zeros(rows)
+        prediction = ClassPrediction(
+            probabilities, label, probabilities, probabilities, entropy, entropy, 0.9
+        )
+        found = ClassScores(log_score, brier, label == y[:rows], probabilities)
+        return judge_classes(
+            SimpleNamespace(classes=["a", "b"]), y[:rows], prediction, found, shares
+        )
+
+    good = judged(chance)
+    assert good.numbers["accuracy"] == good.numbers["accuracy_of_the_commonest"]
+    assert "no better than that" in str(good)
+    assert "learnt" not in str(good)
+    assert good.is_good
+    assert good.numbers["log_score"] > good.numbers["log_score_of_the_shares"] + 0.03
+    noise = judged(rng.permutation(chance))
+    assert "it has learnt next to nothing" in str(noise)
+    assert not noise.is_good
 
 
 @pytest.mark.parametrize("rows", [5, 10, 30, 1000])

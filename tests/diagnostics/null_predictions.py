@@ -130,7 +130,7 @@ def bars(runs):
             yield share(FIT, "intervals too narrow or too wide", law, wrong, 0.05, 0, 0.07)
             sure = [
                 verdict.judge_classes(
-                    _Classes(), np.zeros(n, int), *_confident(chance, n, count), 0
+                    _Classes(), np.zeros(n, int), *_confident(chance, n, count), np.full(2, 0.5)
                 )
                 for count in counts
             ]
