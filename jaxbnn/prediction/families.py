@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax.scipy.special import betainc, gammaincc, logsumexp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 # Draws from each row's mixture, at least; their quantiles are off by a fiftieth of a deviation.
 FEWEST_DRAWN = 4096
@@ -203,35 +203,39 @@ def summary_of(found: Components, level: Float[Array, ""]) -> dict[str, Array]:
     }
 
 
-def scores_of(found: Components, y: Array) -> dict[str, Array]:
-    """Return the fields of `NumberScores`."""
+def scores_of(found: Components, y: Array, rows: Int[Array, " rows"]) -> dict[str, Array]:
+    """Return the fields of `NumberScores`; `rows` are the numbers of the data, as in `pit_of`."""
     means = found.family.centre(found.law)
     y = y.astype(means.dtype)
     log_count = jnp.log(jnp.asarray(len(means), means.dtype))
     return {
         "log_score": logsumexp(found.law.log_prob(y[None]), axis=0) - log_count,
         "crps": crps_of_sorted(draw(found, is_shared=False), y),
-        "pit": pit_of(found, y),
+        "pit": pit_of(found, y, rows),
         "error": y - jnp.mean(means, axis=0),
     }
 
 
-def pit_of(found: Components, y: Float[Array, "*rows"]) -> Float[Array, "*rows"]:
+def pit_of(
+    found: Components, y: Float[Array, "*rows"], rows: Int[Array, " n"]
+) -> Float[Array, "*rows"]:
     """Return the mixture's distribution function at y, at counts a place drawn within its jump.
 
-    It is uniform for calibrated predictions, of counts too (Smith 1985; Czado et al. 2009).
+    It is uniform for calibrated predictions, of counts too (Smith 1985; Czado et al. 2009). The
+    place depends on the datum's number in `rows`, not on those that are scored with it.
 
     Examples
     --------
     >>> found = components(dist.Laplace, (jnp.zeros((2, 1)), jnp.ones((2, 1))))
-    >>> pit_of(found, jnp.zeros(1)).tolist()
+    >>> pit_of(found, jnp.zeros(1), jnp.arange(1)).tolist()
     [0.5]
     """
     pit = jnp.mean(found.family.cdf(found.law, y[None]), axis=0)
     if not found.family.is_count:
         return pit
     below = jnp.mean(found.family.cdf(found.law, y[None] - 1), axis=0)
-    place = jax.random.uniform(jax.random.key(_SEED + 1), pit.shape, pit.dtype)
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(_SEED + 1), rows)
+    place = jax.vmap(lambda key: jax.random.uniform(key, pit.shape[1:], pit.dtype))(keys)
     return below + place * (pit - below)
 
 

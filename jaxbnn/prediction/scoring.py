@@ -108,7 +108,7 @@ def scores(
             f"y must be laid out as the posterior's, with a row for each of x, but has shape "
             f"{y.shape} where x has {np.shape(x)} and the posterior's y {posterior.y.shape}."
         )
-    parts = over_rows(_score, draws, (x, y), posterior)
+    parts = over_rows(_score, draws, (x, y, np.arange(len(y))), posterior)
     if "crps" in parts:
         return NumberScores(**parts)
     most = parts["probabilities"].shape[-1] - 1
@@ -152,9 +152,9 @@ def mixture_crps(
     return jnp.mean(absolute(y[None] - means, sds), axis=0) - spread / 2
 
 
-def _score(components: Any, y: Array) -> dict[str, Array]:
+def _score(components: Any, y: Array, rows: Array) -> dict[str, Array]:
     if isinstance(components, Components):
-        return scores_of(components, y)
+        return scores_of(components, y, rows)
     if isinstance(components, tuple):
         means, sds = components
         y = y.astype(means.dtype)

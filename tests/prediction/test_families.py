@@ -154,9 +154,14 @@ def test_the_pit_of_counts_is_uniform_where_the_model_is_right():
     rng = np.random.default_rng(0)
     rate = np.exp(rng.uniform(-1, 1.5, 4000)).astype(np.float32)
     found = components(dist.Poisson, (jnp.asarray(rate)[None],))
-    pit = np.asarray(pit_of(found, jnp.asarray(rng.poisson(rate), jnp.float32)))
+    y = jnp.asarray(rng.poisson(rate), jnp.float32)
+    pit = np.asarray(pit_of(found, y, jnp.arange(4000)))
     assert stats.kstest(pit, "uniform").pvalue > 1e-6
     np.testing.assert_allclose(coverage(pit, [0.5, 0.9]), [0.5, 0.9], atol=0.04)
+    # Blocks of rows, in which large data are scored, draw places of their own.
+    half = components(dist.Poisson, (jnp.asarray(rate[2000:])[None],))
+    np.testing.assert_array_equal(pit_of(half, y[2000:], jnp.arange(2000, 4000)), pit[2000:])
+    assert (np.asarray(pit_of(half, y[2000:], jnp.arange(2000))) != pit[2000:]).mean() > 0.9
 
 
 @pytest.mark.long
