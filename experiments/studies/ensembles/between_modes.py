@@ -9,13 +9,13 @@ the arm's move, then unadjusted steps that are not kept, then kept draws:
     reheated    the likelihood's power falls to a hundredth, say, and rises again
     restarts    newly trained networks, which come in by fewer steps: what more chains cost
 
-LPPD after r rounds is that of the mixture of all kept draws so far. The rungs that an exact
+LPPD after r rounds is that of the mixture of all kept draws so far. Moves are chosen by these
+numbers, so that the rows held out are a fifth of the training rows. The rungs that an exact
 ladder of powers would need (the integral of the standard deviation of the log likelihood, divided
 by 1.7, for a fifth of the exchanges to be accepted) are counted along the powers on the way.
 """
 
 import functools
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -25,6 +25,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 from pydantic import Field
 
+from experiments.studies.ensembles.clock import Clock
 from experiments.studies.ensembles.densities import at_targets, gaussian_scores, lppd_of_mixture
 from experiments.studies.ensembles.exchange import exchange_units
 from experiments.studies.ensembles.pictures import between_modes_picture
@@ -39,6 +40,8 @@ from experiments.studies.ensembles.problems import (
 from experiments.study import Context, Row, Settings
 from jaxbnn import ensembles, redraw_units
 
+# (CPU seconds, LPPD) after the way in and after each round.
+Curve = list[tuple[float, float]]
 Name = Literal["alone", "redraws", "exchange", "reheated", "restarts"]
 
 # Two neighbours on a ladder exchange with probability .23 when their powers differ by so many
@@ -52,6 +55,7 @@ class BetweenModesSettings(Settings):
 
     data: Literal["airfoil", "bikesharing"] = "airfoil"
     split: int = Field(1, ge=0)
+    num_seeds: int = Field(3, ge=1)  # of networks and chains; the rows are the same
     hidden: tuple[int, ...] = (16, 16, 16, 16)
     most_rows: int | None = Field(None, ge=10)
     num_chains: int = Field(10, ge=2)
@@ -74,32 +78,82 @@ class BetweenModesSettings(Settings):
     # Of the ladder that is counted: powers from one down, and steps at each.
     ladder_powers: tuple[float, ...] = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
     ladder_steps: int = Field(1000, ge=20)
+    # What an arm has reached when it has cost this part of a hundred chains that come in anew.
+    budget: float = Field(0.2, gt=0)
 
 
 def run_between_modes(settings: BetweenModesSettings, context: Context) -> list[Row]:
-    """Run the way in, and each arm's rounds, a stage each."""
-    posed = tabular_problem(settings.data, settings.split, settings.hidden, settings.most_rows)
-    key_in, key_ladder, key_arms = jax.random.split(context.key, 3)
+    """Run the way in and each arm's rounds, a stage each; rows are means over the seeds."""
+    posed = tabular_problem(
+        settings.data, settings.split, settings.hidden, settings.most_rows, is_development=True
+    )
+    found: list[list[Row]] = []
+    curves: dict[str, list[Curve]] = {}
+    for seed in range(settings.num_seeds):
+        rows, of_seed = _of_seed(seed, posed, settings, context)
+        found.append(rows)
+        for arm, curve in of_seed.items():
+            curves.setdefault(arm, []).append(curve)
+    context.save_figure("lppd", between_modes_picture(curves), dpi=100)
+    return _means(found)
+
+
+def _of_seed(
+    seed: int, posed: Problem, settings: BetweenModesSettings, context: Context
+) -> tuple[list[Row], dict[str, Curve]]:
+    """Return the rows and the curves of one seed."""
+    key_in, key_ladder, key_arms = jax.random.split(jax.random.fold_in(context.key, seed), 3)
     lengths = settings.num_tuning, settings.most_steps
-    begun = functools.partial(_from_networks, key_in, "way_in", *lengths)
-    first = context.stage("way_in", functools.partial(begun, posed, settings, context))
+    stage = f"seed{seed}_way_in"
+    begun = functools.partial(_from_networks, key_in, stage, *lengths)
+    first = context.stage(stage, functools.partial(begun, posed, settings, context))
     rows = _rows("way in", [first], posed)
-    curves: dict[str, list[tuple[float, float]]] = {}
+    curves: dict[str, Curve] = {}
     for number, arm in enumerate(settings.arms):
         rounds = [first]
         for index in range(settings.num_rounds):
             key = jax.random.fold_in(jax.random.fold_in(key_arms, number), index)
-            stage = f"{arm}_{index}"
+            stage = f"seed{seed}_{arm}_{index}"
             compute = functools.partial(
                 _round, key, arm, stage, rounds[-1], posed, settings, context
             )
             rounds.append(context.stage(stage, compute))
         rows += _rows(arm, rounds, posed)
         curves[arm] = [_reached(rounds[:end]) for end in range(1, len(rounds) + 1)]
-    ladder = context.stage("ladder", functools.partial(_ladder, key_ladder, first, posed, settings))
-    rows += _ladder_rows(ladder)
-    context.save_figure("lppd", between_modes_picture(curves), dpi=100)
-    return rows
+        rows.append(_at_budget(arm, curves[arm], first, settings))
+    compute = functools.partial(_ladder, key_ladder, first, posed, settings)
+    return rows + _ladder_rows(context.stage(f"seed{seed}_ladder", compute)), curves
+
+
+def _at_budget(
+    arm: str, curve: Curve, first: Mapping[str, np.ndarray], settings: BetweenModesSettings
+) -> Row:
+    """Return the LPPD of an arm at its part of the cost of a hundred chains."""
+    budget = settings.budget * 100 / settings.num_chains * float(first["cpu_seconds"])
+    seconds, values = np.transpose(curve)
+    # An arm that ended sooner has what it ended with.
+    return Row("lppd_at_the_budget", arm, float(np.interp(budget, seconds, values)))
+
+
+def _means(found: Sequence[Sequence[Row]]) -> list[Row]:
+    """Return for each number its mean over the seeds, with its standard error if there are several.
+
+    Examples
+    --------
+    >>> one, other = Row("lppd", "alone", 1.0), Row("lppd", "alone", 2.0)
+    >>> [(row.value, row.standard_error) for row in _means([[one], [other]])]
+    [(1.5, 0.5)]
+    """
+    values: dict[tuple[str, str], list[Row]] = {}
+    for rows in found:
+        for row in rows:
+            values.setdefault((row.quantity, row.setting), []).append(row)
+    means = []
+    for (quantity, setting), rows in values.items():
+        numbers = [row.value for row in rows]
+        error = _error(numbers) if len(numbers) > 1 else rows[0].standard_error
+        means.append(Row(quantity, setting, float(np.mean(numbers)), error))
+    return means
 
 
 def _from_networks(
@@ -109,7 +163,7 @@ def _from_networks(
     """Train networks, bring chains in from there, and keep the draws of one round."""
     key_start, key_run = jax.random.split(key)
     folder = context.checkpoint(stage)
-    begun = time.process_time()
+    clock = Clock()
     starts = ensembles.optimised_starts(
         key_start, posed.posterior, settings.num_chains, progress=False,
         checkpoint=None if folder is None else folder / "starts",
@@ -120,7 +174,7 @@ def _from_networks(
         start_energy_error=settings.start_energy_error, trajectory_steps=settings.thinning,
         checkpoint=folder,
     )  # fmt: skip
-    draws, seconds = run.draws, time.process_time() - begun
+    draws, seconds = run.draws, clock.seconds()
     kept = {_PARAMETER + name: value for name, value in draws.parameters.items()}
     way = {
         "energy_error": run.way_in.energy_error[-1].mean(),
@@ -140,7 +194,7 @@ def _round(
         return _from_networks(key, stage, *lengths, posed, settings, context)
     key_move, key_settle, key_keep = jax.random.split(key, 3)
     parameters = _parameters(before)
-    begun = time.process_time()
+    clock = Clock()
     positions, rate = _MOVES[arm](
         key_move, positions_of(posed, before), parameters, posed, settings
     )
@@ -149,7 +203,7 @@ def _round(
         key_keep, ensembles.microcanonical, positions, settings.num_samples, data=posed.posterior,
         parameters=parameters, thinning=settings.thinning,
     )  # fmt: skip
-    seconds = time.process_time() - begun
+    seconds = clock.seconds()
     kept = {name: value for name, value in before.items() if name.startswith(_PARAMETER)}
     return kept | _kept(posed, draws.positions, seconds) | {"acceptance_rate": rate}
 

@@ -93,16 +93,21 @@ def modes_picture(curves: Mapping[str, tuple[Mapping[int, tuple[float, float]], 
     return figure
 
 
-def between_modes_picture(curves: Mapping[str, Sequence[tuple[float, float]]]) -> Figure:
-    """Draw LPPD against CPU seconds, round after round; a line each arm.
+def between_modes_picture(
+    curves: Mapping[str, Sequence[Sequence[tuple[float, float]]]],
+) -> Figure:
+    """Draw LPPD against CPU seconds, round after round; a colour each arm, a line each seed.
 
-    `curves` maps an arm to its (CPU seconds, LPPD) after the way in and after each round.
+    `curves` maps an arm to its (CPU seconds, LPPD) after the way in and after each round, of each
+    seed.
     """
     figure = Figure(figsize=(5, 3.6), layout="constrained")
     axes = figure.subplots()
-    for (name, curve), color in zip(curves.items(), plots.COLORS, strict=False):
-        seconds, values = np.transpose(curve)
-        axes.plot(seconds, values, color=color, marker="o", markersize=3, label=name)
+    for (name, of_seeds), color in zip(curves.items(), plots.COLORS, strict=False):
+        for number, curve in enumerate(of_seeds):
+            seconds, values = np.transpose(curve)
+            (line,) = axes.plot(seconds, values, color=color, marker="o", markersize=3)
+            line.set_label("_" + name if number else name)
     axes.set_xlabel("CPU seconds, starts included")
     axes.set_ylabel("LPPD (nats a row)")
     axes.legend(fontsize=8)

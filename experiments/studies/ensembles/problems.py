@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from experiments.datasets import Split, standardised, tabular, uci
+from experiments.datasets import Split, a_fifth_held_out, standardised, tabular, uci
 from jaxbnn import Draws, Gaussian, LearnedGaussian, Posterior, mlp, normal_prior, sample
 from jaxbnn.ensembles import sample_ensemble
 from jaxbnn.targets import SoftplusScaleGaussian
@@ -67,12 +67,18 @@ def tabular_problem(
     split: int,
     hidden: tuple[int, ...],
     most_rows: int | None = None,
+    *,
+    is_development: bool = False,
 ) -> Problem:
     """Return a data set standardised, with a network whose second output is the noise's scale.
 
-    `most_rows` keeps the first rows only, of both parts.
+    `most_rows` keeps the first rows only, of both parts. For development the test rows are a fifth
+    of the training rows, and the split's own are left alone.
     """
-    parts = Split(*(part[:most_rows] for part in standardised(tabular(data, split))))
+    whole = tabular(data, split)
+    if is_development:
+        whole = a_fifth_held_out(whole.x_train, whole.y_train, split)
+    parts = Split(*(part[:most_rows] for part in standardised(whole)))
     x, y, x_test, y_test = (np.asarray(part, np.float32) for part in parts)
     network = mlp((x.shape[1], *hidden, 2), activation="relu")
     posterior = Posterior(network, normal_prior(network), SoftplusScaleGaussian(), x, y)
