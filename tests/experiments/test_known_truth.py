@@ -1,0 +1,79 @@
+"""Tests of experiments.benchmarks.known_truth: the laws it draws from, and what its page says."""
+
+import numpy as np
+import pytest
+
+from experiments.benchmarks import known_truth
+from experiments.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("draw", "variance"),
+    [
+        (known_truth.heavy_tails, lambda mean: 0.09 * 3),  # 3 / (3 - 2)
+        (known_truth.counts, lambda mean: mean),
+        (known_truth.scattered_counts, lambda mean: mean + mean**2 / 2),
+        (known_truth.many_columns, lambda mean: 0.25),
+    ],
+)
+def test_the_laws_are_what_the_page_says(draw, variance, rng):
+    x, y, _ = draw(rng, 40_000)
+    if draw is known_truth.many_columns:
+        mean = x[:, :5] @ [1, 1, -1, 0.5, 0] + np.sin(2 * x[:, 4])
+    else:
+        mean = np.sin(2 * x[:, 0]) + 0.5 * x[:, 1]
+        mean = mean if draw is known_truth.heavy_tails else np.exp(1 + mean)
+    # Five and more standard errors; a variance of t_3 itself has none, its middle has.
+    z = (y - mean) / np.sqrt(variance(mean))
+    assert abs(z.mean()) < 0.03
+    if draw is known_truth.heavy_tails:
+        np.testing.assert_allclose(np.quantile(np.abs(y - mean) / 0.3, 0.5), 0.7649, atol=0.03)
+    else:
+        np.testing.assert_allclose(z.var(), 1, atol=0.08)
+
+
+def test_results_are_stored_and_the_page_counts_what_was_recovered(tmp_path, monkeypatch):
+    ran = []
+
+    def judged(name, seed):
+        ran.append((name, seed))
+        return {
+            "rmse": 1.0 + seed, "coverage": 0.9, "degrees": 3.0, "degrees_lower": 2.0 + 2 * seed,
+            "degrees_upper": 5.0, "likelihood": "student-t", "cpu_seconds": 2.0,
+            "log_score_below_the_truth": 0.01,
+        }  # fmt: skip
+
+    monkeypatch.setattr(known_truth, "judged", judged)
+    monkeypatch.setattr(known_truth, "KEPT", tmp_path / "kept.json")
+    monkeypatch.setattr(known_truth, "PAGE", tmp_path / "page.md")
+    options = {"fits": ["heavy tails, student-t"], "seeds": [0, 1], "write_page": True}
+    rows = known_truth.run(tmp_path, **options)
+    known_truth.run(tmp_path, **options)
+    assert len(ran) == 2
+    assert {row.quantity for row in rows} >= {"rmse", "coverage", "degrees"}
+    text = (tmp_path / "page.md").read_text()
+    assert "1.5 ± 0.5" in text
+    assert "90% interval holds 3 in 1 of 2" in text
+    monkeypatch.setattr(known_truth, "_code", lambda: "other")
+    known_truth.run(tmp_path, **options)
+    assert len(ran) == 4
+    with pytest.raises(InputError, match="There is no 'count' here"):
+        known_truth.run(tmp_path, fits=["count"])
+
+
+@pytest.mark.long
+@pytest.mark.third_party(reason="BlackJAX's NUTS promotes dtypes")
+@pytest.mark.parametrize(
+    "name",
+    ["heavy tails, student-t", "scattered counts, negative-binomial", "200 columns, relevance"],
+)
+def test_a_short_fit_is_judged(name):
+    pytest.importorskip("sklearn")
+    short = {"hidden": (4,), "warmup": 60, "samples": 60, "chains": 2}
+    with pytest.warns(match="believe"):
+        found = known_truth.judged(name, 0, 500, **short)
+    assert 0.5 < found["coverage"] <= 1
+    assert np.isfinite(found["log_score_below_the_truth"])
+    assert ("degrees" in found) == ("tails" in name)
+    assert ("concentration" in found) == ("counts" in name)
+    assert ("columns_found" in found) == ("columns" in name)
