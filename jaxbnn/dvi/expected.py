@@ -315,7 +315,7 @@ def _floored(
 ) -> Terms:
     log_floor = 2 * jnp.log(jnp.asarray(likelihood.floor, outputs.mean.dtype))
     breaks = log_floor + jnp.asarray(_FLOOR_BREAKS, log_floor.dtype)
-    return _by_quadrature(lambda raw: jnp.logaddexp(raw, log_floor), breaks, outputs, y)
+    return _by_quadrature(likelihood.log_variance, breaks, outputs, y)
 
 
 def _by_quadrature(

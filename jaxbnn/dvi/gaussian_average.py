@@ -71,7 +71,7 @@ def normal_pieces(
     3.0
     """
     dtype, axes = mean.dtype, (1,) * mean.ndim
-    mean, deviation = jax.lax.stop_gradient((mean, deviation))
+    mean, deviation, breaks = jax.lax.stop_gradient((mean, deviation, breaks))
     own = jnp.arange(-_REACH, _REACH + 1, 2, dtype=dtype).reshape(-1, *axes)
     own = jnp.broadcast_to(own, (own.shape[0], *mean.shape))
     at = jnp.asarray(breaks, dtype).reshape(-1, *axes)

@@ -104,7 +104,8 @@ def microcanonical_adaptation(
     start_energy_error
         What it shall be at the beginning, from where it falls geometrically over half the warm-up.
         Parameters that have entries "energy_error" and "start_energy_error" (chains,) are tuned to
-        those instead: runs that differ in them alone share one compiled program.
+        those instead, pooled chains to their geometric means: runs that differ in them alone share
+        one compiled program.
     target_acceptance_rate
         Of an adjusted kernel, between 0 and 1: followed by dual averaging in place of the energy
         error. None: the kernel is unadjusted.

@@ -24,6 +24,7 @@ from jaxbnn.sampling import Draws
 # Records of the log density that each part leaves, unless it is shorter: as many in each, so that
 # all parts share one compiled program.
 _RECORDS = 200
+_WANTED = ("energy_error", "start_energy_error")
 # `stationarity_time` judges so many at least, in the last half of them.
 _FEWEST = 20
 # Steps are undone whose energy changes by so many times what is wanted of a typical one, and no
@@ -94,42 +95,38 @@ def go_in(
     is_settled = np.zeros(num_chains, bool)
     # The first part alone, in which the energy error falls, cannot tell.
     while len(parts) < 2 or not is_settled.all():
-        if parts and most_steps - ends[-1] < 2 * num_tuning:
+        if parts and ends[-1] >= most_steps:
             break
         length, left = max(ends[-1], num_tuning), most_steps - ends[-1] - num_tuning
         # What would be left for a last part is too little to be judged by: this one takes it.
         length = left if parts and left - length < 2 * num_tuning else min(length, left)
         length = max(length, 4 * _FEWEST)
-        num_records = min(length, _RECORDS)
-        thinning = length // num_records
         start = tuning.energy_error if parts else tuning.start_energy_error
         largest = _LARGEST_CHANGE * math.sqrt(max(start, tuning.energy_error) * size)
         # As numbers of the run, so that all parts share one compiled tuning.
-        wanted = {
-            "energy_error": tuning.energy_error,
-            "start_energy_error": start,
-            "largest_energy_change": largest,
-        }
+        values = (tuning.energy_error, start, largest)
         dtype = parameters["step_size"].dtype
         parameters = parameters | {
-            name: jnp.full(num_chains, value, dtype) for name, value in wanted.items()
+            name: jnp.full(num_chains, value, dtype)
+            for name, value in zip((*_WANTED, "largest_energy_change"), values, strict=True)
         }
         drawn = run(
             jax.random.fold_in(key, len(parts)),
             f"way_in_{len(parts)}",
             microcanonical,
             positions,
-            num_records,
+            min(length, _RECORDS),
             parameters=parameters,
             num_warmup=num_tuning,
-            thinning=thinning,
+            thinning=_record_steps(length),
             adapt=adapt,
             collect=_collect,
             reduce={"energy": energy_errors()},
         )
         if drawn.interrupted:
             raise KeyboardInterrupt
-        parameters, positions = drawn.parameters, drawn.final_state.position
+        positions = drawn.final_state.position
+        parameters = {k: v for k, v in drawn.parameters.items() if k not in _WANTED}
         check_tuned(parameters, num_tuning)
         undone = drawn.reduced["energy"].per_chain.num_blow_ups
         num_blow_ups += parameters["num_blow_ups"] + undone
@@ -148,6 +145,12 @@ def go_in(
         log_density=np.concatenate([np.asarray(part.positions) for part in parts], axis=1),
         is_settled=is_settled,
     )
+
+
+def _record_steps(length: int) -> Int[np.ndarray, " record"]:
+    """Return the steps after which a part of this length is recorded: evenly, and the last."""
+    num_records = min(length, _RECORDS)
+    return length * np.arange(1, num_records + 1) // num_records
 
 
 def _collect(state: Any, info: Any) -> Array:

@@ -207,6 +207,25 @@ def test_a_wide_start_has_a_finite_elbo_and_a_way_out(likelihood):
     assert -1e20 < float(slope) < -0.01
 
 
+@pytest.mark.parametrize("floor", [0.3, 1e-23])
+def test_a_floor_holds_far_out_in_float32(floor):
+    raw = jnp.array([-300.0, -2.0, 88.0, 100.0])
+    outputs, y = jnp.stack([jnp.zeros(4), raw], axis=1), jnp.full(4, 2 * floor)
+    likelihood = FlooredGaussian(floor)
+
+    def run(o):
+        terms, pull = jax.vjp(lambda o: likelihood.log_prob(o, y), o)
+        return terms, pull(jnp.ones(4))[0], likelihood.predictive(o, 1).scale
+
+    terms, slopes, scale = jax.jit(run, compiler_options=QUICK)(outputs)
+    log_noise = np.logaddexp(np.asarray(raw, float), 2 * np.log(floor))
+    squares = np.exp(2 * np.log(2 * floor) - log_noise)
+    np.testing.assert_allclose(terms, -0.5 * (squares + np.log(2 * np.pi) + log_noise), rtol=1e-5)
+    share = np.exp(np.asarray(raw, float) - log_noise)
+    np.testing.assert_allclose(slopes[:, 1], 0.5 * share * (squares - 1), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(scale, np.exp(log_noise / 2), rtol=1e-4)
+
+
 def test_outputs_without_noise():
     """At zero variance the expectation is the log density, and so is the predictive's."""
     y, l = np.array([0.7]), -0.4
