@@ -79,6 +79,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error("benchmark needs a name")
     if options.what not in ("report", "record", "benchmark") and options.argument is not None:
         parser.error(f"{options.what} takes no second argument, but got {options.argument!r}")
+    if options.what == "anew" and (options.assignments or options.seed is not None):
+        parser.error("anew runs configs as they stand: it takes no --set and no --seed")
     return options
 
 

@@ -168,10 +168,12 @@ def record(results: Path | None) -> int:
 
 
 def anew(out: Path, resume: bool) -> int:
-    """Run everything again that is recorded, record it, and write the pages."""
-    make_anew(out.absolute(), resume=resume)
-    for path in write_pages():
-        print(path)
+    """Run every recorded run again, record it, and write the pages."""
+    try:
+        make_anew(out.absolute(), resume=resume)
+    finally:  # what ended before a failure is recorded
+        for path in write_pages():
+            print(path)
     return 0
 
 

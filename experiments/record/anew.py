@@ -7,6 +7,7 @@ from pathlib import Path
 
 from experiments.errors import InputError
 from experiments.record import RECORD, ROOT, record_runs, recorded_runs
+from experiments.record.ledger import WRITTEN, current_commit
 
 Run = Callable[[Sequence[str]], int]
 
@@ -17,9 +18,9 @@ def make_anew(out: Path, *, resume: bool, record: Path = RECORD, run: Run | None
     Parameters
     ----------
     out
-        Where the runs' files go.
+        Where the runs' files go, in a folder of this commit: stages of other code are not reused.
     resume
-        Whether runs that were stopped there go on, and finished stages are reused.
+        Whether runs that were stopped there go on.
     record
         The record.
     run
@@ -34,6 +35,7 @@ def make_anew(out: Path, *, resume: bool, record: Path = RECORD, run: Run | None
     known = [about for _, about in recorded_runs(record)]
     if not known:
         raise InputError(f"Nothing is recorded in {record} yet: run a config, then record it.")
+    out = out / f"anew-{current_commit(10, but=WRITTEN)}"
     hours = [about["cpu_seconds"] / 3600 for about in known]
     print(f"{len(known)} runs, which took {sum(hours):.1f} CPU hours.", flush=True)
     for about, cost in zip(known, hours, strict=True):

@@ -9,7 +9,7 @@ not counted.
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from experiments.record.code import ROOT
 from experiments.results import write_json
 
 FILE = "ledger.json"
+# Folders that recording writes into: no run depends on them.
+WRITTEN = ("record", "docs")
 
 
 @dataclass
@@ -57,7 +59,8 @@ class Ledger:
         ledger = cls(folder, json.loads(json.dumps(identity, default=str)))
         if resume:
             ledger._read()
-        ledger.commits = list(dict.fromkeys([*ledger.commits, current_commit()]))
+        commit = current_commit(but=WRITTEN)
+        ledger.commits = list(dict.fromkeys([*ledger.commits, commit]))
         ledger.code = list(dict.fromkeys([*ledger.code, code]))
         return ledger
 
@@ -106,14 +109,16 @@ class Ledger:
             return  # another run's, or none: this one starts its own
 
 
-def current_commit(length: int = 40) -> str | None:
+def current_commit(length: int = 40, *, but: Sequence[str] = ()) -> str | None:
     """Return the commit of this repository, with "+" where files differ from it; None without.
 
-    `length` is the number of its hexadecimal digits.
+    `length` is the number of its hexadecimal digits, `but` are folders whose files may differ.
     """
+    paths = [".", *(f":(exclude){folder}" for folder in but)]
     try:
         commit = _git("rev-parse", "HEAD")[:length]
-        return commit + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
+        changed = _git("status", "--porcelain", "--untracked-files=no", "--", *paths)
+        return commit + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return None
 

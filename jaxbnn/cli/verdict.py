@@ -1,7 +1,10 @@
 """Whether to believe predictions, in plain words, from held-out data."""
 
+from typing import Literal
+
 import numpy as np
 from jaxtyping import Float
+from scipy.special import stdtrit
 
 from jaxbnn.cli.effect import weigh
 from jaxbnn.cli.encoding import Encoding
@@ -16,7 +19,9 @@ from jaxbnn.prediction import (
 from jaxbnn.tabular.verdict import Verdict
 
 _FINE = ("fits", "little", "open")
-_HALF_WIDTH = 1.96  # of a 95 % interval, in standard errors
+# So many nats a row more than nothing matter to nobody.
+_SMALL_GAIN = 0.02
+_FEWEST = 10
 
 
 def judge_numbers(
@@ -85,36 +90,47 @@ def judge_classes(
     ]
     if accuracy <= majority:
         sentences.append("It names classes no better than that.")
-    if told := gain_sentence(gain):
+    judgement, told = judge_gain(gain, names_better=accuracy > majority)
+    if told:
         sentences.append(told)
     sentences.append(confidence_sentence(claimed, accuracy, n))
-    is_good = bool(gain.mean() > 0) and weigh(accuracy, n, claimed).judgement in _FINE
-    return Verdict(sentences, numbers, is_good)
+    is_learnt = judgement == "clear" or (judgement == "open" and accuracy > majority)
+    return Verdict(sentences, numbers, is_learnt and weigh(accuracy, n, claimed).judgement in _FINE)
 
 
-def gain_sentence(gain: Float[np.ndarray, " row"]) -> str:
-    """Say whether probabilities score better than the classes' shares; "" if they clearly do.
+def judge_gain(
+    gain: Float[np.ndarray, " row"], *, names_better: bool
+) -> tuple[Literal["clear", "open", "none"], str]:
+    """Judge by how many nats, row by row, probabilities score better than the classes' shares.
 
-    `gain` is by how many nats, row by row; it is clear where its mean's 95 % interval is above 0.
+    By the mean's 95 % interval (Student's t, of ten rows or more): "clear" above 0, "none" below what matters, .02 nats,
+    else "open". Also a sentence, empty if the gain is clear; `names_better` says whether the
+    classes that are named are right more often than the commonest.
 
     Examples
     --------
-    >>> gain_sentence(np.array([0.5, 0.4, 0.6]))
-    ''
-    >>> gain_sentence(np.array([-0.5, 0.9, 0.2]))
-    '3 rows are too few to judge whether its probabilities tell more than the shares do.'
+    >>> judge_gain(np.array([0.5, 0.4, 0.6] * 4), names_better=True)
+    ('clear', '')
+    >>> judge_gain(np.array([-0.5, 0.9, 0.2]), names_better=True)[0]
+    'open'
     """
-    mean, error = float(gain.mean()), float(gain.std() / np.sqrt(len(gain)))
-    if mean - _HALF_WIDTH * error > 0:
-        return ""
-    if mean > 0:
-        return (
-            f"{len(gain)} rows are too few to judge whether its probabilities tell more than the "
+    n, mean = len(gain), float(gain.mean())
+    width = np.inf
+    if n >= _FEWEST:  # fewer may be alike by chance
+        width = float(stdtrit(n - 1, 0.975) * gain.std(ddof=1) / np.sqrt(n))
+    if mean - width > 0:
+        return "clear", ""
+    if mean + width >= _SMALL_GAIN:
+        return "open", (
+            f"{n} rows are too few to judge whether its probabilities tell more than the classes' "
             "shares do."
         )
-    return (
-        "Its probabilities score no better than the classes' shares: it has learnt next to nothing."
+    reason = (
+        "it is too sure of itself where it is wrong"
+        if names_better
+        else "it has learnt next to nothing"
     )
+    return "none", f"Its probabilities score no better than the classes' shares: {reason}."
 
 
 def confusion(y: np.ndarray, said: np.ndarray, num_classes: int) -> list[list[int]]:

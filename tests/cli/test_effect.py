@@ -7,7 +7,12 @@ import pytest
 import scipy.stats
 
 from jaxbnn.cli.effect import weigh
-from jaxbnn.cli.verdict import confidence_sentence, coverage_sentence, judge_classes
+from jaxbnn.cli.verdict import (
+    confidence_sentence,
+    coverage_sentence,
+    judge_classes,
+    judge_gain,
+)
 from jaxbnn.prediction import ClassPrediction, ClassScores
 
 
@@ -85,6 +90,29 @@ def test_of_a_rare_class_probabilities_are_judged_and_not_names_alone(rng, annot
     noise = judged(rng.permutation(chance))
     assert "it has learnt next to nothing" in str(noise)
     assert not noise.is_good
+    few = judged(chance, 20)
+    assert "20 rows are too few to judge whether its probabilities" in str(few)
+    assert not few.is_good
+    # Right on nine of ten, and as sure as if it were on all.
+    y = rng.integers(0, 2, n)
+    sure = np.where(rng.uniform(size=n) < 0.9, y, 1 - y) * 0.9998 + 0.0001
+    shares = np.array([0.5, 0.5])
+    sure = judged(sure)
+    assert "too sure of itself where it is wrong" in str(sure)
+    assert "learnt" not in str(sure)
+    assert not sure.is_good
+
+
+def test_a_gain_that_is_nothing_is_rarely_called_clear(rng):
+    for rows in (1, 2, 10, 100):
+        gains = rng.choice([np.log(1.4), np.log(0.6)], (1000, rows), p=[0.6, 0.4])
+        found = [judge_gain(gain, names_better=True) for gain in gains]
+        # Of mean .0023, next to nothing. A gain of two values is far from normal on ten rows.
+        assert np.mean([judgement == "clear" for judgement, _ in found]) < 0.09
+        judgements = {judgement for judgement, _ in found}
+        assert judgements == {"open"} if rows < 10 else "open" in judgements
+    learnt = [judge_gain(rng.normal(0.1, 0.5, 10), names_better=True)[0] for _ in range(1000)]
+    assert np.mean([judgement == "none" for judgement in learnt]) < 0.06
 
 
 @pytest.mark.parametrize("rows", [5, 10, 30, 1000])

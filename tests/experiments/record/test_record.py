@@ -1,6 +1,7 @@
 """Tests of experiments.record, its pages, pictures and ledger: what is taken, and what is said."""
 
 import json
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -12,12 +13,13 @@ from experiments.paper_numbers import PaperValue, load_paper_values
 from experiments.record import (
     RECORD,
     config_settings,
+    ledger,
     record_runs,
     recorded_runs,
     settings_digest,
 )
 from experiments.record.anew import make_anew
-from experiments.record.ledger import Ledger
+from experiments.record.ledger import WRITTEN, Ledger, current_commit
 from experiments.record.pages import PAGES, current_code, pages, state_of
 from experiments.record.pictures import MOST_BYTES
 from experiments.results import Row, write_results
@@ -101,22 +103,45 @@ def test_the_whole_record_is_made_anew_and_goes_on_where_it_stopped(finished, tm
 
     def run(arguments):
         asked.append(arguments)
-        (out / NAME).mkdir(parents=True, exist_ok=True)
+        folder = Path(arguments[arguments.index("--out") + 1]) / NAME
+        folder.mkdir(parents=True)
         rows = [{"quantity": "made", "setting": "anew", "value": len(asked)}]
         (results / NAME / "desk" / "metrics.json").write_text(json.dumps({"rows": rows}))
-        if not (out / NAME / "desk").exists():
-            (results / NAME / "desk").rename(out / NAME / "desk")
+        (results / NAME / "desk").rename(folder / "desk")
         return 0
 
     make_anew(out, resume=True, record=record, run=run)
     assert "1 runs, which took 2.0 CPU hours." in capsys.readouterr().out
     config, *options = asked[0]
     assert config.endswith("configs/challenges/figure1.toml")
-    assert options == ["--scale", "desk", "--out", str(out), "--resume"]
+    # Of this commit, so that no stage of other code is read back.
+    folder = f"{out}/anew-{current_commit(10, but=WRITTEN)}"
+    assert options == ["--scale", "desk", "--out", folder, "--resume"]
     found = json.loads((record / NAME / "desk" / "metrics.json").read_text())
     assert found["rows"][0]["setting"] == "anew"
     with pytest.raises(InputError, match=r"figure1 at scale desk failed; .* With --resume"):
         make_anew(out, resume=False, record=record, run=lambda arguments: 1)
+
+
+def test_anew_takes_no_settings(capsys):
+    assert main(["anew", "--set", "num_points=3"]) == 2
+    assert "takes no --set and no --seed" in capsys.readouterr().err
+
+
+def test_what_recording_writes_is_no_change_of_the_code(tmp_path, monkeypatch):
+    monkeypatch.setattr(ledger, "ROOT", tmp_path)
+    for words in (
+        ["init", "-q"],
+        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "a"],
+    ):
+        ledger._git(*words)
+    for name in ("record/a.json", "code.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("1")
+    ledger._git("add", "record")
+    assert current_commit(but=WRITTEN) == current_commit()[:-1]
+    ledger._git("add", "code.py")
+    assert current_commit(but=WRITTEN).endswith("+")
 
 
 def test_a_folder_without_runs_is_refused_by_the_command(tmp_path, capsys):
