@@ -22,6 +22,11 @@ ROOMS = (
     *("networks", "targets", "kernels", "gibbs", "wide", "dvi", "ensembles", "sampling"),
     *("diagnostics", "prediction", "thermalization", "estimators", "interop", "plots", "numerics"),
 )
+COMPARISONS = {
+    "known_truth.md": "Where the truth is known",
+    "command_comparison.md": "The command beside others",
+    "ensembles_comparison.md": "Ensembles beside bde",
+}
 NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 BOOST = "---\nsearch:\n  boost: 2\n---\n"  # names are what most look for
 _CELL = re.compile(r"^# %%(?P<kind> \[markdown\])?.*\n", re.MULTILINE)
@@ -30,11 +35,14 @@ _ERRATA = re.compile(r"(?<=rrat)(?:um|a)\s+[A-D]\d+(?:(?:,| and| to|, and)\s+[A-
 
 
 def on_config(config):
-    """Put the studies that have recorded runs beside the papers."""
+    """Put studies with recorded runs, and comparisons that were made, into the contents."""
     studies = [{study.replace("_", " "): f"recorded/{study}.md"} for study in recorded_studies()]
     (papers,) = [part["The papers"] for part in config["nav"] if "The papers" in part]
     if studies:
         papers.append({"Recorded runs": studies})
+    made = [{title: page} for page, title in COMPARISONS.items() if (ROOT / "docs" / page).exists()]
+    if made:
+        config["nav"].append({"Comparisons": made})
     return config
 
 

@@ -103,9 +103,9 @@ def judge_gain(
 ) -> tuple[Literal["clear", "open", "none"], str]:
     """Judge by how many nats, row by row, probabilities score better than the classes' shares.
 
-    By the mean's 95 % interval (Student's t, of ten rows or more): "clear" above 0, "none" below what matters, .02 nats,
-    else "open". Also a sentence, empty if the gain is clear; `names_better` says whether the
-    classes that are named are right more often than the commonest.
+    By the mean's 95 % interval (Student's t, of ten rows or more): "clear" above 0, "none" below
+    what matters, .02 nats, else "open". Also a sentence, empty if the gain is clear; `names_better`
+    says whether the classes that are named are right more often than the commonest.
 
     Examples
     --------

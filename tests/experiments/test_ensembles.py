@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from experiments.__main__ import main
+from experiments.studies.ensembles.between_modes import BetweenModesSettings, _at_budget
 from experiments.studies.ensembles.bias import _with_error
 from experiments.studies.ensembles.densities import lppd, total_variation
 from experiments.studies.ensembles.exactness import dealt
@@ -134,3 +135,13 @@ def test_exchanged_units_leave_the_joint_law_alone(rng):
         ordered = [np.take_along_axis(p[number], np.argsort(p[0]), 1) for p in (before, after)]
         np.testing.assert_array_equal(*ordered)
     assert (before[1] != after[1]).mean() > 0.1
+
+
+def test_an_arm_is_judged_at_its_part_of_a_hundred_chains_cost():
+    settings = BetweenModesSettings(num_chains=10, budget=0.2)
+    first = {"cpu_seconds": np.array(30.0)}  # ten chains: sixty seconds are a fifth of a hundred
+    curve = [(30.0, 0.5), (50.0, 0.7), (70.0, 0.9)]
+    assert _at_budget("alone", curve, first, settings).value == pytest.approx(0.8)
+    assert _at_budget("alone", curve[:2], first, settings).value == pytest.approx(0.7)
+    unknown = {"cpu_seconds": np.array(np.nan)}
+    assert np.isnan(_at_budget("alone", curve, unknown, settings).value)

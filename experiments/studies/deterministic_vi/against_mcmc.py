@@ -59,9 +59,10 @@ def run_against(settings: AgainstSettings, context: Context) -> list[Row]:
         network = mlp((splits.x.shape[-1], *settings.recipe.hidden_widths, 2))
         key = jax.random.fold_in(context.key, number)
 
-        def first(key=key, splits=splits) -> dict[str, Any]:
+        def first(key=key, splits=splits, name=name) -> dict[str, Any]:
             again = Splits(*(np.repeat(value, settings.num_chains, axis=0) for value in splits))
-            trained = train(key, "DVI", settings.recipe, again)
+            folder = context.checkpoint(f"{name}_prior")
+            trained = train(key, "DVI", settings.recipe, again, checkpoint=folder)
             q = jax.tree.map(lambda leaf: leaf[0], trained.fit.positions)
             prior = dvi.fitted_prior(trained.prior, q)
             leaves = jax.tree.leaves(prior, is_leaf=_is_distribution)
@@ -75,11 +76,15 @@ def run_against(settings: AgainstSettings, context: Context) -> list[Row]:
         prior = _prior(network, fitted["scales"])
         found: dict[str, Mapping[str, np.ndarray]] = {}
         for method in settings.methods:
+            stage = f"{name}_{method}"
 
-            def of_fit(key=key, method=method, splits=splits, network=network, prior=prior):
-                return _by_inference(key, method, settings, splits, network, prior)
+            def of_fit(
+                key=key, method=method, splits=splits, network=network, prior=prior, stage=stage
+            ):
+                folder = context.checkpoint(stage)
+                return _by_inference(key, method, settings, splits, network, prior, folder)
 
-            found[method] = context.stage(f"{name}_{method}", of_fit)
+            found[method] = context.stage(stage, of_fit)
 
         shapes, structure = jax.tree.flatten(networks.parameter_shapes(network))
         means = [jnp.asarray(fitted[f"start_{i}"]) for i in range(len(shapes))]
@@ -101,8 +106,8 @@ def run_against(settings: AgainstSettings, context: Context) -> list[Row]:
     return rows
 
 
-def _by_inference(key, method, settings, splits, network, prior) -> dict[str, Any]:
-    trained = train(key, method, settings.recipe, splits, prior=prior)
+def _by_inference(key, method, settings, splits, network, prior, checkpoint) -> dict[str, Any]:
+    trained = train(key, method, settings.recipe, splits, prior=prior, checkpoint=checkpoint)
     state = jax.tree.map(lambda leaf: leaf[0], trained.fit.states)
     sampled = trained.algorithm.sample(
         jax.random.fold_in(key, 1), state, num_samples=settings.num_vi_draws

@@ -122,7 +122,9 @@ def train(
     course = Course(checkpoint, starts)
 
     def look(progress: dvi.FitProgress) -> None:
-        course.note(progress, {} if watch is None else watch(algorithm, progress))
+        course.note(progress)
+        if watch is not None:
+            course.saw(watch(algorithm, progress))
 
     fit = dvi.fit(
         key_fit,
@@ -138,6 +140,9 @@ def train(
         checkpoint=checkpoint,
     )
     jax.block_until_ready(fit.positions)
+    count, elbo = recipe.num_updates, fit.elbo[:, -1]
+    if watch is not None and course.last_watched < count:  # killed before the last look
+        course.saw(watch(algorithm, dvi.FitProgress(count, count, 0.0, elbo, fit.positions)))
     seconds = course.seconds
     x, y = (jnp.asarray(v, jax.tree.leaves(starts)[0].dtype) for v in (splits.x, splits.y))
     elbos = jax.jit(functools.partial(_elbos, key_fit, algorithm))

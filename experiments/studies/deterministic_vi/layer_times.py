@@ -88,8 +88,10 @@ def equal_time_rows(
 ) -> list[Row]:
     """Return with how many samples MCVI takes as long as DVI and dDVI, and rMCVI as long as MCVI.
 
-    Means of logarithms over sizes, with their errors. The paper's are of a graphics processor; ours
-    of this machine.
+    Means of logarithms over the sizes, and their errors by the spread over sizes, which is more
+    than that over repetitions: the paper's are rules for sizes of practical relevance. A size at
+    which no number of samples is as quick is left out. Theirs are of a graphics processor, ours of
+    the machine that runs this.
     """
     rule, ratio = "equivalent_mcvi_samples", "sample_ratio"
     many = max(settings.samples)
@@ -106,7 +108,8 @@ def equal_time_rows(
             names = {samples: f"{drawn}, S = {samples}" for samples in settings.samples}
             times = {s: curves[n][size] for s, n in names.items() if size in curves.get(n, {})}
             if size in curves.get(timed, {}) and len(times) > 1:
-                found.append(samples_of_equal_time(curves[timed][size], times) / unit)
+                samples = samples_of_equal_time(curves[timed][size], times)
+                found += [] if samples is None else [samples / unit]
         if len(found) > 1:
             logs = np.log(found)
             mean = float(np.exp(logs.mean()))
@@ -115,19 +118,21 @@ def equal_time_rows(
     return rows
 
 
-def samples_of_equal_time(seconds: float, of_samples: Mapping[int, float]) -> float:
-    """Return at how many samples a time is reached, the time's line in samples fitted.
+def samples_of_equal_time(seconds: float, of_samples: Mapping[int, float]) -> float | None:
+    """Return at how many samples a time is reached, the time's line in samples fitted; or None.
 
     Examples
     --------
     >>> round(samples_of_equal_time(7.0, {1: 3.0, 2: 4.0, 10: 12.0}), 6)  # 2 + S
     5.0
+    >>> samples_of_equal_time(1.0, {1: 3.0, 2: 4.0, 10: 12.0}) is None  # quicker than none
+    True
     """
     counts = np.array(sorted(of_samples), float)
     times = np.array([of_samples[int(s)] for s in counts])
     # Relative errors count: the longest time is that of hundreds of samples.
     slope, start = np.polyfit(counts, times, 1, w=1 / times)
-    return float(max((seconds - start) / slope, 0.1))
+    return float((seconds - start) / slope) if slope > 0 and seconds > start else None
 
 
 def measure(size: int, settings: RuntimeSettings) -> dict[str, list[float]]:

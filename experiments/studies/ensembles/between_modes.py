@@ -163,6 +163,7 @@ def _from_networks(
     """Train networks, bring chains in from there, and keep the draws of one round."""
     key_start, key_run = jax.random.split(key)
     folder = context.checkpoint(stage)
+    was_begun = folder is not None and folder.exists()
     clock = Clock()
     starts = ensembles.optimised_starts(
         key_start, posed.posterior, settings.num_chains, progress=False,
@@ -174,7 +175,8 @@ def _from_networks(
         start_energy_error=settings.start_energy_error, trajectory_steps=settings.thinning,
         checkpoint=folder,
     )  # fmt: skip
-    draws, seconds = run.draws, clock.seconds()
+    # What an earlier process took is not known: no cost is better than a part of it.
+    draws, seconds = run.draws, np.nan if was_begun else clock.seconds()
     kept = {_PARAMETER + name: value for name, value in draws.parameters.items()}
     way = {
         "energy_error": run.way_in.energy_error[-1].mean(),
