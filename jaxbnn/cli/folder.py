@@ -91,6 +91,8 @@ def _check_model(sampler: Any, settings: Settings, encoding: Encoding) -> None:
         and (scale is None or (isinstance(scale, int | float) and 0 < scale < math.inf))
         and isinstance(settings.relevance, bool)
         and len(columns) > 0
+        and isinstance(encoding.width, int)
+        and encoding.width >= 0
         and all(isinstance(size, int) and size > 0 for size in settings.hidden)
         and all(isinstance(value, int | float) and math.isfinite(value) for value in numbers)
         and all(value > 0 for value in (encoding.y_sd, settings.noise))
