@@ -2,11 +2,13 @@
 
 A long test that fails for a reason of its own, a tolerance say, is mended in hours less if all the
 others need not run again. What may have changed is therefore narrow: files of `tests/` that are
-neither the statistical kit nor what runs the tests. A test file counts as touched if it changed, or
-if it or what names it mentions a changed module: by its text, so that programs which are run by
-name count too.
+neither the statistical kit nor what runs the tests, and modules of the packages that differ by
+checks alone, which may end a call but change no number of one that goes on. A test file counts as
+touched if it changed, or if it or what names it mentions a changed module: by its text, so that
+programs which are run by name count too. What had failed is run again in any case.
 """
 
+import ast
 import json
 import re
 import subprocess
@@ -19,7 +21,11 @@ _EVERY_TEST = (
     "tests/long/shard.py",
     "tests/long/comparisons.py",
 )
-_NO_TEST = ("tests/long/__main__.py", "tests/long/earlier.py")
+_NO_TEST = ("tests/long/__main__.py", "tests/long/earlier.py", "tests/long/test_earlier.py")
+# Bad input for the public functions; modules that are imported by names made at run time.
+_HOSTILE = "tests/kit/hostile"
+_PACKAGES = ("jaxbnn/", "experiments/")
+_OUTCOMES = "tests/long/outcomes/"
 
 
 def take_over(root: Path, folder: Path, commit: str, tests: list[str]) -> None:
@@ -32,14 +38,18 @@ def take_over(root: Path, folder: Path, commit: str, tests: list[str]) -> None:
         sys.exit(f"{before} is not there; give a commit whose outcomes were kept, by ten digits.")
     git = ["git", "diff", "--name-only", commit, "HEAD"]
     found = subprocess.run(git, cwd=root, capture_output=True, text=True, check=True)
-    changed = found.stdout.split()
+    changed = [path for path in found.stdout.split() if not path.startswith(_OUTCOMES)]
+    for path in changed:
+        if path.startswith(_PACKAGES) and not differs_by_checks(*_both(root, commit, path)):
+            sys.exit(f"{path} differs by more than checks, which may touch every test: run all.")
     touched = touched_by(root, changed)
     kept = set()
     name = f"from-{commit}"
     with (folder / f"{name}.jsonl").open("w", encoding="utf-8") as file:
         for path in sorted(before.glob("*.jsonl")):
             for line in map(json.loads, path.open(encoding="utf-8")):
-                if line["test"] in tests and line["test"].split("::")[0] not in touched:
+                is_kept = line["outcome"] != "failed" and line["test"] in tests
+                if is_kept and line["test"].split("::")[0] not in touched:
                     kept.add(line["test"])
                     file.write(json.dumps({"commit": commit, **line}) + "\n")
     with (folder / f"{name}.comparisons").open("w", encoding="utf-8") as file:
@@ -50,11 +60,59 @@ def take_over(root: Path, folder: Path, commit: str, tests: list[str]) -> None:
     print(f"{len(kept)} outcomes of {commit}; run again: {', '.join(sorted(touched)) or 'none'}")
 
 
+def _both(root: Path, commit: str, path: str) -> tuple[str, str]:
+    """Return a file's text at the earlier commit, and now; "" where it is not there."""
+    git = ["git", "show", f"{commit}:{path}"]
+    before = subprocess.run(git, cwd=root, capture_output=True, text=True).stdout
+    now = root / path
+    return before, now.read_text(encoding="utf-8") if now.exists() else ""
+
+
+def differs_by_checks(before: str, now: str) -> bool:
+    """Return whether two texts of a module are the same program but for checks of what is given.
+
+    A check is a call of a function `check_...` whose value is not used, or an `if` that does
+    nothing but raise.
+
+    Examples
+    --------
+    >>> body = "def f(x):\\n    {}return x + 1\\n"
+    >>> check = "if x < 0:\\n        raise ValueError\\n    "
+    >>> differs_by_checks(body.format(""), body.format(check))
+    True
+    >>> differs_by_checks(body.format(""), body.format("x = 2\\n    "))
+    False
+    """
+    return _without_checks(before) == _without_checks(now)
+
+
+class _Checks(ast.NodeTransformer):
+    """Removes checks and docstrings."""
+
+    def visit_If(self, node: ast.If) -> ast.AST | None:
+        is_check = not node.orelse and all(isinstance(one, ast.Raise) for one in node.body)
+        # The condition may not bind a name that goes on.
+        binds = any(isinstance(one, ast.NamedExpr) for one in ast.walk(node.test))
+        return None if is_check and not binds else self.generic_visit(node)
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        if isinstance(node.value, ast.Constant):
+            return None
+        function = node.value.func if isinstance(node.value, ast.Call) else None
+        is_check = isinstance(function, ast.Name) and function.id.startswith("check_")
+        return None if is_check else self.generic_visit(node)
+
+
+def _without_checks(text: str) -> str:
+    return ast.dump(_Checks().visit(ast.parse(text)))
+
+
 def touched_by(root: Path, changed: list[str]) -> set[str]:
     """Return the files of tests that changed files may touch, as paths below `root`."""
     for path in changed:
         is_test = path.startswith("tests/") and path.endswith(".py")
-        if not is_test or path.startswith(_EVERY_TEST):
+        may_touch_all = path.startswith(_EVERY_TEST) and not path.startswith(_HOSTILE)
+        if not path.startswith(_PACKAGES) and (not is_test or may_touch_all):
             sys.exit(f"{path} changed since then, which may touch every test: run them all.")
     texts = {
         str(path.relative_to(root)): path.read_text(encoding="utf-8")
@@ -62,15 +120,20 @@ def touched_by(root: Path, changed: list[str]) -> set[str]:
     }
     touched = {path for path in changed if path not in _NO_TEST}
     while True:
-        stems = {Path(path).stem for path in touched} - {"__init__", "__main__"}
+        modules = {path for path in touched if path.startswith(_PACKAGES)}
+        stems = {Path(path).stem for path in touched - modules} - {"__init__", "__main__"}
+        stems = {"hostile" if stem.startswith("hostile") else stem for stem in stems}
         # What uses a test file imports it; prose names it with its ending, and functions of
         # other files may be called alike.
         words = [
             rf"(?<!def )\b{s}\b(?!\.py)" if s.startswith("test_") else re.escape(s)
             for s in sorted(stems)
         ]
+        # Of a module that differs by checks alone: what names it with its package.
+        dotted = [Path(path).with_suffix("").parts[-2:] for path in sorted(modules)]
+        words += [rf"\b{re.escape('.'.join(parts))}\b" for parts in dotted]
         named = re.compile("|".join(words))
-        more = {path for path, text in texts.items() if stems and named.search(text)}
+        more = {path for path, text in texts.items() if words and named.search(text)}
         more -= touched | set(_NO_TEST)
         if not more:
             return touched

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from tests.long.earlier import take_over, touched_by
+from tests.long.earlier import differs_by_checks, take_over, touched_by
 
 FILES = {
     "tests/kit/dkw.py": "",
@@ -36,8 +36,36 @@ def test_what_names_a_changed_file_is_touched_through_others(root):
     assert touched_by(root, ["tests/room/gone.py"]) == {"tests/room/gone.py"}
 
 
+def test_bad_input_is_imported_by_names_made_at_run_time(root):
+    (root / "tests/kit/hostile.py").write_text('import_module(f"tests.kit.hostile_{name}")')
+    (root / "tests/kit/hostile_files.py").write_text("")
+    (root / "tests/test_hostile_input.py").write_text("from tests.kit.hostile import Call")
+    assert touched_by(root, ["tests/kit/hostile_files.py"]) == {
+        "tests/kit/hostile.py",
+        "tests/kit/hostile_files.py",
+        "tests/test_hostile_input.py",
+    }
+
+
 @pytest.mark.parametrize(
-    "path", ["jaxbnn/cli/fit.py", "tests/kit/dkw.py", "tests/conftest.py", "pyproject.toml"]
+    ("now", "expected"),
+    [
+        ("def f(x):\n    if x < 0:\n        raise ValueError('no')\n    return x\n", True),
+        ("def f(x):\n    'Says it.'\n    check_positive('x', x)\n    return x\n", True),
+        ("def f(x):\n    if x < 0:\n        x = 0\n    return x\n", False),
+        ("def f(x):\n    if x:\n        raise OSError\n    else:\n        x = 1\n    return x", 0),
+        ("def f(x):\n    if (x := 2) < 0:\n        raise ValueError\n    return x\n", False),
+        ("def f(x):\n    x = check_positive('x', x)\n    return x\n", False),
+        ("def f(x):\n    return -x\n", False),
+        ("", False),
+    ],
+)  # fmt: skip
+def test_what_differs_by_checks(now, expected):
+    assert differs_by_checks("def f(x):\n    return x\n", now) == expected
+
+
+@pytest.mark.parametrize(
+    "path", ["tests/kit/dkw.py", "tests/conftest.py", "pyproject.toml", "tests/data.csv"]
 )
 def test_what_may_touch_every_test_is_told(root, path):
     with pytest.raises(SystemExit, match=f"{path} changed since then, which may touch every test"):
