@@ -85,6 +85,8 @@ def _check_model(sampler: Any, settings: Settings, encoding: Encoding) -> None:
     numbers += [v for column in columns for v in (column.low, column.high) if v is not None]
     lists = [encoding.classes, *(column.categories for column in columns)]
     scale = settings.prior_scale
+    if not isinstance(encoding.width, int) or encoding.width < 0:
+        raise ValueError
     is_right = (
         sampler in SAMPLERS
         and settings.likelihood in LIKELIHOODS

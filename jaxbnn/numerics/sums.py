@@ -42,6 +42,10 @@ def sum_of_differences(
     """
     check_real("proposed", proposed)
     check_real("current", current)
+    if any(jnp.asarray(terms).dtype == bool for terms in (proposed, current)):
+        raise TypeError(
+            "sum_of_differences takes log-likelihood terms, but was given booleans; give floats."
+        )
     if np.size(proposed) != np.size(current):
         raise ValueError(
             "sum_of_differences needs as many proposed as current terms, one a datum, but their "

@@ -54,6 +54,7 @@ FOUND = [
     ("temperatures must hold real", lambda: _ladder(["0", "1"])),
     ("the weights of mix must hold", lambda: kernels.mix([WALK, WALK], [0.5j, 0.5])),
     ("as many proposed as current", lambda: numerics.sum_of_differences(STEPS[:2], STEPS[:3])),
+    ("was given booleans; give floats", lambda: numerics.sum_of_differences(STEPS > 0, STEPS > 0)),
     ("params do not fit", lambda: _metric_at(())),
     ("must fit Dense", lambda: _weights(np.ones((3, 4), np.float32))),
     ("must be positive and finite", lambda: _weights(EYE, noise_variance=-1.0)),
