@@ -77,9 +77,10 @@ def write_pages(record: Path = RECORD, index: Path = PAGES) -> list[Path]:
 
 def pages(record: Path = RECORD, index: Path = PAGES) -> dict[Path, str]:
     """Return the text of every page, by its path."""
-    entries = _entries(record)
+    papers = load_paper_values().values()
+    entries = _entries(record, papers)
     folder = index.with_suffix("")
-    quoted = [paper for paper in load_paper_values().values() if paper.kind == "quoted"]
+    quoted = [paper for paper in papers if paper.kind == "quoted"]
     texts = {index: _index(entries, quoted, record, folder.name)}
     for paper, title in PAPERS.items():
         own = [entry for entry in entries if entry.paper.source.startswith(f"{paper} ")]
@@ -99,14 +100,14 @@ def state_of(row: Mapping[str, Any] | None, paper: PaperValue) -> str:
     return state
 
 
-def _entries(record: Path) -> list[Entry]:
+def _entries(record: Path, papers: Iterable[PaperValue]) -> list[Entry]:
     found = _found(record)
     reasons = _read(record / "reasons.toml", "reason")
     entries = []
-    for key, paper in load_paper_values().items():
+    for paper in papers:
         if paper.kind != "result":
             continue
-        one = found.get(key)
+        one = found.get((paper.source, paper.quantity, paper.setting))
         state = state_of(one.row if one else None, paper)
         reason = _reason(reasons, paper) if state in ("OUTSIDE", "NOT RUN") else None
         entries.append(Entry(paper, one, state, reason))

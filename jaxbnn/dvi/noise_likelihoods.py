@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxbnn.numerics import check_positive
 from jaxbnn.targets import NoiseFromOutputs
+from jaxbnn.targets.gaussian_noise import check_floor
 from jaxbnn.targets.likelihoods import Outputs, Targets, Terms, lay_out, per_datum
 
 
@@ -64,9 +64,7 @@ class FlooredGaussian(NoiseFromOutputs):
 
     def __post_init__(self) -> None:
         """Check the floor."""
-        check_positive("floor", self.floor)
-        if jnp.ndim(self.floor):
-            raise ValueError(f"floor must be one number, but has shape {jnp.shape(self.floor)}.")
+        check_floor(self.floor)
 
     def log_variance(self, raw: Float[Array, "..."]) -> Float[Array, "..."]:
         """Return log(exp(l) + floor^2), of any l and floor."""

@@ -200,9 +200,7 @@ class SoftplusScaleGaussian(NoiseFromOutputs):
 
     def __post_init__(self) -> None:
         """Check the floor."""
-        check_positive("floor", self.floor)
-        if jnp.ndim(self.floor):
-            raise ValueError(f"floor must be one number, but has shape {jnp.shape(self.floor)}.")
+        check_floor(self.floor)
 
     def scale(self, raw: Float[Array, "..."]) -> Float[Array, "..."]:
         """Return softplus(l) + floor."""
@@ -224,6 +222,13 @@ class SoftplusScaleGaussian(NoiseFromOutputs):
         """Return N(means, (softplus(l) + floor)^2)."""
         mean, raw = (lay_out(half, rank) for half in jnp.split(outputs, 2, axis=-1))
         return dist.Normal(mean, self.scale(raw)).to_event(rank - 1)
+
+
+def check_floor(floor: ArrayLike) -> None:
+    """Raise ValueError unless a floor of the noise is one positive number."""
+    check_positive("floor", floor)
+    if jnp.ndim(floor):
+        raise ValueError(f"floor must be one number, but has shape {jnp.shape(floor)}.")
 
 
 def _scale_like(scale: ArrayLike, outputs: Array) -> Array:
