@@ -71,8 +71,11 @@ def distance(found, mean, r):
 
 
 def allowed(unit):
-    """Return the errors that float32 cannot avoid, `unit` that of rounding what is drawn."""
-    return 0.1 + 10 * unit, 0.01 + 10 * unit
+    """Return the errors that float32 cannot avoid, `unit` that of rounding what is drawn.
+
+    A root that is off by E gives a whitened covariance that is off by E + E^T + E E^T.
+    """
+    return 0.1 + 10 * unit, 0.01 + (1 + 5 * unit) ** 2 - 1
 
 
 def features(kind, d, rng, is_data):
