@@ -72,7 +72,7 @@ def differs_by_checks(before: str, now: str) -> bool:
     """Return whether two texts of a module are the same program but for checks of what is given.
 
     A check is a call of a function `check_...` whose value is not used, or an `if` that does
-    nothing but raise.
+    nothing but raise; a function `check_...` that returns nothing may change as it likes.
 
     Examples
     --------
@@ -82,12 +82,21 @@ def differs_by_checks(before: str, now: str) -> bool:
     True
     >>> differs_by_checks(body.format(""), body.format("x = 2\\n    "))
     False
+    >>> differs_by_checks(body.format(""), body.format("") + "def check_size(x):\\n    pass\\n")
+    True
     """
     return _without_checks(before) == _without_checks(now)
 
 
 class _Checks(ast.NodeTransformer):
     """Removes checks and docstrings."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST | None:
+        gives = (ast.Return, ast.Yield, ast.YieldFrom)
+        is_check = node.name.startswith("check_") and not any(
+            isinstance(one, gives) and one.value is not None for one in ast.walk(node)
+        )
+        return None if is_check else self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> ast.AST | None:
         is_check = not node.orelse and all(isinstance(one, ast.Raise) for one in node.body)
