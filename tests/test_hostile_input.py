@@ -20,12 +20,24 @@ import pytest
 
 import jaxbnn
 from jaxbnn import diagnostics, numerics, pcn, uniform_prior
+from jaxbnn.gibbs import sample_inputs, sample_pooled
 from jaxbnn.kernels import PCNState
-from jaxbnn.networks import mlp
+from jaxbnn.networks import AvgPool, Dense, mlp
 from tests.kit.hostile import Call, families, outcome
 
 KEY = jax.random.key(0)
 PCN = PCNState(jnp.zeros(2, jnp.int32), jnp.zeros(1))
+
+
+def _inputs_given(next_noise_variance):
+    params = {"w": jnp.ones((3, 2)), "b": jnp.ones(2)}
+    mean, outputs = jnp.ones((3, 4)), jnp.ones((2, 4))
+    return sample_inputs(KEY, Dense(2), params, mean, outputs, 0.5, next_noise_variance)
+
+
+def _pooled_given(dtype):
+    mean, outputs = jnp.ones((4, 4, 1, 1), dtype), jnp.ones((2, 2, 1, 1))
+    return sample_pooled(KEY, AvgPool((2, 2)), mean, outputs, 0.5, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -118,6 +130,8 @@ def test_our_own_sentences_are_known():
         (lambda: numerics.check_count("n", jnp.array(0)), ValueError, "n must be at least 1"),
         (lambda: pcn(jnp.sum, 0.1).step(KEY, PCN), TypeError, "a leaf of it has dtype int32"),
         (lambda: uniform_prior(mlp((2, 1)), jnp.zeros(2), 1), ValueError, "low must be one number"),
+        (lambda: _inputs_given(1e-30), ValueError, "noise_variance is 5.0e"),
+        (lambda: _pooled_given(jnp.float16), TypeError, "mean and outputs must be of one type"),
     ],
 )
 def test_the_refusal_says_what_was_wrong(function, error, message):

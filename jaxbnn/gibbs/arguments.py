@@ -39,6 +39,8 @@ def check_affine(
         )
     for name, value in numbers.items():
         check_positive(name, value)
+    if set(numbers) == {"noise_variance", "next_noise_variance"}:
+        check_ratio(jnp.result_type(inputs), **numbers)
 
 
 def check_pooled(layer: AvgPool, mean: Array, outputs: Array, **numbers: ArrayLike) -> None:
@@ -53,8 +55,15 @@ def check_pooled(layer: AvgPool, mean: Array, outputs: Array, **numbers: ArrayLi
             f"mean (height, width, channels, n) and outputs must fit {layer}, but their shapes "
             f"are {shape} and {found}."
         )
+    if jnp.result_type(mean) != jnp.result_type(outputs):
+        raise TypeError(
+            f"mean and outputs must be of one type, but are {jnp.result_type(mean)} and "
+            f"{jnp.result_type(outputs)}."
+        )
     for name, value in numbers.items():
         check_positive(name, value)
+    if any(s < w for s, w in zip(layer.stride, layer.window, strict=True)):
+        check_ratio(jnp.result_type(mean), **numbers)
 
 
 def check_labels(mean: Array, labels: Array, noise_variance: ArrayLike, **others: Array) -> None:
@@ -87,3 +96,18 @@ def check_arrays(**arrays: Array) -> None:
     """Refuse what is not floating point."""
     for name, values in arrays.items():
         check_floating(name, values)
+
+
+def check_ratio(
+    dtype: jnp.dtype, noise_variance: ArrayLike, next_noise_variance: ArrayLike
+) -> None:
+    """Refuse a latent noise so much larger than the next that the draw would lose all digits."""
+    if is_concrete((noise_variance, next_noise_variance)):
+        ratio = np.max(np.asarray(noise_variance, float) / np.asarray(next_noise_variance, float))
+        most = float(jnp.finfo(dtype).eps) ** -2
+        if ratio > most:
+            raise ValueError(
+                f"noise_variance is {ratio:.1e} times next_noise_variance, but may be at most "
+                f"{most:.1e} times that in {jnp.dtype(dtype).name}; use a larger "
+                "next_noise_variance or float64."
+            )

@@ -52,7 +52,8 @@ def sample_inputs(
     Raises
     ------
     ValueError
-        Arrays that do not fit the layer; variances or precisions that are not positive.
+        Arrays that do not fit the layer; variances that are not positive, or a noise_variance
+        above eps^-2 of next_noise_variance, where eps is that of the floating-point type.
     TypeError
         Arrays that are not floating point.
 
@@ -108,9 +109,10 @@ def sample_pooled(
     Raises
     ------
     ValueError
-        Arrays that do not fit the layer; variances or precisions that are not positive.
+        Arrays that do not fit the layer; variances as in `sample_inputs`, their ratio where
+        windows overlap.
     TypeError
-        Arrays that are not floating point.
+        Arrays that are not floating point, or of two types.
 
     Examples
     --------

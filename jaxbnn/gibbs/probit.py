@@ -93,7 +93,7 @@ def sample_binary_logit(
     >>> (z[0] > 0).tolist()
     [True, False]
     """
-    check_labels(jnp.atleast_2d(mean), labels, noise_variance)
+    check_labels(mean[None] if jnp.ndim(mean) == 1 else mean, labels, noise_variance)
     scale = jnp.sqrt(jnp.asarray(noise_variance, mean.dtype))
     uniform = uniform_open(key, mean.shape, mean.dtype)
     side = jnp.where(labels > 0, 1, -1).astype(mean.dtype)
