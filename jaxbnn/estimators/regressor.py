@@ -13,7 +13,14 @@ from jaxbnn.estimators.arguments import settings_of
 from jaxbnn.estimators.base import BayesianNetwork
 from jaxbnn.estimators.scaling import Scaling, learn_scaling
 from jaxbnn.numerics import check_fraction
-from jaxbnn.tabular.kinds import CLASSES, COUNTS, LIKELIHOODS, are_whole, likelihood_of_numbers
+from jaxbnn.tabular.kinds import (
+    CLASSES,
+    COUNTS,
+    LIKELIHOODS,
+    MOST_COUNT,
+    are_counts,
+    likelihood_of_numbers,
+)
 from jaxbnn.tabular.settings import SAMPLERS, check_sampler, choose_sampler
 
 _LIKELIHOODS = tuple(name for name in LIKELIHOODS if name not in CLASSES)
@@ -145,10 +152,10 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
         if asked == "auto" and sampler in ("dvi", "gibbs"):  # these two know the Gaussian only
             likelihood = "gaussian"
         settings = settings._replace(likelihood=likelihood)
-        if settings.likelihood in COUNTS and not are_whole(y):
+        if settings.likelihood in COUNTS and not are_counts(y):
             raise ValueError(
-                f"likelihood={settings.likelihood!r} takes counts, whole numbers from 0 on, but y "
-                "holds others; leave it out."
+                f"likelihood={settings.likelihood!r} takes counts, whole numbers from 0 to "
+                f"{MOST_COUNT:,}, but y holds others; leave it out."
             )
         check_sampler(sampler, settings.likelihood, relevance=settings.relevance)
         is_count = settings.likelihood in COUNTS
