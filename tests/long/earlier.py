@@ -72,7 +72,8 @@ def differs_by_checks(before: str, now: str) -> bool:
     """Return whether two texts of a module are the same program but for checks of what is given.
 
     A check is a call of a function `check_...` whose value is not used, or an `if` that does
-    nothing but raise; a function `check_...` that returns nothing may change as it likes.
+    nothing but raise; a function `check_...` that returns nothing may change as it likes,
+    and checks may be imported.
 
     Examples
     --------
@@ -97,6 +98,10 @@ class _Checks(ast.NodeTransformer):
             isinstance(one, gives) and one.value is not None for one in ast.walk(node)
         )
         return None if is_check else self.generic_visit(node)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
+        node.names = [one for one in node.names if not one.name.startswith("check_")]
+        return node if node.names else None
 
     def visit_If(self, node: ast.If) -> ast.AST | None:
         is_check = not node.orelse and all(isinstance(one, ast.Raise) for one in node.body)
