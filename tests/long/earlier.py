@@ -42,13 +42,16 @@ def take_over(root: Path, folder: Path, commit: str, tests: list[str]) -> None:
     for path in changed:
         if path.startswith(_PACKAGES) and not differs_by_checks(*_both(root, commit, path)):
             sys.exit(f"{path} differs by more than checks, which may touch every test: run all.")
-    touched = touched_by(root, changed)
+    families = {path: families_of(root, path) for path in changed}
+    touched = touched_by(root, [path for path in changed if not families[path]])
+    again = tuple(f"[{name}]" for names in families.values() for name in names)
     kept = set()
     name = f"from-{commit}"
     with (folder / f"{name}.jsonl").open("w", encoding="utf-8") as file:
         for path in sorted(before.glob("*.jsonl")):
             for line in map(json.loads, path.open(encoding="utf-8")):
                 is_kept = line["outcome"] != "failed" and line["test"] in tests
+                is_kept &= not line["test"].endswith(again)
                 if is_kept and line["test"].split("::")[0] not in touched:
                     kept.add(line["test"])
                     file.write(json.dumps({"commit": commit, **line}) + "\n")
@@ -57,7 +60,8 @@ def take_over(root: Path, folder: Path, commit: str, tests: list[str]) -> None:
             for text in path.open(encoding="utf-8"):
                 if json.loads(text)["test"] in kept:
                     file.write(text)
-    print(f"{len(kept)} outcomes of {commit}; run again: {', '.join(sorted(touched)) or 'none'}")
+    told = ", ".join([*sorted(touched), *again]) or "none"
+    print(f"{len(kept)} outcomes of {commit}; run again: {told}")
 
 
 def _both(root: Path, commit: str, path: str) -> tuple[str, str]:
@@ -119,6 +123,28 @@ class _Checks(ast.NodeTransformer):
 
 def _without_checks(text: str) -> str:
     return ast.dump(_Checks().visit(ast.parse(text)))
+
+
+def families_of(root: Path, path: str) -> list[str]:
+    """Return the families of bad input that are all that a changed file may touch, or none.
+
+    Each is a test of its own, by its name. Where another file takes something from this one, more
+    may be touched.
+    """
+    now = root / path
+    if not path.startswith(_HOSTILE) or not now.exists():
+        return []
+    others = [one for one in (root / "tests").rglob("*.py") if one.stem != now.stem]
+    if any(re.search(rf"\b{now.stem}\b", one.read_text(encoding="utf-8")) for one in others):
+        return []
+    return [
+        key.value
+        for node in ast.parse(now.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)
+        if [getattr(target, "id", "") for target in node.targets] == ["FAMILIES"]
+        for key in node.value.keys
+        if isinstance(key, ast.Constant) and isinstance(key.value, str)
+    ]
 
 
 def touched_by(root: Path, changed: list[str]) -> set[str]:
