@@ -25,7 +25,6 @@ _NO_TEST = ("tests/long/__main__.py", "tests/long/earlier.py", "tests/long/test_
 # Bad input for the public functions; modules that are imported by names made at run time.
 _HOSTILE = "tests/kit/hostile"
 _PACKAGES = ("jaxbnn/", "experiments/")
-_OUTCOMES = "tests/long/outcomes/"
 
 
 def take_over(root: Path, folder: Path, commit: str, tests: list[str]) -> None:
@@ -38,7 +37,7 @@ def take_over(root: Path, folder: Path, commit: str, tests: list[str]) -> None:
         sys.exit(f"{before} is not there; give a commit whose outcomes were kept, by ten digits.")
     git = ["git", "diff", "--name-only", commit, "HEAD"]
     found = subprocess.run(git, cwd=root, capture_output=True, text=True, check=True)
-    changed = [path for path in found.stdout.split() if not path.startswith(_OUTCOMES)]
+    changed = found.stdout.split()
     for path in changed:
         if path.startswith(_PACKAGES) and not differs_by_checks(*_both(root, commit, path)):
             sys.exit(f"{path} differs by more than checks, which may touch every test: run all.")
