@@ -1,6 +1,7 @@
 """Steps per second of `jaxbnn.sample` against a hand-written scan of the same kernel.
 
-XOR MALA with 1 and 10 chains and Iris MALA with 1 and 4, storing positions. The hand-written
+XOR MALA with 1 and 10 chains, Iris MALA with 1 and 4, and microcanonical chains, ten of a network
+of four hidden layers on airfoil, storing positions. The hand-written
 program is `jax.lax.scan` over `vmap(kernel.step)`, jitted once, its keys split ahead; what
 it returns is copied to the host, as `sample` does. Both are compiled first; then pairs of
 runs alternate, in alternating order, and the median ratio over the pairs counts.
@@ -15,6 +16,7 @@ import blackjax
 import jax
 import numpy as np
 
+from experiments.benchmarks.scale.program import airfoil_posterior
 from experiments.datasets import iris, xor
 from experiments.results import Row
 from jaxbnn import Bernoulli, Categorical, Posterior, mlp, normal_prior, sample
@@ -40,7 +42,12 @@ def xor_mala(num_chains: int):
 
 
 def run(
-    out_dir: Path, *, num_pairs: int = 31, xor_steps: int = 100_000, iris_steps: int = 30_000
+    out_dir: Path,
+    *,
+    num_pairs: int = 31,
+    xor_steps: int = 100_000,
+    iris_steps: int = 30_000,
+    airfoil_steps: int = 5_000,
 ) -> list[Row]:
     """Measure; one row a number: steps per second of both, their ratio, compile times, traces.
 
@@ -50,34 +57,44 @@ def run(
         Where the command writes the table.
     num_pairs
         Pairs of runs a case.
-    xor_steps, iris_steps
-        Steps of all chains together in a run.
+    xor_steps, iris_steps, airfoil_steps
+        Steps of all chains together in a run; of none a data set is left out.
     """
     rows = []
-    cases = [("XOR", _xor_density, chains, xor_steps) for chains in (1, 10)]
-    cases += [("Iris", _iris_density, chains, iris_steps) for chains in (1, 4)]
+    cases = [("XOR MALA", _xor_density, chains, xor_steps) for chains in (1, 10)]
+    cases += [("Iris MALA", _iris_density, chains, iris_steps) for chains in (1, 4)]
+    cases += [("airfoil microcanonical", airfoil_posterior, 10, airfoil_steps)]
     for name, density, chains, total in cases:
-        setting = f"{name} MALA, {chains} chain{'s' * (chains > 1)}"
+        if not total:
+            continue
+        setting = f"{name}, {chains} chain{'s' * (chains > 1)}"
         posterior, step_size = density()
-        rows += _compare(setting, posterior, step_size, chains, total // chains, num_pairs)
+        make = blackjax.mala if "MALA" in name else _microcanonical
+        rows += _compare(setting, posterior, make, step_size, chains, total // chains, num_pairs)
     print(f"{os.cpu_count()} cores, {jax.devices()[0].device_kind}, float32")
     return rows
 
 
-def _compare(setting, posterior, step_size, chains, num_steps, num_pairs) -> list[Row]:
+def _microcanonical(log_density, step_size):
+    return blackjax.mclmc(log_density, L=30.0, step_size=step_size)
+
+
+def _compare(setting, posterior, make, step_size, chains, num_steps, num_pairs) -> list[Row]:
     traces = [0]
 
     def log_density(params):
         traces[0] += 1
         return posterior.log_density(params)
 
-    kernel = blackjax.mala(log_density, step_size)
+    kernel = make(log_density, step_size)
     starts = jax.tree.map(
         lambda leaf: 0.3 * leaf, posterior.sample_prior(jax.random.key(0), (chains,))
     )
 
     def by_runner(seed):
         return sample(jax.random.key(seed), kernel, starts, num_steps, progress=False)
+
+    begin = jax.jit(jax.vmap(kernel.init))
 
     @jax.jit
     def scan(states, keys):
@@ -89,7 +106,8 @@ def _compare(setting, posterior, step_size, chains, num_steps, num_pairs) -> lis
 
     def by_hand(seed):
         keys = jax.random.split(jax.random.key(seed), (num_steps, chains))
-        _, positions = scan(jax.vmap(kernel.init)(starts), keys)
+        states = begin(starts, jax.random.split(jax.random.key(seed), chains))
+        _, positions = scan(states, keys)
         return jax.tree.map(np.asarray, positions)
 
     first = _seconds(lambda: sample(jax.random.key(0), kernel, starts, 1, progress=False))

@@ -186,7 +186,8 @@ class Covariance(NamedTuple):
 def covariance(function: Callable[[PyTree], PyTree] | None = None) -> Reducer:
     """Covariance matrix of all entries of what is collected, ravelled in PyTree order.
 
-    Needs d^2 numbers a chain. Result: `Covariance`.
+    Needs d^2 numbers a chain. Result: `Covariance`. Of numbers whose products no float of their
+    type holds (beyond about 1e19 in float32) variances are infinite and covariances may be NaN.
 
     Parameters
     ----------

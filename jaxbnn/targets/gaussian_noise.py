@@ -134,6 +134,7 @@ class NoiseFromOutputs(Likelihood):
     def predictive(self, outputs: Outputs, rank: int) -> dist.Distribution:
         """Return N(means, variances)."""
         mean, raw = (lay_out(half, rank) for half in jnp.split(outputs, 2, axis=-1))
+        check_positive("a noise variance from the outputs", self.variance(raw), "scale the inputs")
         return dist.Normal(mean, jnp.sqrt(self.variance(raw))).to_event(rank - 1)
 
 

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Shaped
 
 from jaxbnn.gibbs import GibbsPosition, IntermediateNoise
 from jaxbnn.networks import Activation, Dense, Network
-from jaxbnn.numerics import check_count
+from jaxbnn.numerics import check_count, check_real
 from jaxbnn.numerics.products import product
 from jaxbnn.thermalization.posteriors import classical_posterior
 
@@ -70,6 +70,8 @@ def optimised_start(
     ------
     ValueError
         Units to spare for a network that cannot be merged, or no updates.
+    TypeError
+        Data that are not real numbers.
 
     Notes
     -----
@@ -88,6 +90,8 @@ def optimised_start(
     """
     check_count("num_updates", num_updates)
     check_count("num_refits", num_refits)
+    check_real("x", x)
+    check_real("y", y)
     x, y = jnp.asarray(x), jnp.asarray(y)
     most = _mergeable_units(model.network)
     num_extra = most if num_extra is None else num_extra

@@ -28,7 +28,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from jaxbnn.networks import Dense, Network, apply
-from jaxbnn.numerics import check_finite
+from jaxbnn.numerics import check_finite, check_real
 from jaxbnn.numerics.products import product
 from jaxbnn.wide.accepted_moves import autoregress
 from jaxbnn.wide.design import stack_weights
@@ -174,6 +174,8 @@ def reduce_inputs(
     ------
     ValueError
         A network of another form; x or also not of its shape, or not finite.
+    TypeError
+        Inputs that are not real numbers, or are of half precision.
 
     Examples
     --------
@@ -215,6 +217,7 @@ def reduce_inputs(
 
 def _whiten(name: str, x: Any, first: Dense, num_inputs: int) -> Float[Array, "n p"]:
     """Return [weight_scale / sqrt(d) x, bias_scale 1], or say what is wrong with x."""
+    check_real(name, x)
     check_finite(name, x)
     x = jnp.asarray(x)
     if jnp.issubdtype(x.dtype, jnp.floating) and jnp.finfo(x.dtype).bits < 32:

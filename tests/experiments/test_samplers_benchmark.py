@@ -34,6 +34,25 @@ def test_training_and_test_rows_differ_and_classes_are_thirds():
     assert len(np.unique(np.concatenate([numbers.x_train, numbers.x_test]), axis=0)) > 2200
 
 
+def test_more_rows_than_were_over_the_limit_are_not_tried(tmp_path, monkeypatch):
+    monkeypatch.setattr(samplers, "KEPT", tmp_path / "kept.json")
+    tried = []
+
+    def measured(work, kind, name, size, sampler):
+        tried.append((size, sampler))
+        known = {"kind": kind, "set": name, "rows": size, "sampler": sampler}
+        if sampler == "nuts":
+            return {**known, "cpu_seconds": 600.0, "over_limit": True}
+        return {**known, "cpu_seconds": 6.0, "log_score": -1.0, "parameters": 7}
+
+    monkeypatch.setattr(samplers, "_measured", measured)
+    options = {"sets": ["kin8nm"], "kinds": ["numbers"], "samplers": ["nuts", "dvi"]}
+    samplers.run(tmp_path, rows=[800, 3200], **options)
+    assert tried == [(800, "nuts"), (800, "dvi"), (3200, "dvi")]
+    samplers.run(tmp_path, rows=[200], **options)
+    assert tried[3:] == [(200, "nuts"), (200, "dvi")]
+
+
 @pytest.mark.long
 @pytest.mark.third_party(reason="scikit-learn")
 def test_a_fit_is_stored_and_not_run_again(tmp_path, monkeypatch):

@@ -158,6 +158,34 @@ def test_partners_are_drawn_as_the_paper_says():
     np.testing.assert_array_equal(last, [m, m, m, m, m - 1])
 
 
+def other_state_probability(has_factor):
+    """Return how often swaps of ten equal replicas, beta = .5, leave another state in the last."""
+    distance = np.abs(np.subtract.outer(np.arange(10), np.arange(10)))
+    partner = np.where(distance == 0, 0, np.exp(-0.5 * distance))
+    partner /= partner.sum(axis=1, keepdims=True)
+    is_accepted = np.minimum(1, partner.T / np.where(distance == 0, 1, partner))
+    moves = partner * (is_accepted if has_factor else 1)
+    place = np.eye(10)[-1]  # of the state that was the last one's
+    for i in range(10):
+        leaves, comes = place[i] * moves[i], place * moves[i]
+        place = place + leaves - comes
+        place[i] += comes.sum() - leaves.sum()
+    return 1 - place[-1]
+
+
+def test_how_often_swaps_of_equal_replicas_hand_another_state_to_the_last():
+    """With the printed factor, erratum D3, it is less often."""
+    keys, equal = jax.random.split(jax.random.key(3), 20_000), jnp.ones(10)
+    orders = jax.jit(
+        jax.vmap(lambda key: swaps.categorical_swaps(key, equal, jnp.zeros((10, 1)), 0.5).order)
+    )(keys)
+    expected, with_factor = other_state_probability(False), other_state_probability(True)
+    assert round(expected, 2) == 0.86
+    assert round(with_factor, 2) == 0.73
+    error = np.sqrt(expected * (1 - expected) / len(keys))
+    assert abs(np.mean(orders[:, -1] != 9) - expected) < 4.9 * error  # two-sided, 1e-6
+
+
 def test_a_cold_replica_without_likelihood_is_handed_on():
     """Where its terms are -inf, a hotter rung takes it: the others' differences stay numbers."""
     terms = jnp.array([[-1.0, -2.0], [-3.0, -0.5], [-1.0, -jnp.inf]])

@@ -172,7 +172,8 @@ def _taken_over(outcomes: dict[str, dict]) -> list[str]:
         if "commit" in line:
             earlier[line["commit"]] = earlier.get(line["commit"], 0) + 1
     return [
-        f"Of these {count} ran at {commit}: only files that they do not name changed since then."
+        f"Of these {count} ran at {commit}: since then only files that they do not name changed, "
+        "and\nchecks of what is given."
         for commit, count in earlier.items()
     ]
 

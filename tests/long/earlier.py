@@ -25,7 +25,6 @@ _NO_TEST = ("tests/long/__main__.py", "tests/long/earlier.py", "tests/long/test_
 # Bad input for the public functions; modules that are imported by names made at run time.
 _HOSTILE = "tests/kit/hostile"
 _PACKAGES = ("jaxbnn/", "experiments/")
-_OUTCOMES = "tests/long/outcomes/"
 
 
 def take_over(root: Path, folder: Path, commit: str, tests: list[str]) -> None:
@@ -38,17 +37,20 @@ def take_over(root: Path, folder: Path, commit: str, tests: list[str]) -> None:
         sys.exit(f"{before} is not there; give a commit whose outcomes were kept, by ten digits.")
     git = ["git", "diff", "--name-only", commit, "HEAD"]
     found = subprocess.run(git, cwd=root, capture_output=True, text=True, check=True)
-    changed = [path for path in found.stdout.split() if not path.startswith(_OUTCOMES)]
+    changed = found.stdout.split()
     for path in changed:
         if path.startswith(_PACKAGES) and not differs_by_checks(*_both(root, commit, path)):
             sys.exit(f"{path} differs by more than checks, which may touch every test: run all.")
-    touched = touched_by(root, changed)
+    families = {path: families_of(root, path) for path in changed}
+    touched = touched_by(root, [path for path in changed if not families[path]])
+    again = tuple(f"[{name}]" for names in families.values() for name in names)
     kept = set()
     name = f"from-{commit}"
     with (folder / f"{name}.jsonl").open("w", encoding="utf-8") as file:
         for path in sorted(before.glob("*.jsonl")):
             for line in map(json.loads, path.open(encoding="utf-8")):
                 is_kept = line["outcome"] != "failed" and line["test"] in tests
+                is_kept &= not line["test"].endswith(again)
                 if is_kept and line["test"].split("::")[0] not in touched:
                     kept.add(line["test"])
                     file.write(json.dumps({"commit": commit, **line}) + "\n")
@@ -57,7 +59,8 @@ def take_over(root: Path, folder: Path, commit: str, tests: list[str]) -> None:
             for text in path.open(encoding="utf-8"):
                 if json.loads(text)["test"] in kept:
                     file.write(text)
-    print(f"{len(kept)} outcomes of {commit}; run again: {', '.join(sorted(touched)) or 'none'}")
+    told = ", ".join([*sorted(touched), *again]) or "none"
+    print(f"{len(kept)} outcomes of {commit}; run again: {told}")
 
 
 def _both(root: Path, commit: str, path: str) -> tuple[str, str]:
@@ -72,7 +75,8 @@ def differs_by_checks(before: str, now: str) -> bool:
     """Return whether two texts of a module are the same program but for checks of what is given.
 
     A check is a call of a function `check_...` whose value is not used, or an `if` that does
-    nothing but raise; a function `check_...` that returns nothing may change as it likes.
+    nothing but raise; a function `check_...` that returns nothing may change as it likes,
+    and checks may be imported.
 
     Examples
     --------
@@ -98,6 +102,10 @@ class _Checks(ast.NodeTransformer):
         )
         return None if is_check else self.generic_visit(node)
 
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
+        node.names = [one for one in node.names if not one.name.startswith("check_")]
+        return node if node.names else None
+
     def visit_If(self, node: ast.If) -> ast.AST | None:
         is_check = not node.orelse and all(isinstance(one, ast.Raise) for one in node.body)
         # The condition may not bind a name that goes on.
@@ -114,6 +122,28 @@ class _Checks(ast.NodeTransformer):
 
 def _without_checks(text: str) -> str:
     return ast.dump(_Checks().visit(ast.parse(text)))
+
+
+def families_of(root: Path, path: str) -> list[str]:
+    """Return the families of bad input that are all that a changed file may touch, or none.
+
+    Each is a test of its own, by its name. Where another file takes something from this one, more
+    may be touched.
+    """
+    now = root / path
+    if not path.startswith(_HOSTILE) or not now.exists():
+        return []
+    others = [one for one in (root / "tests").rglob("*.py") if one.stem != now.stem]
+    if any(re.search(rf"\b{now.stem}\b", one.read_text(encoding="utf-8")) for one in others):
+        return []
+    return [
+        key.value
+        for node in ast.parse(now.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)
+        if [getattr(target, "id", "") for target in node.targets] == ["FAMILIES"]
+        for key in node.value.keys
+        if isinstance(key, ast.Constant) and isinstance(key.value, str)
+    ]
 
 
 def touched_by(root: Path, changed: list[str]) -> set[str]:

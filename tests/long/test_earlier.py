@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from tests.long.earlier import differs_by_checks, take_over, touched_by
+from tests.long.earlier import differs_by_checks, families_of, take_over, touched_by
 
 FILES = {
     "tests/kit/dkw.py": "",
@@ -45,6 +45,16 @@ def test_bad_input_is_imported_by_names_made_at_run_time(root):
         "tests/kit/hostile_files.py",
         "tests/test_hostile_input.py",
     }
+
+
+def test_families_that_no_other_file_takes_from_are_all_that_is_touched(root):
+    path = "tests/kit/hostile_files.py"
+    (root / path).write_text('FAMILIES = {"config files": 1, "data": 2}\nNAMES = {"more": 3}\n')
+    assert families_of(root, path) == ["config files", "data"]
+    assert families_of(root, "tests/kit/hostile_gone.py") == []
+    assert families_of(root, "tests/room/test_two.py") == []
+    (root / "tests/kit/hostile_command.py").write_text("from tests.kit.hostile_files import ANY")
+    assert families_of(root, path) == []
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ The data sets are not among those of `benchmark command` and `benchmark ensemble
 is chosen on their test rows; classes are thirds of a number. Each fit, by the estimators with their
 default settings, runs in a process of its own, whose processor time is limited to what two cores
 do in five minutes. Results are stored one by one, also in `record/benchmarks/samplers.json`, from
-which any machine goes on; what is stored is not run again.
+which any machine goes on; what is stored is not run again, nor a sampler with more rows of a set
+than were over the limit.
 """
 
 import itertools
@@ -62,6 +63,9 @@ def run(
         case = f"{kind}-{name}-{size}-{sampler}"
         if case in stored:
             continue
+        if _is_over_limit(stored.values(), kind, name, size, sampler):
+            print(f"{case}: not run, for fewer rows were over the limit", flush=True)
+            continue
         found = _measured(out_dir / "work" / case, kind, name, size, sampler)
         if found is not None:
             stored[case] = found
@@ -81,6 +85,18 @@ def run(
         )
         if value is not None
     ]
+
+
+def _is_over_limit(
+    results: list[dict[str, Any]], kind: str, name: str, size: int, sampler: str
+) -> bool:
+    """Whether the sampler was over the limit with fewer rows of the same set."""
+    case = {"kind": kind, "set": name, "sampler": sampler}
+    return any(
+        one.get("over_limit", False) and one["rows"] < size
+        for one in results
+        if case.items() <= one.items()
+    )
 
 
 def _measured(work: Path, kind: str, name: str, size: int, sampler: str) -> dict[str, Any] | None:

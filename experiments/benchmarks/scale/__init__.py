@@ -1,12 +1,14 @@
 """What more devices and more chains cost: a Gibbs run of many rows, and steps a second.
 
-Each measurement is a process of its own, with as many virtual devices as it is about (on a
-machine with accelerators their own number is taken): the number is fixed when JAX starts.
+Steps are those of cheap chains, by their number, and of ten microcanonical chains on airfoil. Each
+measurement is a process of its own, with as many virtual devices as it is about (on a machine with
+accelerators their own number is taken): the number is fixed when JAX starts.
 """
 
 import json
 import math
 import os
+import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -31,6 +33,10 @@ def run(
     devices: Sequence[int] = (1, 2, 4, 8),
     chains: Sequence[int] = (1, 8, 64, 512, 4096),
     steps: int = 200,
+    ensemble_devices: Sequence[int] = (1, 2),
+    ensemble_chains: int = 10,
+    ensemble_steps: int = 500,
+    ensemble_rounds: int = 3,
     platform: str = "cpu",
 ) -> list[Row]:
     """Measure, draw `throughput.png`, and return the rows.
@@ -48,6 +54,9 @@ def run(
         Numbers of chains for throughput.
     steps
         Steps a chain for throughput.
+    ensemble_devices, ensemble_chains, ensemble_steps, ensemble_rounds
+        Numbers of devices, of a core each, over which microcanonical chains on airfoil are spread;
+        the chains; steps a chain; and how often all numbers of devices are measured in turn.
     platform
         JAX's name of it: "cpu" or "cuda".
     """
@@ -66,6 +75,18 @@ def run(
         ]
         knee = _flat_until(sizes, rates)
         table.append(Row("chains_until_a_step_costs_twice", f"{platform}, {count} devices", knee))
+    rates_of: dict[int, list[float]] = {count: [] for count in ensemble_devices}
+    for _ in range(ensemble_rounds if rates_of else 0):
+        for count, rates in rates_of.items():
+            found = _child(platform, count, "ensemble", ensemble_steps, ensemble_chains)
+            rates.append(found["chain_steps_a_second"])
+    for count, rates in rates_of.items():
+        setting = f"{platform}, {count} devices, {ensemble_chains} microcanonical chains on airfoil"
+        table.append(Row("chain_steps_per_second", setting, statistics.median(rates)))
+        fewest = rates_of[min(rates_of)]
+        ratio = statistics.median(a / b for a, b in zip(rates, fewest, strict=True))
+        table.append(Row("times_the_fewest_devices", setting, ratio))
+        print(f"{setting}: {statistics.median(rates):,.0f} steps a second, {ratio:.2f} times")
     if curves:
         print("\n" + _ratios(curves), flush=True)
         _draw(curves, out_dir / "throughput.png")
@@ -126,6 +147,7 @@ def _gibbs(found: dict, rows: int) -> list[Row]:
 def _child(platform: str, devices: int, *arguments: object) -> dict:
     flags = os.environ.get("XLA_FLAGS", "")
     if platform == "cpu":
+        flags += " --xla_cpu_multi_thread_eigen=false" if "ensemble" in arguments else ""
         flags += f" --xla_force_host_platform_device_count={devices}"
     environment = {**os.environ, "XLA_FLAGS": flags.strip(), "JAX_PLATFORMS": platform}
     command = [sys.executable, "-m", "experiments.benchmarks.scale.program", str(devices)]

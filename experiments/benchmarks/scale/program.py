@@ -2,22 +2,27 @@
 
 python -m experiments.benchmarks.scale.program DEVICES gibbs ROWS SWEEPS
 python -m experiments.benchmarks.scale.program DEVICES throughput STEPS CHAINS...
+python -m experiments.benchmarks.scale.program DEVICES ensemble STEPS CHAINS
 """
 
 import json
+import os
 import resource
 import sys
 import time
 from typing import Any
 
+import blackjax
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from experiments.datasets import standardised, tabular
 from jaxbnn import Gaussian, IntermediateNoise, Posterior, gibbs_sampler, mlp, normal_prior, pcn
 from jaxbnn import sample as sample_chains
 from jaxbnn.networks import init
+from jaxbnn.targets import SoftplusScaleGaussian
 
 WIDTHS = (10, 4, 1)
 
@@ -101,6 +106,32 @@ def throughput(devices: int, steps: int, *chains: int) -> dict[str, Any]:
     return {"chain_steps_a_second": rates}
 
 
+def airfoil_posterior() -> tuple[Posterior, float]:
+    """Return that of four hidden layers of 16 units on airfoil, and a microcanonical step size."""
+    network = mlp((5, 16, 16, 16, 16, 2), "relu")
+    split = standardised(tabular("airfoil"))
+    x, y = (np.asarray(part, np.float32) for part in (split.x_train, split.y_train))
+    likelihood = SoftplusScaleGaussian()
+    return Posterior(network, normal_prior(network), likelihood, x, y), 0.02
+
+
+def ensemble(devices: int, steps: int, chains: int) -> dict[str, Any]:
+    """Count steps of all microcanonical chains on airfoil a second, a core a device."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:devices])
+    posterior, step_size = airfoil_posterior()
+    kernel = blackjax.mclmc(posterior.log_density, L=30.0, step_size=step_size)
+    starts = posterior.sample_prior(jax.random.key(0), (chains,))
+    seconds = []
+    for seed in range(4):  # the first compiles
+        begin = time.perf_counter()
+        sample_chains(
+            jax.random.key(seed), kernel, starts, steps, mesh=_mesh(devices, 1), progress=False
+        )
+        seconds.append(time.perf_counter() - begin)
+    return {"chain_steps_a_second": chains * steps / min(seconds[1:])}
+
+
 def _mesh(chain: int, data: int) -> Mesh:
     found = jax.devices()
     if len(found) < chain * data:
@@ -117,5 +148,5 @@ def _on_first_device(array: jnp.ndarray) -> int:
 
 
 if __name__ == "__main__":
-    measure: Any = {"gibbs": gibbs, "throughput": throughput}[sys.argv[2]]
+    measure: Any = {"gibbs": gibbs, "throughput": throughput, "ensemble": ensemble}[sys.argv[2]]
     print(json.dumps(measure(int(sys.argv[1]), *map(int, sys.argv[3:]))))
