@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 PACKAGES = {"scikit-learn": "scikit-learn==1.9.1", "bde": "sklearn-contrib-bde==1.0.2"}
+# Others run on JAX too; these releases compute wrong sums, as pyproject.toml says.
+_REFUSED = "jaxlib!=0.10.2,!=0.11.0"
 _LIMITED = """
 import os, resource, sys
 seconds = int(sys.argv[1])
@@ -36,7 +38,9 @@ def peers_python(folder: Path, packages: Mapping[str, str] = PACKAGES) -> Path |
 
 def _installed(folder: Path, python: Path, packages: list[str]) -> bool:
     venv.create(folder, with_pip=True, clear=True)
-    pip = [str(python), "-m", "pip", "install", "--quiet", *packages]
+    constraints = folder / "constraints.txt"
+    constraints.write_text(f"{_REFUSED}\n", encoding="utf-8")
+    pip = [str(python), "-m", "pip", "install", "--quiet", "-c", str(constraints), *packages]
     return not subprocess.run(pip, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
 
 

@@ -15,6 +15,7 @@ from jaxbnn.numerics.gaussians import (
     sample_from_precision,
 )
 from jaxbnn.numerics.generalised_inverse_gaussian import generalised_inverse_gaussian
+from jaxbnn.numerics.jaxlib_faults import warn_of_wrong_sums
 from jaxbnn.numerics.softabs import (
     SoftAbsMetric,
     metric_inverse_sqrt,
@@ -55,3 +56,5 @@ __all__ = [
     "truncated_normal_from_uniform",
     "uniform_open",
 ]
+
+warn_of_wrong_sums()
