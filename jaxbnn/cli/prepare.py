@@ -67,9 +67,7 @@ def prepare(options: argparse.Namespace, settings: Settings) -> Prepared:
     if settings.sampler == "auto":
         if sampler == "dvi":
             kind, encoding, more = encoded(False)
-        more.append(
-            f"auto took {sampler}, the best in a benchmark at about so many rows and weights."
-        )
+        more.append(f"auto took {sampler}, by a benchmark at about so many rows and weights.")
     check_sampler(sampler, kind.likelihood, relevance=settings.relevance, spelled=as_option)
     settings = settings._replace(likelihood=kind.likelihood)
     notes = [*notes, kind.note, *more, prior_note(settings, sampler, as_option)]
