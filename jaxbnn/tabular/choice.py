@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
+import numpy as np
+from scipy.optimize import nnls
+
 # Processor seconds that one waits for: five minutes of two cores.
 MOST_SECONDS = 600
 _NEIGHBOURS = 3
@@ -40,8 +43,7 @@ def best_sampler(
     """Return the candidate of the largest log score among those that end in time.
 
     Judged by the three cases of the same kind whose rows and parameters are nearest, in logarithms;
-    a case's seconds are taken to grow as rows times parameters. Where none ends in time, the
-    quickest is returned.
+    for the time see `expected_seconds`. Where none ends in time, the quickest is returned.
 
     Parameters
     ----------
@@ -58,10 +60,17 @@ def best_sampler(
 
     Examples
     --------
-    >>> case = {"kind": "numbers", "rows": 100, "parameters": 50}
-    >>> case |= {"nuts": {"log_score": -1.0, "seconds": 60}}
-    >>> case |= {"dvi": {"log_score": -1.2, "seconds": 6}}
-    >>> [best_sampler(("nuts", "dvi"), n, 50, is_class=False, cases=[case]) for n in (500, 5000)]
+    >>> cases = [
+    ...     {
+    ...         "kind": "numbers",
+    ...         "rows": rows,
+    ...         "parameters": 50,
+    ...         "nuts": {"log_score": -1.0, "seconds": rows / 2},
+    ...         "dvi": {"log_score": -1.2, "seconds": 6},
+    ...     }
+    ...     for rows in (100, 1000)
+    ... ]
+    >>> [best_sampler(("nuts", "dvi"), n, 50, is_class=False, cases=cases) for n in (500, 5000)]
     ['nuts', 'dvi']
     """
     kind = "classes" if is_class else "numbers"
@@ -72,21 +81,38 @@ def best_sampler(
         return math.hypot(math.log(rows), math.log(parameters))
 
     nearest = sorted(known, key=distance)[:_NEIGHBOURS]
-
-    def seconds(sampler: str) -> float:
-        """Return those of the slowest of the nearest cases, at the size that is asked for."""
-        size = num_data * num_parameters
-        return max(
-            case.get(sampler, _TOO_LONG)["seconds"] * size / (case["rows"] * case["parameters"])
-            for case in nearest
-        )
-
+    seconds = {
+        sampler: expected_seconds(sampler, known, num_data * num_parameters)
+        for sampler in candidates
+    }
     in_time = [
         sampler
         for sampler in candidates
-        if seconds(sampler) <= MOST_SECONDS and all(sampler in case for case in nearest)
+        if seconds[sampler] <= MOST_SECONDS and all(sampler in case for case in nearest)
     ]
     if in_time:
         in_time = [sampler for sampler in in_time if sampler in preferred] or in_time
         return max(in_time, key=lambda sampler: sum(case[sampler]["log_score"] for case in nearest))
-    return min(candidates, key=seconds)
+    return min(candidates, key=seconds.__getitem__)
+
+
+def expected_seconds(sampler: str, cases: Sequence[dict[str, Any]], size: int) -> float:
+    """Return a + b size for rows times parameters, by least squares over the cases.
+
+    a is mostly compilation. Neither is negative. A case in which the sampler did not end counts as
+    one of MOST_SECONDS.
+
+    Examples
+    --------
+    >>> cases = [
+    ...     {"rows": 100, "parameters": 10, "dvi": {"seconds": 20}},
+    ...     {"rows": 300, "parameters": 10, "dvi": {"seconds": 40}},
+    ... ]
+    >>> round(expected_seconds("dvi", cases, 10_000), 6)
+    110.0
+    """
+    sizes = np.array([case["rows"] * case["parameters"] for case in cases], float)
+    seconds = np.array([case.get(sampler, _TOO_LONG)["seconds"] for case in cases], float)
+    rows = np.stack([np.ones_like(sizes), sizes / sizes.max()], axis=1)
+    (start, growth), _ = nnls(rows, seconds)
+    return float(start + growth * size / sizes.max())
