@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxbnn.cli.fields import as_numbers
-from jaxbnn.tabular.kinds import CLASSES, COUNTS, are_whole, likelihood_of_numbers
+from jaxbnn.tabular.kinds import CLASSES, COUNTS, MOST_COUNT, are_counts, likelihood_of_numbers
 from jaxbnn.tabular.wording import as_option
 
 # Words in order, of which a target may have some.
@@ -89,16 +89,16 @@ def choose_likelihood(
     learnt = numbers if learnt_from is None else as_numbers(learnt_from)
     assert learnt is not None  # some of those that are numbers
     likelihood, why = likelihood_of_numbers(learnt, as_option)
-    if likelihood in COUNTS and not are_whole(numbers):
+    if likelihood in COUNTS and not are_counts(numbers):
         likelihood, why = "gaussian", "gaussian, for not all of its values are counts"
     return Kind(likelihood, None, f"Likelihood of {name}: {why}.")
 
 
 def _check_counts(name: str, numbers: np.ndarray | None, asked: str) -> None:
-    if numbers is None or not are_whole(numbers):
+    if numbers is None or not are_counts(numbers):
         raise ValueError(
-            f"--likelihood {asked} takes counts, whole numbers from 0 on, but {name!r} holds "
-            "others; leave it out."
+            f"--likelihood {asked} takes counts, whole numbers from 0 to {MOST_COUNT:,}, but "
+            f"{name!r} holds others; leave it out."
         )
 
 

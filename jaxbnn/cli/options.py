@@ -94,7 +94,8 @@ def _add_fit(fit: argparse.ArgumentParser) -> None:
         "--sampler",
         choices=SAMPLERS,
         default="auto",
-        help="auto: nuts, or dvi for many rows; ensemble: trained networks, and chains from them",
+        help="auto: nuts, ensemble (trained networks, and chains from them) or dvi, as measured to "
+        "be best for so many rows",
     )
     fit.add_argument(
         "--task",

@@ -61,10 +61,13 @@ def prepare(options: argparse.Namespace, settings: Settings) -> Prepared:
         return kind, replace(encoding, width=width), notes
 
     kind, encoding, more = encoded(settings.sampler not in ("dvi", "gibbs"))
-    sampler = choose_sampler(settings, len(training), len(encoding.features))
-    if settings.sampler == "auto" and sampler == "dvi":
-        kind, encoding, more = encoded(False)
-        more.append("auto took dvi: so many rows and weights are too many for nuts.")
+    is_class = encoding.classes is not None
+    shape = len(training), len(encoding.features)
+    sampler = choose_sampler(settings, kind.likelihood, *shape, is_class=is_class)
+    if settings.sampler == "auto":
+        if sampler == "dvi":
+            kind, encoding, more = encoded(False)
+        more.append(f"auto took {sampler}, by a benchmark at about so many rows and weights.")
     check_sampler(sampler, kind.likelihood, relevance=settings.relevance, spelled=as_option)
     settings = settings._replace(likelihood=kind.likelihood)
     notes = [*notes, kind.note, *more, prior_note(settings, sampler, as_option)]

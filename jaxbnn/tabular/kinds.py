@@ -18,6 +18,8 @@ COUNTS = ("poisson", "negative-binomial")
 CLASSES = ("categorical", "ordinal")
 # What only a sampler of log densities knows: not dvi, gibbs.
 NEWER = ("student-t", "laplace", "poisson", "negative-binomial", "ordinal")
+# Single precision tells whole numbers apart up to this one.
+MOST_COUNT = 2**24
 _FAR, _MOST_FAR = 6.0, 0.005
 
 
@@ -47,14 +49,21 @@ def likelihood_of_numbers(numbers: np.ndarray, spelled: Spelling = as_argument) 
     return "gaussian", "gaussian, for it holds numbers"
 
 
-def are_whole(numbers: np.ndarray) -> bool:
-    """Whether all are whole numbers from 0 on."""
-    return bool(((numbers >= 0) & (numbers == np.round(numbers))).all())
+def are_counts(numbers: np.ndarray) -> bool:
+    """Whether all are whole numbers from 0 to MOST_COUNT.
+
+    Examples
+    --------
+    >>> are_counts(np.array([0.0, 3.0])), are_counts(np.array([0.5])), are_counts(np.array([1e9]))
+    (True, False, False)
+    """
+    is_whole = (numbers >= 0) & (numbers == np.round(numbers))
+    return bool((is_whole & (numbers <= MOST_COUNT)).all())
 
 
 def _look_like_counts(numbers: np.ndarray) -> bool:
     """Whole numbers from 0 or 1 on that repeat, and vary at least about as Poisson's do."""
-    if not are_whole(numbers) or numbers.min() > 1:
+    if not are_counts(numbers) or numbers.min() > 1:
         return False
     repeats = len(np.unique(numbers)) <= max(len(numbers) / 2, 3)
     return bool(repeats and len(np.unique(numbers)) > 2 and numbers.var() >= 0.7 * numbers.mean())

@@ -4,6 +4,7 @@ import math
 from itertools import pairwise
 from typing import NamedTuple
 
+from jaxbnn.tabular.choice import best_sampler
 from jaxbnn.tabular.kinds import NEWER
 from jaxbnn.tabular.wording import Spelling, as_argument
 
@@ -11,8 +12,8 @@ SAMPLERS = ("auto", "nuts", "ensemble", "gibbs", "pcn", "dvi")
 # Samplers by gradients of all that is learnt, scales of the prior among it.
 LEARNING = ("nuts", "ensemble")
 FEWEST_DRAWS = 4
-# Beyond this many data times parameters, NUTS takes longer than one waits for it.
-_MOST_FOR_NUTS = 2_000_000
+# What "auto" chooses from.
+_CANDIDATES = ("nuts", "ensemble", "dvi")
 
 
 class Settings(NamedTuple):
@@ -39,11 +40,25 @@ class Settings(NamedTuple):
         return sum((before + 1) * after for before, after in pairwise(widths))
 
 
-def choose_sampler(settings: Settings, num_data: int, num_features: int) -> str:
-    """Return the sampler's name; "auto" is NUTS where it ends in minutes, else DVI."""
+def choose_sampler(
+    settings: Settings, likelihood: str, num_data: int, num_features: int, *, is_class: bool
+) -> str:
+    """Return the sampler's name; "auto" is the best of those that take what is asked for.
+
+    `likelihood` is the one asked for, or the one that suits the target: rather than that it is
+    replaced, a sampler is taken that knows it, if one ends in time.
+    """
     if settings.sampler != "auto":
         return settings.sampler
-    return "nuts" if settings.size(num_features) * num_data <= _MOST_FOR_NUTS else "dvi"
+    candidates = [s for s in _CANDIDATES if s in LEARNING or not settings.relevance]
+    candidates = [s for s in candidates if s != "dvi" or settings.likelihood not in NEWER]
+    return best_sampler(
+        candidates,
+        num_data,
+        settings.size(num_features),
+        is_class=is_class,
+        preferred=LEARNING if likelihood in NEWER else (),
+    )
 
 
 def describe(sampler: str, settings: Settings, num_data: int) -> str:

@@ -45,7 +45,7 @@ def nothing_is_sampled(monkeypatch):
         ({"sampler": "hmc"}, ValueError, "sampler must be 'auto', 'nuts', .* but is 'hmc'"),
         ({"sampler": 3}, ValueError, "sampler must be"),
         ({"likelihood": "categorical"}, ValueError, "likelihood must be 'auto', 'gaussian'"),
-        ({"likelihood": "poisson"}, ValueError, "takes counts, whole numbers from 0 on"),
+        ({"likelihood": "poisson"}, ValueError, "takes counts, whole numbers from 0 to"),
         ({"likelihood": "laplace", "sampler": "dvi"}, ValueError, "take sampler='nuts'"),
         ({"chains": 0}, ValueError, "chains"),
         ({"chains": 2.0}, TypeError, "chains must be a whole number"),

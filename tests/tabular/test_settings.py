@@ -10,7 +10,6 @@ from jaxbnn.tabular.settings import (
     Settings,
     check_sampler,
     check_settings,
-    choose_sampler,
     prior_note,
 )
 from jaxbnn.tabular.wording import as_argument, as_option
@@ -51,10 +50,7 @@ def test_settings_are_named_as_they_are_given():
     assert "(prior_scale fixes them)" in prior_note(SETTINGS, "nuts")
 
 
-def test_auto_takes_nuts_where_it_ends_in_minutes():
-    assert choose_sampler(SETTINGS, 1000, 10) == "nuts"
-    assert choose_sampler(SETTINGS, 100_000, 10) == "dvi"
-    assert choose_sampler(SETTINGS._replace(sampler="pcn"), 100_000, 10) == "pcn"
+def test_the_size_is_the_number_of_weights_and_biases():
     assert SETTINGS.size(3) == 3 * 50 + 50 + 50 + 1
 
 
