@@ -39,6 +39,12 @@ def test_the_best_log_score_among_those_in_time(candidates, num_data, expected):
     assert found == expected
 
 
+def test_of_equal_scores_the_quicker():
+    for gain, expected in ((0.005, "nuts"), (0.015, "ensemble")):
+        cases = [case(rows, nuts=(-1.0, 50), ensemble=(gain - 1, 70)) for rows in (100, 400)]
+        assert best_sampler(("ensemble", "nuts"), 200, 500, is_class=False, cases=cases) == expected
+
+
 def test_what_is_preferred_comes_first_if_it_ends_in_time():
     cases = [case(rows, nuts=(-1.0, rows), dvi=(-0.5, 5)) for rows in (100, 400)]
     for num_data, expected in ((100, "nuts"), (1000, "dvi")):
