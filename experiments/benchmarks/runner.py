@@ -1,22 +1,23 @@
 """Steps per second of `jaxbnn.sample` against a hand-written scan of the same kernel.
 
 XOR MALA with 1 and 10 chains, Iris MALA with 1 and 4, and microcanonical chains, ten of a network
-of four hidden layers on airfoil, storing positions. The hand-written
-program is `jax.lax.scan` over `vmap(kernel.step)`, jitted once, its keys split ahead; what
-it returns is copied to the host, as `sample` does. Both are compiled first; then pairs of
-runs alternate, in alternating order, and the median ratio over the pairs counts.
+of four hidden layers on airfoil, storing positions. The hand-written program is `jax.lax.scan` over
+`vmap(kernel.step)`, jitted once, its keys split ahead; what it returns is copied to the host, as
+`sample` does. Both are compiled first; then pairs of runs alternate, in alternating order, and the
+median ratio over the pairs counts.
 """
 
 import os
 import statistics
 import time
 from pathlib import Path
+from typing import Any
 
 import blackjax
 import jax
 import numpy as np
 
-from experiments.benchmarks.scale.program import airfoil_posterior
+from experiments.benchmarks.scale.program import airfoil_posterior, microcanonical
 from experiments.datasets import iris, xor
 from experiments.results import Row
 from jaxbnn import Bernoulli, Categorical, Posterior, mlp, normal_prior, sample
@@ -61,22 +62,20 @@ def run(
         Steps of all chains together in a run; of none a data set is left out.
     """
     rows = []
-    cases = [("XOR MALA", _xor_density, chains, xor_steps) for chains in (1, 10)]
-    cases += [("Iris MALA", _iris_density, chains, iris_steps) for chains in (1, 4)]
-    cases += [("airfoil microcanonical", airfoil_posterior, 10, airfoil_steps)]
-    for name, density, chains, total in cases:
+    mala = blackjax.mala
+    cases: list[tuple[str, Any, Any, int, int]] = [
+        *(("XOR MALA", _xor_density, mala, chains, xor_steps) for chains in (1, 10)),
+        *(("Iris MALA", _iris_density, mala, chains, iris_steps) for chains in (1, 4)),
+        ("airfoil microcanonical", airfoil_posterior, microcanonical, 10, airfoil_steps),
+    ]
+    for name, density, make, chains, total in cases:
         if not total:
             continue
         setting = f"{name}, {chains} chain{'s' * (chains > 1)}"
         posterior, step_size = density()
-        make = blackjax.mala if "MALA" in name else _microcanonical
         rows += _compare(setting, posterior, make, step_size, chains, total // chains, num_pairs)
     print(f"{os.cpu_count()} cores, {jax.devices()[0].device_kind}, float32")
     return rows
-
-
-def _microcanonical(log_density, step_size):
-    return blackjax.mclmc(log_density, L=30.0, step_size=step_size)
 
 
 def _compare(setting, posterior, make, step_size, chains, num_steps, num_pairs) -> list[Row]:

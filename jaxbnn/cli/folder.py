@@ -85,10 +85,10 @@ def _check_model(sampler: Any, settings: Settings, encoding: Encoding) -> None:
     numbers += [v for column in columns for v in (column.low, column.high) if v is not None]
     lists = [encoding.classes, *(column.categories for column in columns)]
     scale = settings.prior_scale
-    if not isinstance(encoding.width, int) or encoding.width < 0:
-        raise ValueError
     is_right = (
         sampler in SAMPLERS
+        and isinstance(encoding.width, int)
+        and encoding.width >= 0
         and settings.likelihood in LIKELIHOODS
         and (scale is None or (isinstance(scale, int | float) and 0 < scale < math.inf))
         and isinstance(settings.relevance, bool)

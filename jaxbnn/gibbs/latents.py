@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
-from jaxbnn.gibbs.arguments import check_affine, check_pooled
+from jaxbnn.gibbs.arguments import check_affine, check_pooled, check_ratio
 from jaxbnn.gibbs.factors import whiten
 from jaxbnn.gibbs.linear_maps import add_to_windows, average, matrix_of_conv
 from jaxbnn.networks import AvgPool, Conv, Dense
@@ -68,6 +68,7 @@ def sample_inputs(
     """
     numbers = {"noise_variance": noise_variance, "next_noise_variance": next_noise_variance}
     check_affine(layer, params, mean, outputs, **numbers)
+    check_ratio(mean.dtype, **numbers)
     if isinstance(layer, Conv):
         matrix = matrix_of_conv(layer, params["w"], mean.shape[:-1])
     else:
@@ -125,6 +126,7 @@ def sample_pooled(
     check_pooled(layer, mean, outputs, **numbers)
     assert layer.stride is not None  # resolved at construction
     if any(s < w for s, w in zip(layer.stride, layer.window, strict=True)):
+        check_ratio(mean.dtype, **numbers)
         return _overlapping(key, layer, mean, outputs, noise_variance, next_noise_variance)
     d, d_out = (jnp.asarray(value, mean.dtype) for value in (noise_variance, next_noise_variance))
     spread_out = math.prod(layer.window) * d_out

@@ -12,12 +12,11 @@ from importlib import resources
 from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
 
 # Processor seconds that one waits for: five minutes of two cores.
 MOST_SECONDS = 600
 _NEIGHBOURS = 3
-# Two runs of one fit, from other seeds, differ by as much: nats a test row.
+# In nats a test row: means of three cases differed by as much between two releases of jaxlib.
 _TIE = 0.01
 _TOO_LONG = {"seconds": MOST_SECONDS}  # at least
 
@@ -116,6 +115,9 @@ def expected_seconds(sampler: str, cases: Sequence[dict[str, Any]], size: int) -
     >>> round(expected_seconds("dvi", cases, 10_000), 6)
     110.0
     """
+    # Here, so that the command's first line does not wait for it.
+    from scipy.optimize import nnls
+
     sizes = np.array([case["rows"] * case["parameters"] for case in cases], float)
     seconds = np.array([case.get(sampler, _TOO_LONG)["seconds"] for case in cases], float)
     rows = np.stack([np.ones_like(sizes), sizes / sizes.max()], axis=1)

@@ -134,8 +134,9 @@ class NoiseFromOutputs(Likelihood):
     def predictive(self, outputs: Outputs, rank: int) -> dist.Distribution:
         """Return N(means, variances)."""
         mean, raw = (lay_out(half, rank) for half in jnp.split(outputs, 2, axis=-1))
-        check_positive("a noise variance from the outputs", self.variance(raw), "scale the inputs")
-        return dist.Normal(mean, jnp.sqrt(self.variance(raw))).to_event(rank - 1)
+        variance = self.variance(raw)
+        check_positive("a noise variance from the outputs", variance, "scale the inputs")
+        return dist.Normal(mean, jnp.sqrt(variance)).to_event(rank - 1)
 
 
 @dataclasses.dataclass(frozen=True)

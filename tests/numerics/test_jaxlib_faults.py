@@ -2,6 +2,7 @@
 
 import operator
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxbnn.numerics.jaxlib_faults import warn_of_wrong_sums
+from jaxbnn.numerics.jaxlib_faults import WRONG_SUMS, warn_of_wrong_sums
 from jaxbnn.tabular.posteriors import make_posterior
 from jaxbnn.tabular.settings import Settings
 
@@ -69,3 +70,11 @@ def test_a_release_with_wrong_sums_is_told_unless_its_flag_is_set(monkeypatch):
         warn_of_wrong_sums("0.10.2")
         monkeypatch.delenv("XLA_FLAGS")
         warn_of_wrong_sums()  # the one that the tests run with
+
+
+def test_the_requirements_refuse_the_same_releases():
+    """Also of the packages that benchmarks compare with, which run on JAX too."""
+    root = Path(__file__).parents[2]
+    for path in ("pyproject.toml", "experiments/benchmarks/peers.py"):
+        refused = ",".join(f"!={version}" for version in WRONG_SUMS)
+        assert re.search(rf'"jaxlib[^"]*{re.escape(refused)}"', (root / path).read_text("utf-8"))

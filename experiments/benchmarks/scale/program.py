@@ -10,12 +10,14 @@ import os
 import resource
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import blackjax
 import jax
 import jax.numpy as jnp
 import numpy as np
+from blackjax.base import SamplingAlgorithm
 from jax.sharding import Mesh
 
 from experiments.datasets import standardised, tabular
@@ -115,12 +117,17 @@ def airfoil_posterior() -> tuple[Posterior, float]:
     return Posterior(network, normal_prior(network), likelihood, x, y), 0.02
 
 
+def microcanonical(log_density: Callable[[Any], jax.Array], step_size: float) -> SamplingAlgorithm:
+    """Return BlackJAX's kernel with the decoherence length that both benchmarks use."""
+    return blackjax.mclmc(log_density, L=30.0, step_size=step_size)
+
+
 def ensemble(devices: int, steps: int, chains: int) -> dict[str, Any]:
     """Count steps of all microcanonical chains on airfoil a second, a core a device."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:devices])
     posterior, step_size = airfoil_posterior()
-    kernel = blackjax.mclmc(posterior.log_density, L=30.0, step_size=step_size)
+    kernel = microcanonical(posterior.log_density, step_size)
     starts = posterior.sample_prior(jax.random.key(0), (chains,))
     seconds = []
     for seed in range(4):  # the first compiles
