@@ -123,7 +123,7 @@ def sample(
         Compiled and drawn numbers depend on it only to rounding.
     chunk_bytes
         The most bytes of kept draws, of all chains together, that a chunk may hold; a chunk
-        has at least one record. None: 64 MiB, or what `chunk_size` asks for.
+        has at least one record. None: 16 MiB, or what `chunk_size` asks for.
     checkpoint
         A folder of this run alone: each chunk is written there when it is done, and a call with
         the same arguments, on any mesh, goes on from there, or returns a finished run. What was

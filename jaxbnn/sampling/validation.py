@@ -45,7 +45,7 @@ def check_counts(
         isinstance(chunk_bytes, int | np.integer) and chunk_bytes > 0
     ):
         raise ValueError(
-            f"chunk_bytes must be at least 1, but is {chunk_bytes}; leave it out for 64 MiB."
+            f"chunk_bytes must be at least 1, but is {chunk_bytes}; leave it out for 16 MiB."
         )
 
 
