@@ -15,7 +15,7 @@ from experiments.paper_numbers import load_paper_values
 from experiments.record import record_runs, settings_digest
 from experiments.record.anew import make_anew
 from experiments.record.code import code_digest
-from experiments.record.ledger import Ledger
+from experiments.record.ledger import WRITTEN, Ledger, current_commit
 from experiments.record.pages import write_pages
 from experiments.report import full_report
 from experiments.results import (
@@ -152,7 +152,11 @@ def benchmark(name: str, assignments: Sequence[str], out: Path) -> int:
         scale=None,
         seed=options.get("seed"),
         rows=rows,
-        run={"settings": options, "wall_seconds": time.perf_counter() - start},
+        run={
+            "settings": options,
+            "wall_seconds": time.perf_counter() - start,
+            "commit": current_commit(but=WRITTEN),
+        },
         paper_values={},
     )
     print(f"{table}\n{directory / 'table.md'}")

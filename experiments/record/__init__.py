@@ -2,6 +2,8 @@
 
 `record/<study>/<name>/<scale>/` holds a run's metrics.json, run.json, tables and pictures. Only
 runs of a config as it stands are taken, so that anyone can make the record anew.
+`record/benchmarks/<name>/` holds the same of a benchmark, which its command makes anew on another
+machine with other times.
 """
 
 import hashlib
@@ -45,12 +47,17 @@ def config_settings(experiment: str, scale: str) -> tuple[dict[str, Any], int]:
 def record_runs(results: Path, record: Path = RECORD) -> list[Path]:
     """Copy every finished run below `results` into the record; return the folders written.
 
+    Of benchmarks only one whose own folder `results` is.
+
     Raises
     ------
     InputError
         If there is no run, a run's settings or seed are not its config's, its scale is smoke, or
         the record would exceed 25 MB. Nothing is written then.
     """
+    if benchmark := _benchmark_in(results):
+        _copy(results, record / "benchmarks" / benchmark)
+        return [record / "benchmarks" / benchmark]
     folders = sorted(path.parent for path in results.rglob("metrics.json"))
     folders = [folder for folder in folders if "benchmarks" not in folder.parts]
     if not folders:
@@ -91,6 +98,16 @@ def read_run(folder: Path) -> dict[str, Any]:
             "(an earlier version of the command made it)."
         )
     return run
+
+
+def _benchmark_in(folder: Path) -> str | None:
+    """Return the name of the benchmark whose own folder this is; None of any other."""
+    try:
+        about = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    kind, _, name = str(about.get("experiment")).partition("/")
+    return name if kind == "benchmarks" and (folder / "metrics.json").exists() else None
 
 
 def _check(folder: Path, run: Mapping[str, Any]) -> None:

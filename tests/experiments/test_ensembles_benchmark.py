@@ -15,6 +15,7 @@ from experiments.benchmarks import ensembles
 from experiments.benchmarks.ensembles import ours, page, scores, tables
 from experiments.datasets import tabular
 from experiments.errors import InputError
+from experiments.results import Row, write_results
 
 
 def test_development_sees_no_test_row():
@@ -89,17 +90,40 @@ def test_the_page_says_what_the_numbers_say(tmp_path):
         one(0, "bde", -0.9, 100.0),
         one(0, "exact", -0.8, 50.0),
     ]
-    page.write(tmp_path / "page.md", results)
+    page.write(tmp_path / "page.md", results, tmp_path)
     text = (tmp_path / "page.md").read_text()
     assert "| `sample_ensemble`, unadjusted | 2 | 30 ± 5 | -1.1 ± 0.1 | - |" in text
     assert "unadjusted: NLL 0.100 below bde's in 25% of its CPU seconds." in text
     assert "exact: NLL 0.100 above bde's in 50% of its CPU seconds." in text
     assert "Airfoil" not in text
     assert not list(tmp_path.glob("*.png"))
-    page.write(tmp_path / "page.md", [*results, one(0, "quick-x4", -1.3, 90.0)])
+    page.write(tmp_path / "page.md", [*results, one(0, "quick-x4", -1.3, 90.0)], tmp_path)
     assert "quick-x4" not in (tmp_path / "page.md").read_text()
     assert "![NLL against CPU seconds, yacht](page.png)" in (tmp_path / "page.md").read_text()
     assert (tmp_path / "page.png").stat().st_size > 5000
+
+
+def test_the_page_shows_what_other_benchmarks_recorded(tmp_path):
+    def recorded(name, quantity, setting, value):
+        write_results(
+            tmp_path / name,
+            experiment=f"benchmarks/{name}",
+            scale=None,
+            seed=None,
+            rows=[Row(quantity, "another", 7.0), Row(quantity, setting, value)],
+            run={},
+            paper_values={},
+        )
+        page.write(tmp_path / "page.md", [], tmp_path)
+        return (tmp_path / "page.md").read_text()
+
+    assert "Two devices" not in recorded("runner", "ratio", "of no case", 0.9)
+    text = recorded("runner", "ratio", "airfoil microcanonical, 10 chains", 0.981)
+    assert "`sample` runs them at 0.981 of the speed" in text
+    assert "Two devices" not in text
+    setting = "cpu, 2 devices, 10 microcanonical chains on airfoil"
+    text = recorded("scale", "times_the_fewest_devices", setting, 1.834)
+    assert "Two devices of one core each run them at 1.83 times" in text
 
 
 def test_the_curve_is_of_one_set_and_two_seeds(monkeypatch, tmp_path):

@@ -1,5 +1,6 @@
 """`docs/ensembles_comparison.md` and its picture, from stored results."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from experiments.benchmarks.ensembles.ours import CURVE
 from experiments.benchmarks.ensembles.tables import SEEDS
+from experiments.benchmarks.stored import FOLDER
 from experiments.results import written_whole
 
 _NAMES = {
@@ -44,8 +46,8 @@ rows. Numbers are means over the seeds, ± one standard error.
 """  # noqa: E501
 
 
-def write(path: Path, results: list[dict[str, Any]]) -> None:
-    """Write the page and its picture from all results."""
+def write(path: Path, results: list[dict[str, Any]], recorded: Path = FOLDER) -> None:
+    """Write the page and its picture from all results, and recorded runs of other benchmarks."""
     parts = [_HEAD]
     for name in SEEDS:
         here = [one for one in results if one["set"] == name]
@@ -55,8 +57,37 @@ def write(path: Path, results: list[dict[str, Any]]) -> None:
             picture = path.with_suffix(".png")
             _draw(picture, name, here)
             parts.append(f"![NLL against CPU seconds, {name}]({picture.name})\n")
+    parts.append(_speed(recorded))
     with written_whole(path) as temporary:
         temporary.write_text("\n".join(parts).rstrip() + "\n", encoding="utf-8")
+
+
+def _speed(recorded: Path) -> str:
+    """Say what `sample` adds to ten chains' steps and what a second device gains."""
+    runner = _recorded(recorded / "runner", "ratio", "airfoil microcanonical, 10 chains")
+    devices = "2 devices, 10 microcanonical chains on airfoil"
+    gain = _recorded(recorded / "scale", "times_the_fewest_devices", f"cpu, {devices}")
+    lines = ["## Ten microcanonical chains of the network on airfoil\n"]
+    if runner:
+        lines.append(
+            f"* `sample` runs them at {runner:.3f} of the speed of a scan written by hand that "
+            "stores the same draws (`python -m experiments benchmark runner`, median of its pairs)."
+        )
+    if gain:
+        lines.append(
+            f"* Two devices of one core each run them at {gain:.2f} times the speed of one "
+            "(`python -m experiments benchmark scale`)."
+        )
+    return "\n".join(lines) + "\n" if runner or gain else ""
+
+
+def _recorded(folder: Path, quantity: str, setting: str) -> float | None:
+    """Return a number of a recorded benchmark, if there is such a run with this number."""
+    if not (folder / "metrics.json").exists():
+        return None
+    rows = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))["rows"]
+    found = [r["value"] for r in rows if (r["quantity"], r["setting"]) == (quantity, setting)]
+    return found[0] if found else None
 
 
 def _table(results: list[dict[str, Any]]) -> str:

@@ -123,6 +123,25 @@ def test_the_whole_record_is_made_anew_and_goes_on_where_it_stopped(finished, tm
         make_anew(out, resume=False, record=record, run=lambda arguments: 1)
 
 
+def test_a_benchmark_is_recorded_by_its_own_folder(tmp_path):
+    folder = tmp_path / "results" / "benchmarks" / "runner"
+    write_results(
+        folder,
+        experiment="benchmarks/runner",
+        scale=None,
+        seed=None,
+        rows=[Row("ratio", "one case", 0.98)],
+        run={"settings": {"num_pairs": 3}},
+        paper_values={},
+    )
+    with pytest.raises(InputError, match="There is no finished run"):
+        record_runs(tmp_path / "results", tmp_path / "record")
+    (written,) = record_runs(folder, tmp_path / "record")
+    assert written == tmp_path / "record" / "benchmarks" / "runner"
+    assert {path.name for path in written.iterdir()} == {"metrics.json", "run.json", "table.md"}
+    assert not list(recorded_runs(tmp_path / "record"))  # no page of a paper is about it
+
+
 def test_anew_takes_no_settings(capsys):
     assert main(["anew", "--set", "num_points=3"]) == 2
     assert "takes no --set and no --seed" in capsys.readouterr().err
