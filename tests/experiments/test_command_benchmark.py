@@ -169,6 +169,13 @@ def test_the_page_counts_what_the_table_says(monkeypatch):
     assert "| boston | -2.1 ± 0.1 | -2.55 ± 0.05 | - | - | - | -1 (1) |" in scores
     results[8]["log_score"] = results[9]["log_score"] = -0.1
     assert "Behind ridge or logistic regression: iris." in page._verdict(results)
+    # A method that predicts NaN is told of, and its other splits count.
+    lost = [*results, one("boston", 2, "bde", float("nan"))]
+    assert page._without_numbers(results) == []
+    (said,) = page._without_numbers(lost)
+    assert said == "Splits without a score, predictions being NaN: bde 1.0.2 on 1 of boston.\n"
+    assert "| -1 (1) |" in page._table(lost, ("boston",), "log_score")
+    assert page._verdict(lost) == page._verdict(results)
     # Each of the others counts, and not only the one of the largest mean.
     results = [one("iris", k, "jaxbnn", 0.0) for k in (0, 1, 2)]
     results += [one("iris", k, "linear", score) for k, score in enumerate((0.4, 0.0, -0.1))]

@@ -40,6 +40,7 @@ def write(path: Path, stored: list[dict[str, Any]], code: str) -> None:
     results = [one for one in stored if one["method"] in _NAMES]
     splits = len({one["split"] for one in results})
     parts = [_HEAD.format(splits=splits), _staleness(results, code), _verdict(results)]
+    parts += _without_numbers(results)
     parts.append("## Mean log score\n\nOf a held-out row, in nats; higher is better.\n")
     parts.append(_table(results, (*NUMBERS, *CLASSES), "log_score"))
     parts += ["## Typical error (RMSE)\n", _table(results, NUMBERS, "rmse")]
@@ -54,6 +55,17 @@ def _staleness(results: list[dict[str, Any]], code: str) -> str:
     ours = [one for one in results if one["method"] == "jaxbnn"]
     old = sum(one.get("code") != code for one in ours)
     return f"{old} of {len(ours)} results of jaxbnn are of an earlier state of its code.\n"
+
+
+def _without_numbers(results: list[dict[str, Any]]) -> list[str]:
+    """Say whose predictions were no numbers, and on how many splits."""
+    lost: dict[tuple[str, str], int] = {}
+    for one in results:
+        if not np.isfinite(one.get("log_score", 0.0)):
+            case = (_NAMES[one["method"]], one["set"])
+            lost[case] = lost.get(case, 0) + 1
+    told = [f"{name} on {number} of {data}" for (name, data), number in lost.items()]
+    return [f"Splits without a score, predictions being NaN: {', '.join(told)}.\n"] if told else []
 
 
 def _table(results: list[dict[str, Any]], sets: tuple[str, ...], quantity: str) -> str:
@@ -111,6 +123,7 @@ def _by_split(
         if (one["set"], one["method"]) == (name, method)
         and quantity in one
         and "over_limit" not in one
+        and np.isfinite(one["log_score"])
     }
 
 
