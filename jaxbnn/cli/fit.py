@@ -14,7 +14,7 @@ from jaxbnn.cli.estimate import warning
 from jaxbnn.cli.page import page
 from jaxbnn.cli.pictures import draw_chains, draw_classes, draw_numbers
 from jaxbnn.cli.place import WRITTEN, written
-from jaxbnn.cli.prepare import Prepared, on_all_rows
+from jaxbnn.cli.prepare import Prepared, on_all_rows, settled
 from jaxbnn.cli.progress import Progress, of_sampling, of_updates
 from jaxbnn.cli.report import Report, about, markdown, next_steps, worse_of
 from jaxbnn.cli.verdict import judge_classes, judge_numbers
@@ -23,6 +23,7 @@ from jaxbnn.sampling import BadCheckpoint
 from jaxbnn.tabular.posteriors import make_posterior
 from jaxbnn.tabular.samplers import Fitted, relevance_note, run
 from jaxbnn.tabular.settings import describe
+from jaxbnn.tabular.trial import best_of
 from jaxbnn.tabular.verdict import Verdict, judge_chains
 from jaxbnn.tabular.wording import as_option
 from jaxbnn.targets import Posterior
@@ -53,6 +54,7 @@ def fit(
     What was interrupted goes on from `checkpoints`, which is removed when all has been drawn. With
     `is_refitted` a second fit, on all rows, is what `predict` will use.
     """
+    prepared = _tried(prepared, progress)
     first = _sampled(prepared, progress, checkpoints / "first")
     held_out = prepared.held_out
     progress.begin("scoring", f"{len(held_out):,} held-out rows")
@@ -98,6 +100,17 @@ def fit(
     if first.is_whole and last.is_whole:
         unfinished.end(checkpoints)
     return text
+
+
+def _tried(prepared: Prepared, progress: Progress) -> Prepared:
+    """Take one network where several may be."""
+    if len(prepared.candidates) == 1:
+        return prepared
+    progress.begin("trying networks", f"{len(prepared.candidates)} of them, trained in seconds")
+    x, y = prepared.encoding.inputs(prepared.table), prepared.encoding.targets(prepared.table)
+    rows = prepared.training
+    taken, why = best_of(prepared.candidates, prepared.settings, x[rows], y[rows])
+    return settled(prepared, taken, why)
 
 
 def _sampled(prepared: Prepared, progress: Progress, checkpoint: Path) -> _Sampled:

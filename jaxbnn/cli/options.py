@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from jaxbnn import __version__
 from jaxbnn.tabular.kinds import LIKELIHOODS
-from jaxbnn.tabular.settings import SAMPLERS, Settings, check_settings
+from jaxbnn.tabular.settings import ONE_LAYER, SAMPLERS, Settings, check_settings
 from jaxbnn.tabular.wording import as_option
 
 _EXAMPLE = """examples:
@@ -122,7 +122,14 @@ def _add_fit(fit: argparse.ArgumentParser) -> None:
         action="store_true",
         help="learn a prior scale for each column, too, and tell them: for many columns (nuts)",
     )
-    fit.add_argument("--hidden", type=int, nargs="+", default=[50], help="hidden units by layer")
+    fit.add_argument(
+        "--hidden",
+        type=int,
+        nargs="+",
+        help="hidden units by layer (default: 50, or of numbers 16 16 16 16 where trained networks "
+        "predict training rows that they do not see better so; these also tell whether one noise "
+        "serves all rows)",
+    )
     fit.add_argument("--drop", nargs="+", default=[], help="columns to leave out")
     fit.add_argument("--test", type=float, default=0.2, help="fraction of the rows held out")
     fit.add_argument("--level", type=float, default=0.9, help="probability of the intervals")
@@ -199,7 +206,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
     """
     settings = Settings(
         options.sampler,
-        tuple(options.hidden),
+        ONE_LAYER if options.hidden is None else tuple(options.hidden),
         options.chains,
         options.warmup,
         options.samples,
@@ -208,6 +215,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
         options.likelihood,
         options.prior_scale,
         options.relevance,
+        options.hidden is None,
     )
     check_settings(settings, as_option)
     check_level(options.level)

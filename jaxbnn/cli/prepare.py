@@ -10,12 +10,17 @@ from jaxbnn.cli.encoding import Encoding, learn_encoding, usable_rows
 from jaxbnn.cli.kinds import Kind, choose_likelihood
 from jaxbnn.cli.options import separator_of
 from jaxbnn.cli.table import Table, read_table, take
+from jaxbnn.tabular.candidates import Candidate, candidates
 from jaxbnn.tabular.settings import Settings, check_sampler, choose_sampler, prior_note
 from jaxbnn.tabular.wording import as_option
 
 
 class Prepared(NamedTuple):
-    """Rows of a table by number, its encoding, and what is to be said of them."""
+    """Rows of a table by number, its encoding, and what is to be said of them.
+
+    Where there are several candidates, the sampler and the settings are those of the first until
+    `settled`.
+    """
 
     table: Table
     training: np.ndarray
@@ -25,6 +30,7 @@ class Prepared(NamedTuple):
     encoding: Encoding
     notes: list[str]
     kind: Kind
+    candidates: list[Candidate]
 
     @property
     def num_classes(self) -> int | None:
@@ -64,14 +70,29 @@ def prepare(options: argparse.Namespace, settings: Settings) -> Prepared:
     is_class = encoding.classes is not None
     shape = len(training), len(encoding.features)
     sampler = choose_sampler(settings, kind.likelihood, *shape, is_class=is_class)
-    if settings.sampler == "auto":
-        if sampler == "dvi":
-            kind, encoding, more = encoded(False)
-        more.append(f"auto took {sampler}, by a benchmark at about so many rows and weights.")
+    if settings.sampler == "auto" and sampler == "dvi":
+        kind, encoding, more = encoded(False)
     check_sampler(sampler, kind.likelihood, relevance=settings.relevance, spelled=as_option)
-    settings = settings._replace(likelihood=kind.likelihood)
-    notes = [*notes, kind.note, *more, prior_note(settings, sampler, as_option)]
-    return Prepared(table, training, held_out, sampler, settings, encoding, notes, kind)
+    tried = candidates(settings, kind.likelihood, sampler, *shape)
+    notes = [*notes, kind.note, *more]
+    prepared = Prepared(table, training, held_out, sampler, settings, encoding, notes, kind, tried)
+    return settled(prepared, tried[0]) if len(tried) == 1 else prepared
+
+
+def settled(prepared: Prepared, taken: Candidate, why: str | None = None) -> Prepared:
+    """Return what is fitted where this candidate was taken, with a note on why."""
+    notes = list(prepared.notes)
+    if why is not None:
+        notes.append(why)
+    if prepared.settings.sampler == "auto":
+        notes.append(
+            f"auto took {taken.sampler}, by a benchmark at about so many rows and weights."
+        )
+    settings = taken.of(prepared.settings)
+    notes.append(prior_note(settings, taken.sampler, as_option))
+    return prepared._replace(
+        sampler=taken.sampler, settings=settings, notes=notes, candidates=[taken]
+    )
 
 
 def on_all_rows(prepared: Prepared) -> Prepared:

@@ -28,8 +28,9 @@ def initial_positions(keys: Key[Array, " chain"], posterior: Posterior) -> PyTre
     The weights of a `Network` are as `jaxbnn.networks.init` draws them, N(0, 1 / fan_in) with
     biases 0 (all N(0, 1) in the NTK parametrisation). Those of another function (arrays of two or
     more axes, inputs before outputs) are the prior's draw shrunk to a root mean square of at most
-    fan_in^(-1/2). All else is drawn from the prior, and so is everything where the prior has no
-    density at such weights.
+    fan_in^(-1/2). What the likelihood learns begins at its prior's mean: from a small noise scale
+    training fits the training rows alone. All else is drawn from the prior, and so is everything
+    where the prior has no density at such weights.
 
     Parameters
     ----------
@@ -71,6 +72,11 @@ def _draw(keys: Any, posterior: Any) -> tuple[PyTree, Array, Any]:
         else:
             params = jax.tree.map(_shrunk, params)
         start = _with_parameters(posterior, draw, params)
+        if posterior.likelihood.learned:
+            start = start | {
+                name: _at_mean(_own_priors(posterior)[name], start[name])
+                for name in posterior.likelihood.learned
+            }
         return start, jnp.isfinite(posterior.log_prior(start)), key_other
 
     return jax.vmap(one)(keys)
@@ -123,6 +129,18 @@ def _with_parameters(posterior: Posterior, position: Any, params: PyTree) -> PyT
     if isinstance(posterior.prior, HierarchicalPrior):
         return position | {"network": posterior.prior.standardised(position, params)}
     return position | {"network": params} if posterior.likelihood.learned else params
+
+
+def _own_priors(posterior: Posterior) -> Any:
+    """Return the priors of what the likelihood learns, by name."""
+    prior: Any = posterior.prior
+    return prior.likelihood if isinstance(prior, HierarchicalPrior) else prior
+
+
+def _at_mean(prior: Any, draw: Array) -> Array:
+    """Return the prior's mean, or the draw where there is no finite one."""
+    mean = jnp.broadcast_to(jnp.asarray(prior.mean, draw.dtype), draw.shape)
+    return jnp.where(jnp.isfinite(mean), mean, draw)
 
 
 def _like_init(key: PRNGKeyArray, network: Network, params: PyTree) -> PyTree:

@@ -102,11 +102,12 @@ def optimised_starts(
     num_chains
         How many networks.
     positions
-        Where training begins, stacked: leaves (chain, ...). None: everything is drawn from the
-        prior but the weights of a `Network`, which `jaxbnn.networks.init` draws, N(0, 1 / fan_in)
-        with biases 0; weights of other functions (arrays of two or more axes, inputs before
-        outputs) are the prior's, shrunk to that size. From a draw of N(0, 1) on every weight a deep
-        network of ReLUs begins with outputs of many times the targets.
+        Where training begins, stacked: leaves (chain, ...). None: what the likelihood learns is at
+        its prior's mean, and all else drawn from the prior but the weights of a `Network`, which
+        `jaxbnn.networks.init` draws, N(0, 1 / fan_in) with biases 0; weights of other functions
+        (arrays of two or more axes, inputs before outputs) are the prior's, shrunk to that size.
+        From a draw of N(0, 1) on every weight a deep network of ReLUs begins with outputs of many
+        times the targets.
     optimizer
         Of Optax; it minimises nats a row. None: `optax.adam(0.005)`. The prior is the weight
         decay: that of `optax.adamw` comes on top. Give the same object again and nothing is

@@ -9,7 +9,7 @@ from sklearn.utils import check_random_state
 from jaxbnn.numerics import check_count, check_positive
 from jaxbnn.numerics.arguments import check_flag, short
 from jaxbnn.sampling.validation import check_checkpoint
-from jaxbnn.tabular.settings import FEWEST_DRAWS, Settings, check_settings
+from jaxbnn.tabular.settings import FEWEST_DRAWS, ONE_LAYER, Settings, check_settings
 
 _LARGEST_SEED = 2**31 - 1
 
@@ -37,7 +37,7 @@ def settings_of(estimator: Any, samplers: Sequence[str], likelihoods: Sequence[s
     check_positive("noise", noise)
     settings = Settings(
         estimator.sampler,
-        _hidden(estimator.hidden),
+        ONE_LAYER if estimator.hidden is None else _hidden(estimator.hidden),
         int(estimator.chains),
         int(estimator.warmup),
         int(estimator.samples),
@@ -46,6 +46,7 @@ def settings_of(estimator: Any, samplers: Sequence[str], likelihoods: Sequence[s
         estimator.likelihood,
         None if scale is None else float(scale),
         bool(estimator.relevance),
+        estimator.hidden is None,
     )
     check_settings(settings)
     return settings

@@ -26,7 +26,7 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
     Parameters
     ----------
     hidden
-        Hidden units by layer, as (50,) or (20, 20); or one number.
+        Hidden units by layer, as (50,) or (20, 20); or one number. None: 50.
     sampler
         "nuts", "ensemble" (trained networks, and microcanonical chains from them), "pcn" or "dvi"
         (a Gaussian approximation); "auto": of nuts, ensemble and dvi the best, by log score, of
@@ -62,7 +62,7 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
     draws_, posterior_
         Draws and posterior in standardised units, as `jaxbnn.interop.arviz.to_arviz(draws_,
         posterior_)` and `jaxbnn.summary` take them.
-    sampler_, likelihood_
+    sampler_, likelihood_, hidden_
         Those that were taken.
     notes_
         Sentences about the fit.
@@ -90,7 +90,7 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
 
     def __init__(
         self,
-        hidden: Sequence[int] | int = (50,),
+        hidden: Sequence[int] | int | None = None,
         *,
         sampler: str = "auto",
         likelihood: str = "auto",

@@ -13,6 +13,7 @@ from jaxbnn.estimators.arguments import settings_of
 from jaxbnn.estimators.base import BayesianNetwork
 from jaxbnn.estimators.scaling import Scaling, learn_scaling
 from jaxbnn.numerics import check_fraction
+from jaxbnn.tabular.candidates import candidates
 from jaxbnn.tabular.kinds import (
     CLASSES,
     COUNTS,
@@ -22,6 +23,7 @@ from jaxbnn.tabular.kinds import (
     likelihood_of_numbers,
 )
 from jaxbnn.tabular.settings import SAMPLERS, check_sampler, choose_sampler
+from jaxbnn.tabular.trial import best_of
 
 _LIKELIHOODS = tuple(name for name in LIKELIHOODS if name not in CLASSES)
 _NO_SCALING = Scaling(0.0, 1.0)
@@ -37,14 +39,17 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
     Parameters
     ----------
     hidden
-        Hidden units by layer, as (50,) or (20, 20); or one number.
+        Hidden units by layer, as (50,) or (20, 20); or one number. None: 50, or (16, 16, 16, 16)
+        where trained networks predict training rows that they do not see better by it; with
+        `likelihood` "auto" they also tell whether the noise is the same for all rows.
     sampler
         "nuts", "ensemble" (networks are trained, and microcanonical chains go on from them),
         "gibbs", "pcn" or "dvi" (a Gaussian approximation); "auto": of nuts, ensemble and dvi the
         best, by log score, of those that end in minutes in a benchmark of like size.
     likelihood
-        "gaussian", "student-t", "laplace", "poisson", "negative-binomial"; "auto": by the kind of
-        numbers that the target holds.
+        "gaussian", "heteroscedastic" (Gaussian noise that the network gives, row by row),
+        "student-t", "laplace", "poisson", "negative-binomial"; "auto": by the kind of numbers that
+        the target holds.
     prior_scale
         Fixes the weights' prior standard deviations at so many times the usual ones. None: nuts
         learns them, the others take 1.
@@ -73,7 +78,7 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
     draws_, posterior_
         Draws and posterior in standardised units, as `jaxbnn.interop.arviz.to_arviz(draws_,
         posterior_)` and `jaxbnn.summary` take them.
-    sampler_, likelihood_
+    sampler_, likelihood_, hidden_
         Those that were taken.
     notes_
         Sentences about the fit.
@@ -101,7 +106,7 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
 
     def __init__(
         self,
-        hidden: Sequence[int] | int = (50,),
+        hidden: Sequence[int] | int | None = None,
         *,
         sampler: str = "auto",
         likelihood: str = "auto",
@@ -160,7 +165,15 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
         check_sampler(sampler, settings.likelihood, relevance=settings.relevance)
         is_count = settings.likelihood in COUNTS
         scaling = _NO_SCALING if is_count else learn_scaling(y)
-        self._sample(X, scaling.standardised(y), sampler, settings)
+        targets, notes = scaling.standardised(y), []
+        tried = candidates(settings._replace(likelihood=asked), likelihood, sampler, *X.shape)
+        taken = tried[0]
+        if len(tried) > 1:
+            inputs = learn_scaling(X).standardised(X)
+            taken, why = best_of(tried, settings, inputs, targets, self.verbose)
+            notes = [why]
+        self._sample(X, targets, taken.sampler, taken.of(settings))
+        self.notes_ = [*notes, *self.notes_]
         self.y_scaling_: Scaling = scaling
         return self
 

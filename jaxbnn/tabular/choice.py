@@ -100,6 +100,12 @@ def best_sampler(
     return min(candidates, key=seconds.__getitem__)
 
 
+def ends_in_time(sampler: str, num_data: int, num_parameters: int) -> bool:
+    """Whether a sampler is expected to sample a network of numbers within MOST_SECONDS."""
+    known = [one for one in measured_cases() if one["kind"] == "numbers"]
+    return expected_seconds(sampler, known, num_data * num_parameters) <= MOST_SECONDS
+
+
 def expected_seconds(sampler: str, cases: Sequence[dict[str, Any]], size: int) -> float:
     """Return a + b size for rows times parameters, by least squares over the cases.
 

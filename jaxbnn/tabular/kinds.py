@@ -7,6 +7,7 @@ from jaxbnn.tabular.wording import Spelling, as_argument
 LIKELIHOODS = (
     "auto",
     "gaussian",
+    "heteroscedastic",
     "student-t",
     "laplace",
     "poisson",
@@ -17,7 +18,7 @@ LIKELIHOODS = (
 COUNTS = ("poisson", "negative-binomial")
 CLASSES = ("categorical", "ordinal")
 # What only a sampler of log densities knows: not dvi, gibbs.
-NEWER = ("student-t", "laplace", "poisson", "negative-binomial", "ordinal")
+NEWER = ("heteroscedastic", "student-t", "laplace", "poisson", "negative-binomial", "ordinal")
 # Single precision tells whole numbers apart up to this one.
 MOST_COUNT = 2**24
 _FAR, _MOST_FAR = 6.0, 0.005

@@ -22,11 +22,14 @@ from jaxbnn.targets import (
     Ordinal,
     Poisson,
     Posterior,
+    SoftplusScaleGaussian,
     StudentT,
     hierarchical_prior,
     normal_prior,
 )
 
+# In standard deviations of the target: noise that the network gives may fall to this.
+_LEAST_NOISE = 1e-3
 # A log mean of counts may lie far from zero.
 _SD_OF_LOG_MEAN = 5.0
 
@@ -46,8 +49,8 @@ def make_posterior(
     if name == "auto":
         name = "gaussian" if num_classes is None else "categorical"
     check_sampler(sampler, name)
-    has_logits = name == "categorical"
-    widths = (x.shape[1], *settings.hidden, (num_classes or 1) if has_logits else 1)
+    outputs = {"categorical": num_classes or 1, "heteroscedastic": 2}.get(name, 1)
+    widths = (x.shape[1], *settings.hidden, outputs)
     network = mlp(widths, "relu" if sampler in ("gibbs", "dvi") else "tanh")
     likelihood, own = _likelihood(name, sampler, settings, num_classes)
     biases = [1.0] * (len(widths) - 2) + [_SD_OF_LOG_MEAN**-2 if name in COUNTS else 1.0]
@@ -84,6 +87,7 @@ def _likelihood(
         return Ordinal(num_classes or 2), {"cutpoint_gaps": gaps}
     known: dict[str, tuple[Likelihood, dict[str, Any]]] = {
         "categorical": (Categorical(), {}),
+        "heteroscedastic": (SoftplusScaleGaussian(_LEAST_NOISE), {}),
         "gaussian": (LearnedGaussian(), log_scale),
         "student-t": (StudentT(), log_scale | {"log_degrees": degrees}),
         "laplace": (Laplace(), log_scale),
@@ -96,12 +100,20 @@ def _likelihood(
 def predicted(posterior: Posterior, x: np.ndarray) -> Callable[[PyTree], Array]:
     """Return what a position predicts at x: numbers, mean counts, or probabilities of classes.
 
-    Probabilities, and not logits, which may all rise and fall together for nothing.
+    Probabilities, and not logits, which may all rise and fall together for nothing. Where the
+    network gives the noise, too, its logarithms are behind the numbers, (n, 2).
     """
     if jnp.issubdtype(posterior.y.dtype, jnp.integer):
         return lambda position: posterior.predictive(position, x).probs
     if isinstance(posterior.likelihood, Poisson | NegativeBinomial):
         return lambda position: jnp.exp(posterior.outputs(position, x))
+    if isinstance(posterior.likelihood, SoftplusScaleGaussian):
+
+        def mean_and_noise(position: PyTree) -> Array:
+            law = posterior.predictive(position, x)
+            return jnp.stack([law.mean, 0.5 * jnp.log(law.variance)], axis=-1)
+
+        return mean_and_noise
     return lambda position: posterior.outputs(position, x)
 
 

@@ -12,12 +12,17 @@ SAMPLERS = ("auto", "nuts", "ensemble", "gibbs", "pcn", "dvi")
 # Samplers by gradients of all that is learnt, scales of the prior among it.
 LEARNING = ("nuts", "ensemble")
 FEWEST_DRAWS = 4
+# Hidden units by layer where none are asked for: the first, or what trained networks say is better.
+ONE_LAYER, DEEP = (50,), (16, 16, 16, 16)
 # What "auto" chooses from.
 _CANDIDATES = ("nuts", "ensemble", "dvi")
 
 
 class Settings(NamedTuple):
-    """What a fit was asked for."""
+    """What a fit was asked for.
+
+    With `tries_networks` another network than `hidden`, or another noise, may be taken.
+    """
 
     sampler: str
     hidden: tuple[int, ...]
@@ -29,6 +34,7 @@ class Settings(NamedTuple):
     likelihood: str = "auto"
     prior_scale: float | None = None
     relevance: bool = False
+    tries_networks: bool = False
 
     def learns_precisions(self, sampler: str) -> bool:
         """Whether the precisions of the weights are learnt, or fixed."""

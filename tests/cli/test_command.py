@@ -10,8 +10,9 @@ import re
 import numpy as np
 import pytest
 
-from jaxbnn.cli import main, place
+from jaxbnn.cli import fit, main, place, prepare
 from jaxbnn.sampling import Draws
+from jaxbnn.tabular.candidates import Candidate
 
 # NUTS and its adaptation, and Optax's optimisers, are run by the command.
 pytestmark = pytest.mark.third_party(reason="BlackJAX's NUTS and Optax promote dtypes and ranks")
@@ -107,6 +108,31 @@ def test_fit_and_predict_numbers(sampler, houses, tmp_path, capsys):
     bad = write(tmp_path / "bad.csv", {"area": ["big"], "town": ["Ulm"]})
     assert main(["predict", str(folder), bad]) == 2
     assert "column 'area'" in capsys.readouterr().err
+
+
+def test_the_network_that_was_tried_and_taken_is_fitted_and_predicts(
+    houses, tmp_path, capsys, monkeypatch
+):
+    tried = [Candidate((3,), "gaussian", "pcn"), Candidate((4, 2), "heteroscedastic", "pcn")]
+    seen = []
+
+    def best_of(candidates, settings, x, y):
+        seen.append((candidates, x.shape, y.shape, round(float(y.mean()), 6)))
+        return tried[1], "Taken: the second."
+
+    monkeypatch.setattr(prepare, "candidates", lambda *_: tried)
+    monkeypatch.setattr(fit, "best_of", best_of)
+    data = write(tmp_path / "houses.csv", houses)
+    assert main(["fit", data, "--target", "price", "--refit", *TINY]) == 0
+    assert seen == [(tried, (47, 4), (47,), 0.0)]  # the training rows, standardised, and once
+    assert "trying networks: 2 of them" in capsys.readouterr().err
+    text = (tmp_path / "houses-fit" / "summary.md").read_text()
+    assert "by a network of 4 and 2 hidden units, sampled by pcn" in text
+    assert "- Taken: the second.\n- auto took pcn," in text
+    new = write(tmp_path / "new.csv", {"area": ["100", "60"], "town": ["Ulm", "Bonn"]})
+    assert main(["predict", str(tmp_path / "houses-fit"), new, "--quantiles", "0.1", "0.9"]) == 0
+    rows = read(tmp_path / "new-predictions.csv")
+    assert all(float(row["lower"]) < float(row["price"]) < float(row["upper"]) for row in rows)
 
 
 @pytest.fixture

@@ -43,7 +43,9 @@ def test_only_the_same_fit_goes_on(data, tmp_path):
         assert unfinished.goes_on(out, identity(data, *same), False)
     assert unfinished.begin(out, identity(data), True) == folder
     assert (folder / "first" / "state.nc").is_file()
-    with pytest.raises(ValueError, match="with --hidden 50, and not 20 5: give the same arguments"):
+    with pytest.raises(
+        ValueError, match="with --hidden not given, and not 20 5: give the same arguments"
+    ):
         unfinished.goes_on(out, identity(data, "--hidden", "20", "5"), False)
     with pytest.raises(ValueError, match=r"with --prior-scale not given, and not 2\.0"):
         unfinished.goes_on(out, identity(data, "--prior-scale", "2"), False)

@@ -41,11 +41,20 @@ def test_networks_begin_as_init_draws_them():
     assert sizes(starts[0]["b"], 1.0) > 1e-6
 
 
-def test_what_the_likelihood_learns_is_drawn_from_its_prior():
+def test_what_the_likelihood_learns_begins_at_its_priors_mean():
     prior = {"network": dist.Normal(0, 1), "log_noise_scale": dist.Normal(-3.0, 2.0)}
     starts = initial_positions(keys(), Posterior(NETWORK, prior, LearnedGaussian(), X, Y))
-    assert sizes(starts["log_noise_scale"] + 3, 2.0) > 1e-6
+    np.testing.assert_array_equal(starts["log_noise_scale"], -3.0)
     assert sizes(starts["network"][0]["w"], 5**-0.5) > 1e-6
+    scales = {"log_noise_scale": dist.Normal(-2.0, 0.5)}
+    prior = hierarchical_prior(NETWORK, likelihood=scales)
+    starts = initial_positions(keys(), Posterior(NETWORK, prior, LearnedGaussian(), X, Y))
+    np.testing.assert_array_equal(starts["log_noise_scale"], -2.0)
+    assert len(np.unique(starts["log_precision"][0]["w"])) > 1
+    # Where there is no mean, draws.
+    prior = {"network": dist.Normal(0, 1), "log_noise_scale": dist.Cauchy(0.0, 1.0)}
+    starts = initial_positions(keys(), Posterior(NETWORK, prior, LearnedGaussian(), X, Y))
+    assert len(np.unique(starts["log_noise_scale"])) == len(starts["log_noise_scale"])
 
 
 @pytest.mark.short("standardised")

@@ -28,7 +28,10 @@ from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import PolynomialFeatures  # noqa: E402
 
 from jaxbnn.estimators import BayesianClassifier, BayesianRegressor, base, rows  # noqa: E402
+from jaxbnn.estimators import regressor as regressor_module  # noqa: E402
 from jaxbnn.estimators.scaling import learn_scaling  # noqa: E402
+from jaxbnn.tabular.candidates import Candidate  # noqa: E402
+from jaxbnn.tabular.settings import ONE_LAYER  # noqa: E402
 from tests.kit.bits import assert_same  # noqa: E402
 from tests.sampling.small_run import stop_after  # noqa: E402
 
@@ -269,10 +272,38 @@ def test_ctrl_c_ends_the_fit(monkeypatch):
         regressor().fit(X, Y)
 
 
+def test_the_network_that_was_tried_and_taken_is_fitted(monkeypatch):
+    tried = [Candidate((3,), "gaussian", "pcn"), Candidate((4, 2), "heteroscedastic", "pcn")]
+
+    def best_of(candidates, settings, x, y, progress):
+        assert candidates == tried
+        np.testing.assert_allclose([x.mean(), y.mean(), x.std(), y.std()], [0, 0, 1, 1], atol=1e-6)
+        return tried[1], "Taken: the second."
+
+    monkeypatch.setattr(regressor_module, "candidates", lambda *_: tried)
+    monkeypatch.setattr(regressor_module, "best_of", best_of)
+    found = regressor(hidden=None).fit(X, Y)
+    assert (found.hidden_, found.likelihood_, found.sampler_) == ((4, 2), "heteroscedastic", "pcn")
+    assert found.notes_[0] == "Taken: the second."
+    _, sd = found.predict(NEW, return_std=True)
+    assert len(np.unique(sd)) == len(NEW)
+    # Each draw has a noise of its own for each row: their spread is that of the predictions.
+    drawn = found.sample_y(NEW, 4000)
+    np.testing.assert_allclose(drawn.std(axis=1), sd, rtol=0.25)
+    assert np.isfinite(found.log_score(X, Y))
+
+
+def test_where_nothing_can_be_tried_the_network_is_one_layer():
+    found = regressor(hidden=None).fit(X, Y)
+    assert (found.hidden_, found.likelihood_) == (ONE_LAYER, "gaussian")
+    assert classifier(hidden=None).fit(X, LABELS).hidden_ == ONE_LAYER
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     "settings",
     [
+        {"sampler": "nuts", "likelihood": "heteroscedastic"},
         {"sampler": "nuts", "relevance": True},
         {"sampler": "gibbs", "noise": 0.2},
         {"sampler": "dvi"},

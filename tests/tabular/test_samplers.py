@@ -5,6 +5,7 @@ every posterior of their shapes.
 import jax
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from jaxbnn.kernels import pcn
 from jaxbnn.tabular import samplers
@@ -44,6 +45,20 @@ def test_classes_are_predicted_by_their_probabilities():
     np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-5)
     numbers = make_posterior("gibbs", settings("gibbs"), X, Y, None)
     assert predicted(numbers, X)(numbers.sample_prior(jax.random.key(0))).shape == (13, 1)
+
+
+def test_noise_by_the_row_is_the_networks_second_output():
+    heteroscedastic = settings(likelihood="heteroscedastic")
+    posterior = make_posterior("pcn", heteroscedastic, X, Y, None)
+    position = posterior.sample_prior(jax.random.key(0))
+    found = predicted(posterior, X)(position)
+    outputs = posterior.outputs(position, X)
+    scale = np.log1p(np.exp(outputs[:, 1])) + 1e-3
+    np.testing.assert_allclose(found, np.stack([outputs[:, 0], np.log(scale)], 1), rtol=1e-5)
+    density = norm.logpdf(Y, outputs[:, 0], scale)
+    np.testing.assert_allclose(posterior.log_likelihood(position), density, rtol=1e-5)
+    learnt = make_posterior("nuts", heteroscedastic, X, Y, None)
+    assert set(learnt.sample_prior(jax.random.key(0))) == {"network", "log_precision"}
 
 
 def test_scales_of_columns_are_posterior_means():

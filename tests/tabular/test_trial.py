@@ -1,0 +1,121 @@
+"""Tests of tabular.candidates and tabular.trial: what may be tried, and that the network and the
+noise which suit the data are taken.
+"""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from jaxbnn.tabular import trial
+from jaxbnn.tabular.candidates import Candidate, candidates
+from jaxbnn.tabular.settings import DEEP, ONE_LAYER, Settings
+
+SETTINGS = Settings("auto", ONE_LAYER, 2, 40, 30, 0.3, 0, tries_networks=True)
+ONE = Candidate(ONE_LAYER, "gaussian", "nuts")
+VARYING = Candidate(ONE_LAYER, "heteroscedastic", "nuts")
+NARROW = Candidate(DEEP, "heteroscedastic", "ensemble")
+
+
+@pytest.mark.parametrize(
+    ("changes", "num_data", "expected"),
+    [
+        ({}, 500, [ONE, VARYING, NARROW]),
+        ({}, 99, [ONE]),
+        ({"tries_networks": False}, 500, [ONE]),
+        ({"sampler": "nuts"}, 500, [ONE, VARYING]),
+        ({"relevance": True}, 500, [ONE, VARYING]),
+        ({"likelihood": "gaussian"}, 500, [ONE, Candidate(DEEP, "gaussian", "ensemble")]),
+        # Networks of this size are not sampled in time with so many rows.
+        ({"sampler": "nuts"}, 10**7, [ONE, VARYING]),
+    ],
+)
+def test_what_is_open_is_tried(changes, num_data, expected):
+    assert candidates(SETTINGS._replace(**changes), "gaussian", "nuts", num_data, 5) == expected
+
+
+def test_what_other_samplers_and_likelihoods_need_is_left_alone():
+    ensemble = SETTINGS._replace(sampler="ensemble")
+    found = candidates(ensemble, "gaussian", "ensemble", 500, 5)
+    assert [one.sampler for one in found] == ["ensemble"] * 3
+    for sampler in ("dvi", "gibbs", "pcn"):
+        asked = SETTINGS._replace(sampler=sampler)
+        assert candidates(asked, "gaussian", sampler, 500, 5) == [ONE._replace(sampler=sampler)]
+    assert candidates(SETTINGS, "student-t", "nuts", 500, 5) == [
+        ONE._replace(likelihood="student-t")
+    ]
+    # Of so many rows auto takes dvi, which knows one noise only.
+    assert candidates(SETTINGS, "gaussian", "dvi", 10**6, 5) == [ONE._replace(sampler="dvi")]
+    settings = NARROW.of(SETTINGS)
+    assert (settings.hidden, settings.likelihood) == (DEEP, "heteroscedastic")
+    assert not settings.tries_networks
+
+
+def rows(rng, kind, number=400):
+    x = rng.normal(size=(number, 2)).astype(np.float32)
+    mean, noise = 2 * x[:, 0], 0.3
+    if kind == "noise":
+        noise = np.exp(-2 + 1.5 * x[:, 1])
+    elif kind == "bends":
+        mean, noise = np.sin(6 * x[:, 0] * x[:, 1]) + x[:, 1], 0.05
+    y = mean + noise * rng.normal(size=number)
+    return x, ((y - y.mean()) / y.std()).astype(np.float32)
+
+
+@pytest.mark.third_party(reason="Adam's dtypes are promoted")
+@pytest.mark.parametrize(
+    ("kind", "tried", "expected"),
+    [("noise", [ONE, VARYING], VARYING), ("bends", [ONE, NARROW], NARROW)],
+)
+def test_the_one_that_suits_the_data_is_taken(kind, tried, expected, rng):
+    x, y = rows(rng, kind, 800 if kind == "bends" else 400)
+    taken, why = trial.best_of(tried, SETTINGS, x, y)
+    assert taken == expected
+    assert why.endswith(f"Taken: {expected}.")
+    assert "50 hidden units, gaussian: -" in why
+    # No order of the candidates hides it.
+    assert trial.best_of(tried[::-1], SETTINGS, x, y)[0] == expected
+
+
+def test_a_later_one_must_be_better_by_more_than_its_error(monkeypatch, rng):
+    scores = {ONE: [0.0, 0.0, 0.0, 0.0], VARYING: [1.0, -0.9, 0.5, -0.4]}
+    monkeypatch.setattr(trial, "_scores", lambda one, *_: np.array(scores[one]))
+    x, y = rows(rng, "plain", 100)
+    assert trial.best_of([ONE, VARYING], SETTINGS, x, y)[0] == ONE
+    scores[VARYING] = [0.4, 0.1, 0.5, 0.2]
+    assert trial.best_of([ONE, VARYING], SETTINGS, x, y)[0] == VARYING
+    # Against the best so far, and not against the first.
+    scores[NARROW] = [0.3, 0.2, 0.4, 0.3]
+    assert trial.best_of([ONE, VARYING, NARROW], SETTINGS, x, y)[0] == VARYING
+
+
+def test_networks_that_diverge_are_not_taken(monkeypatch, rng):
+    def diverging(key, posterior, number, **options):
+        if posterior.likelihood.learned:
+            raise ValueError("training diverged: chain 0 in epoch 1; give ...")
+        warnings.warn("training diverged: chain 3 in epoch 9; ...", stacklevel=1)
+        curves = np.array([[np.inf, 0.7, 0.6, np.nan], [np.inf, np.inf, np.nan, np.nan]])
+        return type("Found", (), {"validation": curves})
+
+    monkeypatch.setattr(trial, "optimised_starts", diverging)
+    monkeypatch.setattr(trial, "_NETWORKS", 2)
+    x, y = rows(rng, "plain", 100)
+    assert trial.best_of([ONE, VARYING], SETTINGS, x, y)[0] == VARYING
+    found = trial._scores(VARYING, SETTINGS, x, y, False)
+    np.testing.assert_array_equal(found, [-0.6, -1000.0])
+    monkeypatch.setattr(trial, "optimised_starts", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        trial._scores(ONE, SETTINGS, x, y, False)
+
+
+def test_of_many_rows_some_are_taken(monkeypatch, rng):
+    seen = []
+
+    def kept(one, settings, x, y, progress):
+        seen.append((len(x), len(np.unique(y))))
+        return np.zeros(2)
+
+    monkeypatch.setattr(trial, "_scores", kept)
+    y = np.arange(5000.0)
+    trial.best_of([ONE, VARYING], SETTINGS, rng.normal(size=(5000, 1)), y)
+    assert seen == [(trial.MOST_ROWS, trial.MOST_ROWS)] * 2
