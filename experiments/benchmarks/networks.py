@@ -1,0 +1,205 @@
+"""Which network and which noise `auto` takes, and what each would have reached.
+
+    python -m experiments benchmark networks --set write_page=true
+
+On data sets that are not among those of `benchmark command`, with few rows and with more: every
+candidate is fitted, and scored on test rows; and so is what `auto` takes by its trial, which sees
+training rows only. Each fit runs in a process of its own. Results are stored one by one, also
+in `record/benchmarks/networks.json`, from which any machine goes on; what is stored is not run
+again, unless the code has changed.
+"""
+
+import itertools
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.benchmarks.peers import last_line, timed
+from experiments.benchmarks.samplers.fit import rows_of
+from experiments.benchmarks.stored import FOLDER, Stored
+from experiments.datasets import Split, tabular
+from experiments.errors import InputError, did_you_mean
+from experiments.record.code import code_digest
+from experiments.results import Row, markdown_table, written_whole
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "network_choice.md"
+KEPT = FOLDER / "networks.json"
+SETS = ("bikesharing", "kin8nm", "power-plant", "protein-tertiary-structure")
+ROWS = (200, 800)
+DEEP = (16, 16, 16, 16)
+# What `BayesianRegressor` is called with.
+FITS: dict[str, dict[str, Any]] = {
+    "50, gaussian": {"hidden": (50,), "likelihood": "gaussian", "sampler": "nuts"},
+    "50, heteroscedastic": {"hidden": (50,), "likelihood": "heteroscedastic", "sampler": "nuts"},
+    "16 x 4, heteroscedastic": {
+        "hidden": DEEP,
+        "likelihood": "heteroscedastic",
+        "sampler": "ensemble",
+    },
+    "auto": {},
+}
+_NUM_TEST = 2000
+_MOST_SECONDS = 1200
+
+
+def split_of(name: str, size: int) -> Split:
+    """Return `size` random training rows and 2,000 test rows.
+
+    Of bikesharing both are training rows of `benchmark ensembles`, whose test rows stay unseen.
+    """
+    if name != "bikesharing":
+        return rows_of("numbers", name, size)
+    whole = tabular(name, 0)
+    order = np.random.default_rng(0).permutation(len(whole.y_train))
+    test, train = order[:_NUM_TEST], order[_NUM_TEST : _NUM_TEST + size]
+    return Split(
+        whole.x_train[train], whole.y_train[train], whole.x_train[test], whole.y_train[test]
+    )
+
+
+def run(
+    out_dir: Path,
+    *,
+    sets: tuple[str, ...] | list[str] = SETS,
+    rows: tuple[int, ...] | list[int] = ROWS,
+    fits: tuple[str, ...] | list[str] = tuple(FITS),
+    write_page: bool = False,
+) -> list[Row]:
+    """Fit what is not stored yet; one row a number of each set, size and fit.
+
+    Parameters
+    ----------
+    out_dir
+        Where results are stored.
+    sets, fits
+        Some of SETS and of FITS.
+    rows
+        Numbers of training rows.
+    write_page
+        Whether to write `docs/network_choice.md` from all that is stored of today's code.
+    """
+    for name, known in [*((s, SETS) for s in sets), *((f, tuple(FITS)) for f in fits)]:
+        if name not in known:
+            raise InputError(f"There is no {name!r} here{did_you_mean(name, known)}")
+    stored, code = Stored(out_dir / "stored", KEPT), _code()
+    for size, name, fit in itertools.product(rows, sets, fits):
+        case = f"{name}-{size}-{fit}".replace(" ", "")
+        if case in stored and stored[case]["code"] == code:
+            continue
+        found = _measured(out_dir / "work" / case, name, size, fit)
+        if found is not None:
+            stored[case] = {"set": name, "rows": size, "fit": fit, "code": code, **found}
+            stored.keep()
+            print(f"{case}: {found}", flush=True)
+    results = stored.values()
+    if write_page:
+        today = [one for one in results if one["code"] == code]
+        with written_whole(PAGE) as temporary:
+            temporary.write_text(page_of(today), encoding="utf-8")
+        print(PAGE)
+    return [
+        Row(quantity, f"{one['set']}, {one['rows']} rows, {one['fit']}", one[quantity])
+        for one in results
+        for quantity in ("log_score", "cpu_seconds")
+        if quantity in one
+    ]
+
+
+def _measured(work: Path, name: str, size: int, fit: str) -> dict[str, Any] | None:
+    """Fit once in a process; None, after a sentence, if it fails."""
+    work.mkdir(parents=True, exist_ok=True)
+    result, log = work / "result.json", work / "log.txt"
+    result.unlink(missing_ok=True)
+    command = [sys.executable, "-m", __name__, name, str(size), fit, str(result)]
+    environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
+    environment["PYTHONPATH"] = str(ROOT)
+    seconds, _, status = timed(command, environment, _MOST_SECONDS, log)
+    if status:
+        print(f"{name}, {size} rows: {fit} failed: {last_line(log)}", flush=True)
+        return None
+    return {"cpu_seconds": seconds, **json.loads(result.read_text("utf-8"))}
+
+
+def fitted(name: str, size: int, fit: str, **settings: Any) -> dict[str, Any]:
+    """Return a fit's mean log score of the test rows, and which network and noise it took.
+
+    `settings` replace its own.
+    """
+    # Here, so that who only wants the page needs no scikit-learn.
+    from jaxbnn.estimators import BayesianRegressor
+
+    split = split_of(name, size)
+    model = BayesianRegressor(random_state=0, **FITS[fit] | settings)
+    model.fit(split.x_train, split.y_train)
+    return {
+        "log_score": model.log_score(split.x_test, split.y_test),
+        "rhat": model.verdict_.numbers["rhat"],
+        "taken": [list(model.hidden_), model.likelihood_],
+    }
+
+
+def _code() -> str:
+    return code_digest(["jaxbnn.estimators.regressor", __name__])[:16]
+
+
+_HEAD = """# The network and the noise that auto takes
+
+Made by `python -m experiments benchmark networks --set write_page=true`.
+
+Where neither a network nor a likelihood is asked for, `jaxbnn fit` and `BayesianRegressor` try some on numbers: eight
+networks of each are trained in seconds, on four fifths of the training rows, and scored on the others. Here every one of
+them was also fitted in full, by {samplers}, and scored on 2,000 test
+rows: mean log scores, in nats a row of the target's units, higher is better, and in bold what auto took. The data sets are
+not among those of `benchmark command`. One seed a case.
+
+"""  # noqa: E501
+
+
+def page_of(results: list[dict[str, Any]]) -> str:
+    """Return the page: a line a case, with the score of what auto took in bold."""
+    known = {(one["set"], one["rows"], one["fit"]): one for one in results}
+    named = [name for name in FITS if name != "auto"]
+    lines, lost = [], []
+    for name, size in sorted({(one["set"], one["rows"]) for one in results}):
+        scores = {f: known[name, size, f]["log_score"] for f in named if (name, size, f) in known}
+        auto = known.get((name, size, "auto"))
+        taken = None if auto is None else _name_of(auto["taken"])
+        cells = [_cell(scores.get(f), is_bold=f == taken) for f in named]
+        gap = seconds = "-"
+        if auto is not None and scores.keys() == set(named):
+            lost.append(max(scores.values()) - scores[str(taken)])
+            gap, seconds = f"{lost[-1]:.3f}", f"{auto['cpu_seconds']:.0f}"
+        lines.append([name, size, *cells, gap, seconds])
+    samplers = ", ".join(f"{FITS[name]['sampler']} ({name})" for name in named)
+    header = ["set", "rows", *named, "behind the best", "CPU s of auto"]
+    text = _HEAD.format(samplers=samplers) + markdown_table(header, lines)
+    if lost:
+        best = sum(gap == 0 for gap in lost)
+        text += (
+            f"\nWhat auto took was the best in {best} of {len(lost)} cases, and at most "
+            f"{max(lost):.3f} nats behind it.\n"
+        )
+    return text
+
+
+def _name_of(taken: list[Any]) -> str:
+    """Return which of FITS has this network and this likelihood."""
+    hidden, likelihood = taken
+    fits = {(f["hidden"], f["likelihood"]): name for name, f in FITS.items() if f}
+    return fits[tuple(hidden), likelihood]
+
+
+def _cell(score: float | None, *, is_bold: bool) -> str:
+    if score is None:
+        return "-"
+    return f"**{score:.3f}**" if is_bold else f"{score:.3f}"
+
+
+if __name__ == "__main__":
+    found = fitted(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+    Path(sys.argv[4]).write_text(json.dumps(found) + "\n", encoding="utf-8")
