@@ -26,6 +26,7 @@ COMPARISONS = {
     "known_truth.md": "Where the truth is known",
     "command_comparison.md": "The command beside others",
     "ensembles_comparison.md": "Ensembles beside bde",
+    "network_choice.md": "The network that auto takes",
 }
 NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 BOOST = "---\nsearch:\n  boost: 2\n---\n"  # names are what most look for

@@ -1,0 +1,73 @@
+"""Tests of experiments.benchmarks.networks: its rows, what is stored, and what its page says."""
+
+import numpy as np
+import pytest
+
+from experiments.benchmarks import networks
+from experiments.datasets import tabular
+from experiments.errors import InputError
+
+
+def test_no_test_row_of_another_benchmark_is_seen():
+    split = networks.split_of("bikesharing", 200)
+    assert (len(split.x_train), len(split.x_test)) == (200, 2000)
+    whole = tabular("bikesharing", 0)
+    seen = {tuple(row) for row in np.concatenate([split.x_train, split.x_test])}
+    assert seen <= {tuple(row) for row in whole.x_train}
+    assert len(networks.split_of("kin8nm", 800).x_train) == 800
+
+
+def one(name, fit, score, taken=None, code="today"):
+    taken = [[50], "gaussian"] if taken is None else taken
+    found = {"log_score": score, "cpu_seconds": 70.0, "rhat": 1.2, "taken": taken}
+    return {"set": name, "rows": 200, "fit": fit, "code": code, **found}
+
+
+def test_the_page_says_what_was_taken_and_what_it_lost():
+    results = [
+        one("kin8nm", "50, gaussian", -1.0),
+        one("kin8nm", "50, heteroscedastic", -0.8),
+        one("kin8nm", "16 x 4, heteroscedastic", -0.5),
+        one("kin8nm", "auto", -0.79, [[50], "heteroscedastic"]),
+        one("power-plant", "50, gaussian", -2.0),
+    ]
+    text = networks.page_of(results)
+    assert "| kin8nm | 200 | -1.000 | **-0.800** | -0.500 | 0.300 | 70 |" in " ".join(text.split())
+    assert "| power-plant | 200 | -2.000 | - | - | - | - |" in " ".join(text.split())
+    assert "the best in 0 of 1 cases, and at most 0.300 nats behind it." in text
+    results[3] = one("kin8nm", "auto", -0.5, [[16] * 4, "heteroscedastic"])
+    assert "the best in 1 of 1 cases, and at most 0.000 nats" in networks.page_of(results)
+
+
+def test_what_is_stored_is_not_run_again_unless_the_code_has_changed(monkeypatch, tmp_path):
+    ran = []
+
+    def measured(work, name, size, fit):
+        ran.append((name, size, fit))
+        return {"cpu_seconds": 70.0, "log_score": -1.0, "rhat": 1.1, "taken": [[50], "gaussian"]}
+
+    monkeypatch.setattr(networks, "_measured", measured)
+    monkeypatch.setattr(networks, "KEPT", tmp_path / "kept.json")
+    monkeypatch.setattr(networks, "PAGE", tmp_path / "page.md")
+    options = {"sets": ["kin8nm"], "rows": [200], "fits": ["50, gaussian", "auto"]}
+    assert len(networks.run(tmp_path, **options, write_page=True)) == 2 * 2
+    assert "kin8nm" in (tmp_path / "page.md").read_text()
+    networks.run(tmp_path, **options)
+    networks.run(tmp_path / "another machine", **options)
+    assert len(ran) == 2
+    monkeypatch.setattr(networks, "_code", lambda: "other")
+    networks.run(tmp_path, **options, write_page=True)
+    assert len(ran) == 4
+    with pytest.raises(InputError, match="There is no 'kin8n' here"):
+        networks.run(tmp_path, sets=["kin8n"])
+
+
+@pytest.mark.long
+@pytest.mark.third_party(reason="BlackJAX's NUTS promotes dtypes")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_short_fit_says_what_it_took():
+    pytest.importorskip("sklearn")
+    short = {"hidden": (4,), "warmup": 60, "samples": 60, "chains": 2}
+    found = networks.fitted("kin8nm", 200, "50, heteroscedastic", **short)
+    assert found["taken"] == [[4], "heteroscedastic"]
+    assert np.isfinite(found["log_score"])
