@@ -84,7 +84,8 @@ def settled(prepared: Prepared, taken: Candidate, why: str | None = None) -> Pre
     notes = list(prepared.notes)
     if why is not None:
         notes.append(why)
-    if prepared.settings.sampler == "auto":
+    # The other network is for the ensemble alone.
+    if prepared.settings.sampler == "auto" and taken.hidden == prepared.settings.hidden:
         notes.append(
             f"auto took {taken.sampler}, by a benchmark at about so many rows and weights."
         )

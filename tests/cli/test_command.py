@@ -128,7 +128,7 @@ def test_the_network_that_was_tried_and_taken_is_fitted_and_predicts(
     assert "trying networks: 2 of them" in capsys.readouterr().err
     text = (tmp_path / "houses-fit" / "summary.md").read_text()
     assert "by a network of 4 and 2 hidden units, sampled by pcn" in text
-    assert "- Taken: the second.\n- auto took pcn," in text
+    assert "- Taken: the second.\n- The weights' prior scales were fixed" in text
     new = write(tmp_path / "new.csv", {"area": ["100", "60"], "town": ["Ulm", "Bonn"]})
     assert main(["predict", str(tmp_path / "houses-fit"), new, "--quantiles", "0.1", "0.9"]) == 0
     rows = read(tmp_path / "new-predictions.csv")
