@@ -109,7 +109,8 @@ def _tried(prepared: Prepared, progress: Progress) -> Prepared:
     progress.begin("trying networks", f"{len(prepared.candidates)} of them, trained in seconds")
     x, y = prepared.encoding.inputs(prepared.table), prepared.encoding.targets(prepared.table)
     rows = prepared.training
-    taken, why = best_of(prepared.candidates, prepared.settings, x[rows], y[rows])
+    settings, num_classes = prepared.settings, prepared.num_classes
+    taken, why = best_of(prepared.candidates, settings, x[rows], y[rows], num_classes)
     return settled(prepared, taken, why)
 
 

@@ -126,9 +126,9 @@ def _add_fit(fit: argparse.ArgumentParser) -> None:
         "--hidden",
         type=int,
         nargs="+",
-        help="hidden units by layer (default: 50, or of numbers 16 16 16 16 where trained networks "
-        "predict training rows that they do not see better so; these also tell whether one noise "
-        "serves all rows)",
+        help="hidden units by layer (default: 50, or none, or of numbers 16 16 16 16, where "
+        "trained networks predict training rows that they do not see better so; these also tell "
+        "whether one noise serves all rows)",
     )
     fit.add_argument("--drop", nargs="+", default=[], help="columns to leave out")
     fit.add_argument("--test", type=float, default=0.2, help="fraction of the rows held out")

@@ -11,7 +11,7 @@ from jaxbnn.cli.kinds import Kind, choose_likelihood
 from jaxbnn.cli.options import separator_of
 from jaxbnn.cli.table import Table, read_table, take
 from jaxbnn.tabular.candidates import Candidate, candidates
-from jaxbnn.tabular.settings import Settings, check_sampler, choose_sampler, prior_note
+from jaxbnn.tabular.settings import DEEP, Settings, check_sampler, choose_sampler, prior_note
 from jaxbnn.tabular.wording import as_option
 
 
@@ -73,7 +73,7 @@ def prepare(options: argparse.Namespace, settings: Settings) -> Prepared:
     if settings.sampler == "auto" and sampler == "dvi":
         kind, encoding, more = encoded(False)
     check_sampler(sampler, kind.likelihood, relevance=settings.relevance, spelled=as_option)
-    tried = candidates(settings, kind.likelihood, sampler, *shape)
+    tried = candidates(settings, kind.likelihood, sampler, *shape, is_class=is_class)
     notes = [*notes, kind.note, *more]
     prepared = Prepared(table, training, held_out, sampler, settings, encoding, notes, kind, tried)
     return settled(prepared, tried[0]) if len(tried) == 1 else prepared
@@ -84,8 +84,8 @@ def settled(prepared: Prepared, taken: Candidate, why: str | None = None) -> Pre
     notes = list(prepared.notes)
     if why is not None:
         notes.append(why)
-    # The other network is for the ensemble alone.
-    if prepared.settings.sampler == "auto" and taken.hidden == prepared.settings.hidden:
+    # Four layers are for the ensemble alone.
+    if prepared.settings.sampler == "auto" and taken.hidden != DEEP:
         notes.append(
             f"auto took {taken.sampler}, by a benchmark at about so many rows and weights."
         )

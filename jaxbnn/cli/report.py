@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from jaxbnn.cli.prepare import Prepared
 from jaxbnn.cli.verdict import plain
+from jaxbnn.tabular.candidates import spoken
 from jaxbnn.tabular.settings import Settings
 from jaxbnn.tabular.verdict import Verdict
 
@@ -63,12 +64,11 @@ class Report(NamedTuple):
 def about(prepared: Prepared) -> str:
     """Return what was fitted, and how."""
     encoding, sampler = prepared.encoding, prepared.sampler
-    hidden = " and ".join(map(str, prepared.settings.hidden))
     count = len(encoding.features)
     return (
         f"{encoding.target} from {count} feature{'s' * (count != 1)}, "
         f"{len(prepared.training)} rows, "
-        f"by a network of {hidden} hidden units, "
+        f"by {spoken(prepared.settings.hidden)}, "
         f"{'fitted' if sampler == 'dvi' else 'sampled'} by {sampler}."
     )
 

@@ -1,6 +1,7 @@
 """What the regressor and the classifier share: sampling, the verdict, and blocks of predictions."""
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from jaxbnn.estimators.scaling import Scaling, learn_scaling
 from jaxbnn.numerics import check_count
 from jaxbnn.prediction import predict, scores
 from jaxbnn.sampling import Draws
+from jaxbnn.tabular.candidates import Candidate
 from jaxbnn.tabular.posteriors import make_posterior
 from jaxbnn.tabular.samplers import Fitted, relevance_scales, run
 from jaxbnn.tabular.settings import Settings, prior_note
+from jaxbnn.tabular.trial import best_of
 from jaxbnn.tabular.verdict import judge_chains
 
 
@@ -29,16 +32,22 @@ class BayesianNetwork(BaseEstimator):
         self,
         x: np.ndarray,
         y: np.ndarray,
-        sampler: str,
+        tried: Sequence[Candidate],
         settings: Settings,
         num_classes: int | None = None,
     ) -> None:
         """Sample the posterior of rows x, whose targets are as the sampler takes them.
 
-        Nothing is set before the draws are there: a fit that fails leaves the one before whole.
+        Of several candidates by that which trained networks say is best. Nothing is set before the
+        draws are there: a fit that fails leaves the one before whole.
         """
         scaling = learn_scaling(x)
         inputs = scaling.standardised(x)
+        taken, notes = tried[0], []
+        if len(tried) > 1:
+            taken, why = best_of(tried, settings, inputs, y, num_classes, self.verbose)
+            notes.append(why)
+        sampler, settings = taken.sampler, taken.of(settings)
         posterior = make_posterior(sampler, settings, inputs, y, num_classes)
         folder = None if self.checkpoint is None else Path(self.checkpoint)
         fitted = run(sampler, posterior, settings, self.verbose, folder)
@@ -52,7 +61,7 @@ class BayesianNetwork(BaseEstimator):
         # Whose data are not looked at: programs that predict do not depend on the number of rows.
         self._predictive = make_posterior(sampler, settings, inputs[:1], y[:1], num_classes)
         self.draws_ = _draws_of(fitted)
-        self.notes_ = [*fitted.notes, prior_note(settings, sampler)]
+        self.notes_ = [*notes, *fitted.notes, prior_note(settings, sampler)]
         if hasattr(self, "relevance_"):  # of a fit before, with other settings
             del self.relevance_
         if settings.relevance:

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_X_y, validate_data
 
 from jaxbnn.estimators.arguments import settings_of
 from jaxbnn.estimators.base import BayesianNetwork
+from jaxbnn.tabular.candidates import candidates
 from jaxbnn.tabular.kinds import CLASSES
 from jaxbnn.tabular.settings import SAMPLERS, check_sampler, choose_sampler
 
@@ -26,7 +27,8 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
     Parameters
     ----------
     hidden
-        Hidden units by layer, as (50,) or (20, 20); or one number. None: 50.
+        Hidden units by layer, as (50,) or (20, 20), or () for none; or one number. None: 50, or
+        none where trained networks predict training rows that they do not see as well so.
     sampler
         "nuts", "ensemble" (trained networks, and microcanonical chains from them), "pcn" or "dvi"
         (a Gaussian approximation); "auto": of nuts, ensemble and dvi the best, by log score, of
@@ -136,7 +138,8 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
             settings = settings._replace(likelihood="categorical")
         sampler = choose_sampler(settings, settings.likelihood, *X.shape, is_class=True)
         check_sampler(sampler, settings.likelihood, relevance=settings.relevance)
-        self._sample(X, labels.astype(np.int32), sampler, settings, len(classes))
+        tried = candidates(settings, settings.likelihood, sampler, *X.shape, is_class=True)
+        self._sample(X, labels.astype(np.int32), tried, settings, len(classes))
         self.classes_ = classes
         return self
 

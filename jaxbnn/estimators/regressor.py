@@ -23,7 +23,6 @@ from jaxbnn.tabular.kinds import (
     likelihood_of_numbers,
 )
 from jaxbnn.tabular.settings import SAMPLERS, check_sampler, choose_sampler
-from jaxbnn.tabular.trial import best_of
 
 _LIKELIHOODS = tuple(name for name in LIKELIHOODS if name not in CLASSES)
 _NO_SCALING = Scaling(0.0, 1.0)
@@ -39,9 +38,9 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
     Parameters
     ----------
     hidden
-        Hidden units by layer, as (50,) or (20, 20); or one number. None: 50, or (16, 16, 16, 16)
-        where trained networks predict training rows that they do not see better by it; with
-        `likelihood` "auto" they also tell whether the noise is the same for all rows.
+        Hidden units by layer, as (50,) or (20, 20), or () for none; or one number. None: 50, or
+        none, or (16, 16, 16, 16), where trained networks predict training rows that they do not see
+        better so; with `likelihood` "auto" they also tell whether one noise serves all rows.
     sampler
         "nuts", "ensemble" (networks are trained, and microcanonical chains go on from them),
         "gibbs", "pcn" or "dvi" (a Gaussian approximation); "auto": of nuts, ensemble and dvi the
@@ -165,15 +164,10 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
         check_sampler(sampler, settings.likelihood, relevance=settings.relevance)
         is_count = settings.likelihood in COUNTS
         scaling = _NO_SCALING if is_count else learn_scaling(y)
-        targets, notes = scaling.standardised(y), []
-        tried = candidates(settings._replace(likelihood=asked), likelihood, sampler, *X.shape)
-        taken = tried[0]
-        if len(tried) > 1:
-            inputs = learn_scaling(X).standardised(X)
-            taken, why = best_of(tried, settings, inputs, targets, self.verbose)
-            notes = [why]
-        self._sample(X, targets, taken.sampler, taken.of(settings))
-        self.notes_ = [*notes, *self.notes_]
+        tried = candidates(
+            settings._replace(likelihood=asked), likelihood, sampler, *X.shape, is_class=False
+        )
+        self._sample(X, scaling.standardised(y), tried, settings)
         self.y_scaling_: Scaling = scaling
         return self
 

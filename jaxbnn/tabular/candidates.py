@@ -3,10 +3,11 @@
 from typing import NamedTuple
 
 from jaxbnn.tabular.choice import ends_in_time
-from jaxbnn.tabular.settings import DEEP, LEARNING, Settings, choose_sampler
+from jaxbnn.tabular.settings import DEEP, LEARNING, LINEAR, Settings, choose_sampler
 
 # With fewer rows those held out are too few to tell networks apart.
 FEWEST_ROWS = 100
+_NOISES = ("gaussian", "heteroscedastic")
 
 
 class Candidate(NamedTuple):
@@ -18,8 +19,7 @@ class Candidate(NamedTuple):
 
     def __str__(self) -> str:
         """Return it as it is spoken of."""
-        hidden = " and ".join(map(str, self.hidden))
-        return f"{hidden} hidden units, {self.likelihood}"
+        return f"{spoken(self.hidden)}, {self.likelihood}"
 
     def of(self, settings: Settings) -> Settings:
         """Return the settings with this network, which is final."""
@@ -28,14 +28,32 @@ class Candidate(NamedTuple):
         )
 
 
+def spoken(hidden: tuple[int, ...]) -> str:
+    """Return the words for a network with these hidden units.
+
+    Examples
+    --------
+    >>> spoken((20, 10)), spoken(())
+    ('a network of 20 and 10 hidden units', 'a linear model')
+    """
+    units = " and ".join(map(str, hidden))
+    return f"a network of {units} hidden units" if hidden else "a linear model"
+
+
 def candidates(
-    settings: Settings, likelihood: str, sampler: str, num_data: int, num_features: int
+    settings: Settings,
+    likelihood: str,
+    sampler: str,
+    num_data: int,
+    num_features: int,
+    *,
+    is_class: bool,
 ) -> list[Candidate]:
     """Return what may be taken, simplest first: one, unless there is something to try.
 
-    Numbers alone are tried for: their noise may be the same for all rows or the network's own
-    output, and the network one layer or four narrow ones, which bend more and are sampled from
-    trained networks on.
+    A model without hidden units, and one layer of them; of numbers also four narrow layers, which
+    bend more and are sampled from trained networks on. The noise of numbers may be the same for all
+    rows, or the network's own output.
 
     Parameters
     ----------
@@ -45,24 +63,25 @@ def candidates(
         Those that are taken if nothing is tried.
     num_data, num_features
         Of the training rows.
+    is_class
+        Whether the targets are classes.
     """
     first = Candidate(settings.hidden, likelihood, sampler)
-    is_tried = settings.tries_networks and likelihood in ("gaussian", "heteroscedastic")
+    is_tried = settings.tries_networks and (is_class or likelihood in _NOISES)
     if not is_tried or num_data < FEWEST_ROWS or sampler not in LEARNING:
         return [first]
-    noises = [likelihood] if settings.likelihood != "auto" else ["gaussian", "heteroscedastic"]
-    found = [
-        Candidate(
-            settings.hidden,
-            noise,
-            choose_sampler(settings, noise, num_data, num_features, is_class=False),
-        )
-        for noise in noises
-    ]
+    noises = _NOISES if likelihood in _NOISES and settings.likelihood == "auto" else (likelihood,)
+
+    def candidate(hidden: tuple[int, ...], noise: str) -> Candidate:
+        asked = settings._replace(hidden=hidden)
+        found = choose_sampler(asked, noise, num_data, num_features, is_class=is_class)
+        return Candidate(hidden, noise, found)
+
+    found = [candidate(LINEAR, noises[0])] + [candidate(settings.hidden, n) for n in noises]
     size = settings._replace(hidden=DEEP).size(num_features)
     is_sampled = settings.sampler == "ensemble" or (
         settings.sampler == "auto" and ends_in_time("ensemble", num_data, size)
     )
-    if is_sampled and not settings.relevance:
+    if is_sampled and not is_class and not settings.relevance:
         found.append(Candidate(DEEP, noises[-1], "ensemble"))
     return found

@@ -12,8 +12,8 @@ SAMPLERS = ("auto", "nuts", "ensemble", "gibbs", "pcn", "dvi")
 # Samplers by gradients of all that is learnt, scales of the prior among it.
 LEARNING = ("nuts", "ensemble")
 FEWEST_DRAWS = 4
-# Hidden units by layer where none are asked for: the first, or what trained networks say is better.
-ONE_LAYER, DEEP = (50,), (16, 16, 16, 16)
+# Hidden units by layer where none are asked for: the second, unless trained networks say otherwise.
+LINEAR, ONE_LAYER, DEEP = (), (50,), (16, 16, 16, 16)
 # What "auto" chooses from.
 _CANDIDATES = ("nuts", "ensemble", "dvi")
 
@@ -88,7 +88,7 @@ def check_settings(settings: Settings, spelled: Spelling = as_argument) -> None:
         least, value = FEWEST_DRAWS if name == "samples" else 1, getattr(settings, name)
         if value < least:
             raise ValueError(f"{spelled(name)} must be at least {least}, but is {value}.")
-    if min(settings.hidden) < 1:
+    if min(settings.hidden, default=1) < 1:
         raise ValueError(
             f"{spelled('hidden')} must be numbers of units, but holds {min(settings.hidden)}."
         )

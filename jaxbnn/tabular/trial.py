@@ -1,4 +1,4 @@
-"""Which network `auto` takes, and which noise: trained networks say, on rows that they do not see.
+"""Which network is taken where none is asked for, and which noise: what trained networks say.
 
 A network is tried by training some of it, which takes seconds where chains take minutes. Trained
 networks predict worse than draws of their posteriors, but of two networks that whose trained ones
@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 
 from jaxbnn.ensembles import optimised_starts
 from jaxbnn.tabular.candidates import Candidate
@@ -29,7 +29,8 @@ def best_of(
     tried: Sequence[Candidate],
     settings: Settings,
     x: Float[np.ndarray, "n d"],
-    y: Float[np.ndarray, " n"],
+    y: Shaped[np.ndarray, " n"],
+    num_classes: int | None = None,
     progress: bool | Callable[[Any], None] = False,
 ) -> tuple[Candidate, str]:
     """Train networks of each candidate; return the best, and a sentence on why.
@@ -44,12 +45,16 @@ def best_of(
     settings
         Of the fit; its seed is that of the training.
     x, y
-        Standardised training rows; of more than MOST_ROWS so many are taken.
+        Training rows, standardised, with standardised numbers or whole numbers of classes; of more
+        than MOST_ROWS so many are taken.
+    num_classes
+        Of classes.
     progress
         As `optimised_starts` takes it.
     """
     rows = np.random.default_rng(settings.seed).permutation(len(y))[:MOST_ROWS]
-    scores = [_scores(one, settings, x[rows], y[rows], progress) for one in tried]
+    data = x[rows], y[rows], num_classes
+    scores = [_scores(one, settings, *data, progress) for one in tried]
     best = 0
     for number in range(1, len(tried)):
         gain = scores[number] - scores[best]
@@ -67,10 +72,11 @@ def _scores(
     settings: Settings,
     x: np.ndarray,
     y: np.ndarray,
+    num_classes: int | None,
     progress: bool | Callable[[Any], None],
 ) -> Float[np.ndarray, " network"]:
     """Return each trained network's mean log score of the rows that it held out."""
-    posterior = make_posterior(candidate.sampler, candidate.of(settings), x, y, None)
+    posterior = make_posterior(candidate.sampler, candidate.of(settings), x, y, num_classes)
     with warnings.catch_warnings():
         # One that diverges has the score of its best epoch.
         warnings.filterwarnings("ignore", "training diverged")

@@ -275,13 +275,13 @@ def test_ctrl_c_ends_the_fit(monkeypatch):
 def test_the_network_that_was_tried_and_taken_is_fitted(monkeypatch):
     tried = [Candidate((3,), "gaussian", "pcn"), Candidate((4, 2), "heteroscedastic", "pcn")]
 
-    def best_of(candidates, settings, x, y, progress):
+    def best_of(candidates, settings, x, y, num_classes, progress):
         assert candidates == tried
         np.testing.assert_allclose([x.mean(), y.mean(), x.std(), y.std()], [0, 0, 1, 1], atol=1e-6)
         return tried[1], "Taken: the second."
 
-    monkeypatch.setattr(regressor_module, "candidates", lambda *_: tried)
-    monkeypatch.setattr(regressor_module, "best_of", best_of)
+    monkeypatch.setattr(regressor_module, "candidates", lambda *_, **__: tried)
+    monkeypatch.setattr(base, "best_of", best_of)
     found = regressor(hidden=None).fit(X, Y)
     assert (found.hidden_, found.likelihood_, found.sampler_) == ((4, 2), "heteroscedastic", "pcn")
     assert found.notes_[0] == "Taken: the second."
@@ -297,6 +297,13 @@ def test_where_nothing_can_be_tried_the_network_is_one_layer():
     found = regressor(hidden=None).fit(X, Y)
     assert (found.hidden_, found.likelihood_) == (ONE_LAYER, "gaussian")
     assert classifier(hidden=None).fit(X, LABELS).hidden_ == ONE_LAYER
+
+
+def test_without_hidden_units_the_model_is_linear():
+    found = regressor(hidden=()).fit(X, Y)
+    slopes = [np.diff(found.predict(np.array([[a, 0.0], [a + 1, 0.0]]))) for a in (-1.0, 5.0)]
+    np.testing.assert_allclose(*slopes, rtol=1e-4)
+    assert classifier(hidden=()).fit(X, LABELS).predict_proba(NEW).shape == (9, 3)
 
 
 @pytest.mark.long

@@ -39,7 +39,6 @@ def nothing_is_sampled(monkeypatch):
     [
         ({"hidden": "wide"}, TypeError, "hidden must be whole numbers of units"),
         ({"hidden": (2.5,)}, TypeError, "hidden must be whole numbers of units"),
-        ({"hidden": ()}, TypeError, "hidden must be whole numbers of units"),
         ({"hidden": (5, 0)}, ValueError, "hidden must be numbers of units, but holds 0"),
         ({"sampler": "hmc"}, ValueError, "sampler must be 'auto', 'nuts', .* but is 'hmc'"),
         ({"sampler": 3}, ValueError, "sampler must be"),

@@ -9,9 +9,10 @@ import pytest
 
 from jaxbnn.tabular import trial
 from jaxbnn.tabular.candidates import Candidate, candidates
-from jaxbnn.tabular.settings import DEEP, ONE_LAYER, Settings
+from jaxbnn.tabular.settings import DEEP, LINEAR, ONE_LAYER, Settings
 
 SETTINGS = Settings("auto", ONE_LAYER, 2, 40, 30, 0.3, 0, tries_networks=True)
+STRAIGHT = Candidate(LINEAR, "gaussian", "nuts")
 ONE = Candidate(ONE_LAYER, "gaussian", "nuts")
 VARYING = Candidate(ONE_LAYER, "heteroscedastic", "nuts")
 NARROW = Candidate(DEEP, "heteroscedastic", "ensemble")
@@ -20,32 +21,44 @@ NARROW = Candidate(DEEP, "heteroscedastic", "ensemble")
 @pytest.mark.parametrize(
     ("changes", "num_data", "expected"),
     [
-        ({}, 500, [ONE, VARYING, NARROW]),
+        ({}, 500, [STRAIGHT, ONE, VARYING, NARROW]),
         ({}, 99, [ONE]),
         ({"tries_networks": False}, 500, [ONE]),
-        ({"sampler": "nuts"}, 500, [ONE, VARYING]),
-        ({"relevance": True}, 500, [ONE, VARYING]),
-        ({"likelihood": "gaussian"}, 500, [ONE, Candidate(DEEP, "gaussian", "ensemble")]),
-        # Networks of this size are not sampled in time with so many rows.
-        ({"sampler": "nuts"}, 10**7, [ONE, VARYING]),
+        ({"sampler": "nuts"}, 500, [STRAIGHT, ONE, VARYING]),
+        ({"relevance": True}, 500, [STRAIGHT, ONE, VARYING]),
+        (
+            {"likelihood": "gaussian"},
+            500,
+            [STRAIGHT, ONE, Candidate(DEEP, "gaussian", "ensemble")],
+        ),
     ],
 )
 def test_what_is_open_is_tried(changes, num_data, expected):
-    assert candidates(SETTINGS._replace(**changes), "gaussian", "nuts", num_data, 5) == expected
+    assert found(SETTINGS._replace(**changes), num_data=num_data) == expected
+
+
+def found(settings, likelihood="gaussian", sampler="nuts", num_data=500, *, is_class=False):
+    return candidates(settings, likelihood, sampler, num_data, 5, is_class=is_class)
+
+
+def test_of_classes_one_layer_and_none_are_tried():
+    for likelihood in ("categorical", "ordinal"):
+        linear = Candidate(LINEAR, likelihood, "nuts")
+        assert found(SETTINGS, likelihood, is_class=True) == [
+            linear,
+            linear._replace(hidden=ONE_LAYER),
+        ]
 
 
 def test_what_other_samplers_and_likelihoods_need_is_left_alone():
     ensemble = SETTINGS._replace(sampler="ensemble")
-    found = candidates(ensemble, "gaussian", "ensemble", 500, 5)
-    assert [one.sampler for one in found] == ["ensemble"] * 3
+    assert [one.sampler for one in found(ensemble, sampler="ensemble")] == ["ensemble"] * 4
     for sampler in ("dvi", "gibbs", "pcn"):
         asked = SETTINGS._replace(sampler=sampler)
-        assert candidates(asked, "gaussian", sampler, 500, 5) == [ONE._replace(sampler=sampler)]
-    assert candidates(SETTINGS, "student-t", "nuts", 500, 5) == [
-        ONE._replace(likelihood="student-t")
-    ]
+        assert found(asked, sampler=sampler) == [ONE._replace(sampler=sampler)]
+    assert found(SETTINGS, "student-t") == [ONE._replace(likelihood="student-t")]
     # Of so many rows auto takes dvi, which knows one noise only.
-    assert candidates(SETTINGS, "gaussian", "dvi", 10**6, 5) == [ONE._replace(sampler="dvi")]
+    assert found(SETTINGS, sampler="dvi", num_data=10**6) == [ONE._replace(sampler="dvi")]
     settings = NARROW.of(SETTINGS)
     assert (settings.hidden, settings.likelihood) == (DEEP, "heteroscedastic")
     assert not settings.tries_networks
@@ -56,10 +69,24 @@ def rows(rng, kind, number=400):
     mean, noise = 2 * x[:, 0], 0.3
     if kind == "noise":
         noise = np.exp(-2 + 1.5 * x[:, 1])
+    elif kind == "straight":
+        y = np.searchsorted([-1.0, 1.0], mean + x[:, 1] + 0.3 * rng.logistic(size=number))
+        return x, y.astype(np.int32)
     elif kind == "bends":
         mean, noise = np.sin(6 * x[:, 0] * x[:, 1]) + x[:, 1], 0.05
     y = mean + noise * rng.normal(size=number)
     return x, ((y - y.mean()) / y.std()).astype(np.float32)
+
+
+@pytest.mark.third_party(reason="Adam's dtypes are promoted")
+def test_classes_that_a_line_parts_take_a_linear_model(rng):
+    x, y = rows(rng, "straight")
+    tried = found(SETTINGS, "categorical", is_class=True)
+    taken, why = trial.best_of(tried, SETTINGS, x, y, 3)
+    assert taken.hidden == LINEAR
+    assert "a linear model, categorical: -" in why
+    ring = (np.abs(np.hypot(*x.T) - 1.2) < 0.4).astype(np.int32)
+    assert trial.best_of(tried, SETTINGS, x, ring, 2)[0].hidden == ONE_LAYER
 
 
 @pytest.mark.third_party(reason="Adam's dtypes are promoted")
@@ -72,7 +99,7 @@ def test_the_one_that_suits_the_data_is_taken(kind, tried, expected, rng):
     taken, why = trial.best_of(tried, SETTINGS, x, y)
     assert taken == expected
     assert why.endswith(f"Taken: {expected}.")
-    assert "50 hidden units, gaussian: -" in why
+    assert "a network of 50 hidden units, gaussian: -" in why
     # No order of the candidates hides it.
     assert trial.best_of(tried[::-1], SETTINGS, x, y)[0] == expected
 
@@ -101,17 +128,17 @@ def test_networks_that_diverge_are_not_taken(monkeypatch, rng):
     monkeypatch.setattr(trial, "_NETWORKS", 2)
     x, y = rows(rng, "plain", 100)
     assert trial.best_of([ONE, VARYING], SETTINGS, x, y)[0] == VARYING
-    found = trial._scores(VARYING, SETTINGS, x, y, False)
-    np.testing.assert_array_equal(found, [-0.6, -1000.0])
+    scores = trial._scores(VARYING, SETTINGS, x, y, None, False)
+    np.testing.assert_array_equal(scores, [-0.6, -1000.0])
     monkeypatch.setattr(trial, "optimised_starts", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        trial._scores(ONE, SETTINGS, x, y, False)
+        trial._scores(ONE, SETTINGS, x, y, None, False)
 
 
 def test_of_many_rows_some_are_taken(monkeypatch, rng):
     seen = []
 
-    def kept(one, settings, x, y, progress):
+    def kept(one, settings, x, y, *rest):
         seen.append((len(x), len(np.unique(y))))
         return np.zeros(2)
 
