@@ -53,7 +53,7 @@ def candidates(
 
     A model without hidden units, and one layer of them; of numbers also four narrow layers, which
     bend more and are sampled from trained networks on. The noise of numbers may be the same for all
-    rows, or the network's own output.
+    rows, or the network's own output, or heavy-tailed where some values are far from the rest.
 
     Parameters
     ----------
@@ -67,10 +67,13 @@ def candidates(
         Whether the targets are classes.
     """
     first = Candidate(settings.hidden, likelihood, sampler)
-    is_tried = settings.tries_networks and (is_class or likelihood in _NOISES)
+    is_tried = settings.tries_networks and (is_class or likelihood in (*_NOISES, "student-t"))
     if not is_tried or num_data < FEWEST_ROWS or sampler not in LEARNING:
         return [first]
-    noises = _NOISES if likelihood in _NOISES and settings.likelihood == "auto" else (likelihood,)
+    noises: tuple[str, ...] = (likelihood,)
+    if settings.likelihood == "auto" and not is_class:
+        # Values far from the rest may be the function's, and not the noise's.
+        noises = _NOISES if likelihood in _NOISES else (*_NOISES, likelihood)
 
     def candidate(hidden: tuple[int, ...], noise: str) -> Candidate:
         asked = settings._replace(hidden=hidden)
@@ -83,5 +86,6 @@ def candidates(
         settings.sampler == "auto" and ends_in_time("ensemble", num_data, size)
     )
     if is_sampled and not is_class and not settings.relevance:
-        found.append(Candidate(DEEP, noises[-1], "ensemble"))
+        noise = "heteroscedastic" if "heteroscedastic" in noises else likelihood
+        found.append(Candidate(DEEP, noise, "ensemble"))
     return found

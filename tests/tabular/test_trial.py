@@ -15,6 +15,7 @@ SETTINGS = Settings("auto", ONE_LAYER, 2, 40, 30, 0.3, 0, tries_networks=True)
 STRAIGHT = Candidate(LINEAR, "gaussian", "nuts")
 ONE = Candidate(ONE_LAYER, "gaussian", "nuts")
 VARYING = Candidate(ONE_LAYER, "heteroscedastic", "nuts")
+TAILED = Candidate(ONE_LAYER, "student-t", "nuts")
 NARROW = Candidate(DEEP, "heteroscedastic", "ensemble")
 
 
@@ -56,7 +57,12 @@ def test_what_other_samplers_and_likelihoods_need_is_left_alone():
     for sampler in ("dvi", "gibbs", "pcn"):
         asked = SETTINGS._replace(sampler=sampler)
         assert found(asked, sampler=sampler) == [ONE._replace(sampler=sampler)]
-    assert found(SETTINGS, "student-t") == [ONE._replace(likelihood="student-t")]
+    heavy = SETTINGS._replace(likelihood="student-t")
+    assert {one.likelihood for one in found(heavy, "student-t")} == {"student-t"}
+    # By the kind of the numbers it is one of several.
+    assert found(SETTINGS, "student-t") == [STRAIGHT, ONE, VARYING, TAILED, NARROW]
+    assert found(SETTINGS, "laplace") == [ONE._replace(likelihood="laplace")]
+    assert found(SETTINGS, "negative-binomial") == [ONE._replace(likelihood="negative-binomial")]
     # Of so many rows auto takes dvi, which knows one noise only.
     assert found(SETTINGS, sampler="dvi", num_data=10**6) == [ONE._replace(sampler="dvi")]
     settings = NARROW.of(SETTINGS)
@@ -74,7 +80,8 @@ def rows(rng, kind, number=400):
         return x, y.astype(np.int32)
     elif kind == "bends":
         mean, noise = np.sin(6 * x[:, 0] * x[:, 1]) + x[:, 1], 0.05
-    y = mean + noise * rng.normal(size=number)
+    drawn = rng.standard_t(1.5, number) if kind == "tails" else rng.normal(size=number)
+    y = mean + noise * drawn
     return x, ((y - y.mean()) / y.std()).astype(np.float32)
 
 
@@ -92,7 +99,11 @@ def test_classes_that_a_line_parts_take_a_linear_model(rng):
 @pytest.mark.third_party(reason="Adam's dtypes are promoted")
 @pytest.mark.parametrize(
     ("kind", "tried", "expected"),
-    [("noise", [ONE, VARYING], VARYING), ("bends", [ONE, NARROW], NARROW)],
+    [
+        ("noise", [ONE, VARYING], VARYING),
+        ("bends", [ONE, NARROW], NARROW),
+        ("tails", [ONE, VARYING, TAILED], TAILED),
+    ],
 )
 def test_the_one_that_suits_the_data_is_taken(kind, tried, expected, rng):
     x, y = rows(rng, kind, 800 if kind == "bends" else 400)
