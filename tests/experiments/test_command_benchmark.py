@@ -170,7 +170,8 @@ def test_the_page_counts_what_the_table_says(monkeypatch):
     results[8]["log_score"] = results[9]["log_score"] = -0.1
     assert "Behind ridge or logistic regression: iris." in page._verdict(results)
     # A method that predicts NaN is told of, and its other splits count.
-    lost = [*results, one("boston", 2, "bde", float("nan"))]
+    failed = {"set": "boston", "split": 2, "method": "bde", "is_nan": True, "cpu_seconds": 9.0}
+    lost = [*results, failed]
     assert page._without_numbers(results) == []
     (said,) = page._without_numbers(lost)
     assert said == "Splits without a score, predictions being NaN: bde 1.0.2 on 1 of boston.\n"

@@ -139,7 +139,8 @@ def _measured(
         return None
     if method in OURS:
         return {**known, **_ours(work / "fit", data, split)}
-    return {**known, **json.loads(result.read_text())}
+    found = json.loads(result.read_text())
+    return {**known, **(found if np.isfinite(found["log_score"]) else {"is_nan": True})}
 
 
 def _left(stored: Stored, name: str) -> float:
@@ -170,6 +171,8 @@ def _ours(folder: Path, data: Table, split: int) -> dict[str, Any]:
 def _told(found: dict[str, Any]) -> str:
     if "over_limit" in found:
         return f"over the limit of {SECONDS_A_SET} core-seconds a set"
+    if "is_nan" in found:
+        return f"its predictions are NaN, after {found['cpu_seconds']:.0f} CPU s"
     return f"log score {found['log_score']:.3f} in {found['cpu_seconds']:.0f} CPU s"
 
 

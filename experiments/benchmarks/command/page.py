@@ -61,7 +61,7 @@ def _without_numbers(results: list[dict[str, Any]]) -> list[str]:
     """Say whose predictions were no numbers, and on how many splits."""
     lost: dict[tuple[str, str], int] = {}
     for one in results:
-        if not np.isfinite(one.get("log_score", 0.0)):
+        if "is_nan" in one:
             case = (_NAMES[one["method"]], one["set"])
             lost[case] = lost.get(case, 0) + 1
     told = [f"{name} on {number} of {data}" for (name, data), number in lost.items()]
@@ -122,8 +122,7 @@ def _by_split(
         for one in results
         if (one["set"], one["method"]) == (name, method)
         and quantity in one
-        and "over_limit" not in one
-        and np.isfinite(one["log_score"])
+        and not {"over_limit", "is_nan"} & one.keys()
     }
 
 
