@@ -4,6 +4,7 @@ is stored is not run again, and its page says what the numbers say.
 
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -143,6 +144,21 @@ def test_the_dearest_method_stops_at_its_limit(tmp_path, monkeypatch):
     seconds, _, status = peers.timed(spin, {}, 1, tmp_path / "log.txt")
     assert status != 0
     assert seconds > 0.5
+
+
+@pytest.mark.parametrize("score", [-1.5, float("nan")])
+def test_predictions_that_are_nan_are_a_result_without_scores(score, tmp_path, monkeypatch):
+    def timed(words, environment, limit, log):
+        Path(words[-2]).write_text(json.dumps({"log_score": score, "rmse": score}))
+        return 7.0, 8.0, 0
+
+    monkeypatch.setattr(command, "timed", timed)
+    data = tables.Table("iris", np.zeros((10, 1)), np.zeros(10, int))
+    stored = Stored(tmp_path / "stored")
+    found = command._measured(tmp_path, stored, data, 1, "forest", Path(sys.executable))
+    assert found.get("is_nan", False) == np.isnan(score)
+    assert ("log_score" in found) == ("rmse" in found) == np.isfinite(score)
+    assert "7 CPU s" in command._told(found)
 
 
 def test_the_page_counts_what_the_table_says(monkeypatch):
