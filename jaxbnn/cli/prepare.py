@@ -81,7 +81,9 @@ def prepare(options: argparse.Namespace, settings: Settings) -> Prepared:
 
 def settled(prepared: Prepared, taken: Candidate, why: str | None = None) -> Prepared:
     """Return what is fitted where this candidate was taken, with a note on why."""
-    notes = list(prepared.notes)
+    kind = prepared.kind
+    is_as_known = taken.likelihood == kind.likelihood
+    notes = [note for note in prepared.notes if note != kind.note or is_as_known]
     if why is not None:
         notes.append(why)
     # Four layers are for the ensemble alone.

@@ -129,6 +129,7 @@ def test_the_network_that_was_tried_and_taken_is_fitted_and_predicts(
     text = (tmp_path / "houses-fit" / "summary.md").read_text()
     assert "by a network of 4 and 2 hidden units, sampled by pcn" in text
     assert "- Taken: the second.\n- auto took pcn," in text
+    assert "Likelihood of price" not in text  # which was not to the kind of the target
     new = write(tmp_path / "new.csv", {"area": ["100", "60"], "town": ["Ulm", "Bonn"]})
     assert main(["predict", str(tmp_path / "houses-fit"), new, "--quantiles", "0.1", "0.9"]) == 0
     rows = read(tmp_path / "new-predictions.csv")
