@@ -165,7 +165,7 @@ def page_of(results: list[dict[str, Any]]) -> str:
     """Return the page: a line a case, with the score of what auto took in bold."""
     known = {(one["set"], one["rows"], one["fit"]): one for one in results}
     named = [name for name in FITS if name != "auto"]
-    lines, lost = [], []
+    lines, lost, hits = [], [], 0
     for name, size in sorted({(one["set"], one["rows"]) for one in results}):
         scores = {f: known[name, size, f]["log_score"] for f in named if (name, size, f) in known}
         auto = known.get((name, size, "auto"))
@@ -173,26 +173,26 @@ def page_of(results: list[dict[str, Any]]) -> str:
         cells = [_cell(scores.get(f), is_bold=f == taken) for f in named]
         gap = seconds = "-"
         if auto is not None and scores.keys() == set(named):
-            lost.append(max(scores.values()) - scores[str(taken)])
+            lost.append(max(scores.values()) - auto["log_score"])
+            hits += taken == max(scores, key=scores.__getitem__)
             gap, seconds = f"{lost[-1]:.3f}", f"{auto['cpu_seconds']:.0f}"
         lines.append([name, size, *cells, gap, seconds])
     samplers = ", ".join(f"{FITS[name]['sampler']} ({name})" for name in named)
     header = ["set", "rows", *named, "behind the best", "CPU s of auto"]
     text = _HEAD.format(samplers=samplers) + markdown_table(header, lines)
     if lost:
-        best = sum(gap == 0 for gap in lost)
         text += (
-            f"\nWhat auto took was the best in {best} of {len(lost)} cases, and at most "
+            f"\nWhat auto took was the best in {hits} of {len(lost)} cases, and at most "
             f"{max(lost):.3f} nats behind it.\n"
         )
     return text
 
 
-def _name_of(taken: list[Any]) -> str:
-    """Return which of FITS has this network and this likelihood."""
+def _name_of(taken: list[Any]) -> str | None:
+    """Return which of FITS has this network and this likelihood; None of another."""
     hidden, likelihood = taken
     fits = {(f["hidden"], f["likelihood"]): name for name, f in FITS.items() if f}
-    return fits[tuple(hidden), likelihood]
+    return fits.get((tuple(hidden), likelihood))
 
 
 def _cell(score: float | None, *, is_bold: bool) -> str:

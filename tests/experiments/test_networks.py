@@ -34,13 +34,18 @@ def test_the_page_says_what_was_taken_and_what_it_lost():
         one("power-plant", "50, gaussian", -2.0),
     ]
     text = networks.page_of(results)
-    assert "| kin8nm | 200 | -1.500 | -1.000 | **-0.800** | -0.500 | 0.300 | 70 |" in " ".join(
+    assert "| kin8nm | 200 | -1.500 | -1.000 | **-0.800** | -0.500 | 0.290 | 70 |" in " ".join(
         text.split()
     )
     assert "| power-plant | 200 | - | -2.000 | - | - | - | - |" in " ".join(text.split())
-    assert "the best in 0 of 1 cases, and at most 0.300 nats behind it." in text
+    assert "the best in 0 of 1 cases, and at most 0.290 nats behind it." in text
     results[4] = one("kin8nm", "auto", -0.5, [[16] * 4, "heteroscedastic"])
     assert "the best in 1 of 1 cases, and at most 0.000 nats" in networks.page_of(results)
+    # Another likelihood, by the kind of the target.
+    results[4] = one("kin8nm", "auto", -0.6, [[50], "student-t"])
+    text = networks.page_of(results)
+    assert "**-" not in text
+    assert "the best in 0 of 1 cases, and at most 0.100 nats" in text
 
 
 def test_what_is_stored_is_not_run_again_unless_the_code_has_changed(monkeypatch, tmp_path):
