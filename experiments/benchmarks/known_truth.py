@@ -18,8 +18,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
+from experiments.benchmarks import check_known
 from experiments.benchmarks.stored import FOLDER, Stored
-from experiments.errors import InputError, did_you_mean
 from experiments.record.code import code_digest
 from experiments.results import Row, markdown_table, written_whole
 
@@ -124,9 +124,7 @@ def run(
     write_page
         Whether to write `docs/known_truth.md` from all that is stored of today's code.
     """
-    for name in fits:
-        if name not in FITS:
-            raise InputError(f"There is no {name!r} here{did_you_mean(name, tuple(FITS))}")
+    check_known(fits, FITS)
     stored, code = Stored(out_dir / "stored", KEPT), _code()
     for seed, name in itertools.product(seeds, fits):
         case = f"{name}-{seed}"

@@ -11,18 +11,17 @@ again, unless the code has changed.
 
 import itertools
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from experiments.benchmarks.peers import last_line, timed
+from experiments.benchmarks import check_known
+from experiments.benchmarks.peers import last_line, timed, uncached
 from experiments.benchmarks.samplers.fit import rows_of
 from experiments.benchmarks.stored import FOLDER, Stored
 from experiments.datasets import Split, tabular
-from experiments.errors import InputError, did_you_mean
 from experiments.record.code import code_digest
 from experiments.results import Row, markdown_table, written_whole
 
@@ -84,9 +83,8 @@ def run(
     write_page
         Whether to write `docs/network_choice.md` from all that is stored of today's code.
     """
-    for name, known in [*((s, SETS) for s in sets), *((f, tuple(FITS)) for f in fits)]:
-        if name not in known:
-            raise InputError(f"There is no {name!r} here{did_you_mean(name, known)}")
+    check_known(sets, SETS)
+    check_known(fits, FITS)
     stored, code = Stored(out_dir / "stored", KEPT), _code()
     for size, name, fit in itertools.product(rows, sets, fits):
         case = f"{name}-{size}-{fit}".replace(" ", "")
@@ -117,7 +115,7 @@ def _measured(work: Path, name: str, size: int, fit: str) -> dict[str, Any] | No
     result, log = work / "result.json", work / "log.txt"
     result.unlink(missing_ok=True)
     command = [sys.executable, "-m", __name__, name, str(size), fit, str(result)]
-    environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
+    environment = uncached()
     environment["PYTHONPATH"] = str(ROOT)
     seconds, _, status = timed(command, environment, _MOST_SECONDS, log)
     if status:

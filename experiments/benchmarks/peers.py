@@ -44,6 +44,11 @@ def _installed(folder: Path, python: Path, packages: list[str]) -> bool:
     return not subprocess.run(pip, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
 
 
+def uncached() -> dict[str, str]:
+    """Return this process's environment without a compilation cache, which nobody would pay for."""
+    return {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
+
+
 def timed(
     command: list[str], environment: dict[str, str], limit: float | None, log: Path
 ) -> tuple[float, float, int]:

@@ -13,7 +13,6 @@ jaxbnn does not: they get an environment of their own, made in `out_dir`.
 
 import itertools
 import json
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -21,12 +20,13 @@ from typing import Any
 
 import numpy as np
 
+from experiments.benchmarks import check_known
 from experiments.benchmarks.command import programs
 from experiments.benchmarks.command.page import write
 from experiments.benchmarks.command.tables import CLASSES, SETS, Table, rows_of, table, write_csv
-from experiments.benchmarks.peers import last_line, peers_python, timed
+from experiments.benchmarks.peers import last_line, peers_python, timed, uncached
 from experiments.benchmarks.stored import FOLDER, Stored
-from experiments.errors import InputError, did_you_mean
+from experiments.errors import InputError
 from experiments.record.code import code_digest
 from experiments.results import Row
 
@@ -61,9 +61,8 @@ def run(
     write_page
         Whether to write `docs/command_comparison.md` from all that is stored.
     """
-    for name, known in [*((s, SETS) for s in sets), *((m, (*METHODS, *OURS)) for m in methods)]:
-        if name not in known:
-            raise InputError(f"There is no {name!r} here{did_you_mean(name, known)}")
+    check_known(sets, SETS)
+    check_known(methods, (*METHODS, *OURS))
     stored = Stored(out_dir / "stored", KEPT)
     python = None
     todo = [
@@ -113,7 +112,7 @@ def _measured(
     known = {"set": data.name, "split": split, "method": method}
     if limit is not None and limit < 1:
         return {**known, "over_limit": True, "cpu_seconds": 0.0}
-    environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
+    environment = uncached()
     if method in OURS:
         write_csv(work / "data.csv", data)
         # What an interrupted fit left would be gone on with, in less time than a fit takes.

@@ -11,21 +11,21 @@ environment of its own, made in `out_dir`.
 """
 
 import itertools
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from experiments.benchmarks import check_known
 from experiments.benchmarks.command import programs
 from experiments.benchmarks.ensembles import ours, theirs
 from experiments.benchmarks.ensembles.page import write
 from experiments.benchmarks.ensembles.scores import QUANTITIES, scores_of
 from experiments.benchmarks.ensembles.tables import SEEDS, split_of
-from experiments.benchmarks.peers import PACKAGES, last_line, peers_python, timed
+from experiments.benchmarks.peers import PACKAGES, last_line, peers_python, timed, uncached
 from experiments.benchmarks.stored import FOLDER, Stored
-from experiments.errors import InputError, did_you_mean
+from experiments.errors import InputError
 from experiments.record.code import code_digest
 from experiments.results import Row
 
@@ -62,9 +62,8 @@ def run(
     write_page
         Whether to write `docs/ensembles_comparison.md`, with its picture, from all that is stored.
     """
-    for name, known in [*((s, tuple(SEEDS)) for s in sets), *((m, METHODS) for m in methods)]:
-        if name not in known:
-            raise InputError(f"There is no {name!r} here{did_you_mean(name, known)}")
+    check_known(sets, SEEDS)
+    check_known(methods, METHODS)
     if write_page and is_development:
         raise InputError("The page shows test rows: leave is_development or write_page out.")
     stored = Stored(
@@ -113,8 +112,7 @@ def _measured(
     data, result, log = work / "data.npz", work / "predictions.npz", work / "log.txt"
     result.unlink(missing_ok=True)
     np.savez(data, x_train=split.x_train, y_train=split.y_train, x_test=split.x_test)
-    # A compilation that is read from a cache would be one that nobody pays for.
-    environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
+    environment = uncached()
     if method == "bde":
         python = peers_python(out_dir / "peers", {"bde": PACKAGES["bde"]})
         if python is None:

@@ -1,8 +1,8 @@
 """The data sets, split and standardised as in bde's benchmark."""
 
+from experiments.benchmarks import check_known
 from experiments.benchmarks.command.tables import table
 from experiments.datasets import TABULAR_NAMES, Split, a_fifth_held_out, standardised, tabular
-from experiments.errors import InputError, did_you_mean
 
 # Seeds of the samplers; the split is the same for all.
 SEEDS = {"airfoil": 5, "concrete": 3, "energy": 3, "yacht": 3, "bikesharing": 1}
@@ -17,8 +17,7 @@ def split_of(name: str, *, is_development: bool = False) -> Split:
     InputError
         An unknown set; a file that is missing or damaged.
     """
-    if name not in SEEDS:
-        raise InputError(f"There is no {name!r} here{did_you_mean(name, tuple(SEEDS))}")
+    check_known([name], SEEDS)
     if name in TABULAR_NAMES:
         split = tabular(name, _SPLIT)
     else:

@@ -12,15 +12,14 @@ than were over the limit.
 
 import itertools
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
-from experiments.benchmarks.peers import last_line, timed
+from experiments.benchmarks import check_known
+from experiments.benchmarks.peers import last_line, timed, uncached
 from experiments.benchmarks.samplers.fit import KINDS, SETS
 from experiments.benchmarks.stored import FOLDER, Stored
-from experiments.errors import InputError, did_you_mean
 from experiments.results import Row, written_whole
 
 SAMPLERS = ("nuts", "ensemble", "dvi")
@@ -54,10 +53,9 @@ def run(
     write_table
         Whether to write `jaxbnn/tabular/samplers.toml` from all that is stored.
     """
-    asked = [*((s, SETS) for s in sets), *((k, KINDS) for k in kinds)]
-    for name, known in [*asked, *((s, SAMPLERS) for s in samplers)]:
-        if name not in known:
-            raise InputError(f"There is no {name!r} here{did_you_mean(name, known)}")
+    check_known(sets, SETS)
+    check_known(kinds, KINDS)
+    check_known(samplers, SAMPLERS)
     stored = Stored(out_dir / "stored", KEPT)
     for size, name, kind, sampler in itertools.product(rows, sets, kinds, samplers):
         case = f"{kind}-{name}-{size}-{sampler}"
@@ -106,7 +104,7 @@ def _measured(work: Path, kind: str, name: str, size: int, sampler: str) -> dict
     result.unlink(missing_ok=True)
     program = [sys.executable, "-m", "experiments.benchmarks.samplers.fit"]
     command = [*program, kind, name, str(size), sampler, str(result)]
-    environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
+    environment = uncached()
     environment["PYTHONPATH"] = str(ROOT)
     seconds, wall, status = timed(command, environment, SECONDS, log)
     known = {"kind": kind, "set": name, "rows": size, "sampler": sampler}
