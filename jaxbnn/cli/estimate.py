@@ -23,10 +23,10 @@ def warning(sampler: str, settings: Settings, posterior: Posterior) -> str | Non
     """
     num_data, num_features = posterior.x.shape
     draws = settings.warmup + settings.samples
-    work = num_data * settings.size(num_features) * draws * settings.chains
+    work = num_data * settings.size(num_features) * draws * settings.chains_of(sampler)
     if sampler != "nuts" or work < _LEAST:
         return None
-    seconds = _seconds_of_gradient(posterior, settings.chains)
+    seconds = _seconds_of_gradient(posterior, settings.chains_of(sampler))
     return sentence(_FEWEST * draws * seconds, _MOST * draws * seconds)
 
 

@@ -133,7 +133,11 @@ def _add_fit(fit: argparse.ArgumentParser) -> None:
     fit.add_argument("--drop", nargs="+", default=[], help="columns to leave out")
     fit.add_argument("--test", type=float, default=0.2, help="fraction of the rows held out")
     fit.add_argument("--level", type=float, default=0.9, help="probability of the intervals")
-    fit.add_argument("--chains", type=int, default=4, help="each begins anew, from the prior")
+    fit.add_argument(
+        "--chains",
+        type=int,
+        help="each begins anew, from the prior or a trained network (default: 4, ensemble: 10)",
+    )
     fit.add_argument(
         "--warmup", type=int, default=400, help="draws before the kept ones; dvi: tens of updates"
     )

@@ -18,8 +18,9 @@ import numpy as np
 from blackjax import adjusted_mclmc, mclmc
 from blackjax.base import SamplingAlgorithm
 from blackjax.util import generate_unit_vector
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Float, PyTree
 
+from jaxbnn.kernels import on_vector
 from jaxbnn.numerics import check_positive
 
 # In an adjusted trajectory the direction is forgotten over so many times its length: without that,
@@ -127,15 +128,20 @@ def microcanonical(parameters: dict[str, Array], posterior: Any) -> SamplingAlgo
     >>> draws.infos.energy_change.shape
     (2, 5)
     """
-    kernel = mclmc(
-        _checked(parameters, posterior.log_density),
-        L=parameters["decoherence_length"],
-        step_size=parameters["step_size"],
-        inverse_mass_matrix=parameters["inverse_mass_matrix"],
-    )
-    if "largest_energy_change" not in parameters:
-        return kernel
-    return _guarded(kernel, parameters["largest_energy_change"])
+    _check_entries(parameters)
+
+    def on_vectors(whole):
+        kernel = mclmc(
+            _checked(parameters, posterior.log_density, whole),
+            L=parameters["decoherence_length"],
+            step_size=parameters["step_size"],
+            inverse_mass_matrix=parameters["inverse_mass_matrix"],
+        )
+        if "largest_energy_change" not in parameters:
+            return kernel
+        return _guarded(kernel, parameters["largest_energy_change"])
+
+    return on_vector(on_vectors)
 
 
 def _guarded(kernel: SamplingAlgorithm, largest: Array) -> SamplingAlgorithm:
@@ -197,37 +203,45 @@ def adjusted_microcanonical(parameters: dict[str, Array], posterior: Any) -> Sam
     >>> int(info.num_integration_steps), bool(info.acceptance_rate > 0.5)
     (4, True)
     """
+    _check_entries(parameters)
     log_density = posterior.log_density
     if "reference" in parameters:
         log_density = posterior.log_density_from(parameters["reference"])
-    log_density = _checked(parameters, log_density)
-    return adjusted_mclmc(
-        log_density,
-        step_size=parameters["step_size"],
-        L_proposal_factor=_REFRESHMENT,
-        inverse_mass_matrix=parameters["inverse_mass_matrix"],
-        integration_steps_params=(num_integration_steps(parameters),),
+    return on_vector(
+        lambda whole: adjusted_mclmc(
+            _checked(parameters, log_density, whole),
+            step_size=parameters["step_size"],
+            L_proposal_factor=_REFRESHMENT,
+            inverse_mass_matrix=parameters["inverse_mass_matrix"],
+            integration_steps_params=(num_integration_steps(parameters),),
+        )
     )
 
 
-def _checked(parameters: dict[str, Array], log_density: Callable) -> Callable:
-    """Return the log density, which looks while it is traced whether the matrix fits a position."""
+def _check_entries(parameters: dict[str, Array]) -> None:
     for name in ("step_size", "decoherence_length", "inverse_mass_matrix"):
         if not isinstance(parameters, dict) or name not in parameters:
             raise ValueError(
                 f"a microcanonical kernel needs parameters[{name!r}], which is not there; "
                 "microcanonical_parameters(positions) makes them all."
             )
+
+
+def _checked(
+    parameters: dict[str, Array],
+    log_density: Callable[[PyTree], Array],
+    whole: Callable[[Float[Array, " d"]], PyTree],
+) -> Callable[[Float[Array, " d"]], Array]:
+    """Return the log density of a vector, which looks while it is traced at the matrix's shape."""
     shape = jnp.shape(parameters["inverse_mass_matrix"])
 
-    def checked(position):
-        size = sum(jnp.size(leaf) for leaf in jax.tree.leaves(position))
-        if shape != (size,):
+    def checked(vector):
+        if shape != vector.shape:
             raise ValueError(
                 f"parameters['inverse_mass_matrix'] has shape {shape} a chain, but the position "
-                f"has {size} numbers; give a diagonal of as many."
+                f"has {vector.size} numbers; give a diagonal of as many."
             )
-        return log_density(position)
+        return log_density(whole(vector))
 
     return checked
 

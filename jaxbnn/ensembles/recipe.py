@@ -26,7 +26,7 @@ from jaxbnn.ensembles.microcanonical import (
 )
 from jaxbnn.ensembles.microcanonical_adaptation import SHORTEST_WARMUP
 from jaxbnn.ensembles.way_in import Tuning, WayIn, bias_in_words, go_in
-from jaxbnn.kernels import cycle, jittered, prior_precisions
+from jaxbnn.kernels import cycle, jittered, on_vector, prior_precisions
 from jaxbnn.numerics import check_count, check_positive
 from jaxbnn.numerics.arguments import a_or_an
 from jaxbnn.sampling import Draws, dual_averaging, sample
@@ -250,7 +250,11 @@ def _hmc(parameters: dict[str, Array], posterior: Any) -> SamplingAlgorithm:
     size = parameters["inverse_mass_matrix"].shape[0]
     num_steps = num_integration_steps(parameters)
     return jittered(
-        lambda eps: blackjax.hmc(log_density, eps / math.sqrt(size), metric, num_steps),
+        lambda eps: on_vector(
+            lambda whole: blackjax.hmc(
+                lambda vector: log_density(whole(vector)), eps / math.sqrt(size), metric, num_steps
+            )
+        ),
         parameters["step_size"],
         jitter=_JITTER,
     )

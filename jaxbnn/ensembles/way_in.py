@@ -154,7 +154,7 @@ def _record_steps(length: int) -> Int[np.ndarray, " record"]:
 
 
 def _collect(state: Any, info: Any) -> Array:
-    return state.logdensity
+    return state.vector.logdensity
 
 
 def settled(

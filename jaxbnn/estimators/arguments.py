@@ -27,7 +27,8 @@ def settings_of(estimator: Any, samplers: Sequence[str], likelihoods: Sequence[s
     _check_choice("sampler", estimator.sampler, samplers)
     _check_choice("likelihood", estimator.likelihood, likelihoods)
     for name, least in (("chains", 1), ("warmup", 1), ("samples", FEWEST_DRAWS)):
-        check_count(name, getattr(estimator, name), least)
+        if name != "chains" or estimator.chains is not None:
+            check_count(name, getattr(estimator, name), least)
     for name in ("relevance", "verbose"):
         check_flag(name, getattr(estimator, name))
     _check_checkpoint(estimator)
@@ -38,7 +39,7 @@ def settings_of(estimator: Any, samplers: Sequence[str], likelihoods: Sequence[s
     settings = Settings(
         estimator.sampler,
         ONE_LAYER if estimator.hidden is None else _hidden(estimator.hidden),
-        int(estimator.chains),
+        None if estimator.chains is None else int(estimator.chains),
         int(estimator.warmup),
         int(estimator.samples),
         float(noise),

@@ -42,7 +42,7 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
     relevance
         Whether nuts learns a prior scale for each column, too.
     chains
-        Each begins anew, from the prior.
+        Each begins anew, from the prior or a trained network. None: 4, and 10 of the ensemble.
     warmup, samples
         Draws of each chain, before the kept ones and kept. Of dvi the warm-up is tens of updates.
     random_state
@@ -98,7 +98,7 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
         likelihood: str = "auto",
         prior_scale: float | None = None,
         relevance: bool = False,
-        chains: int = 4,
+        chains: int | None = None,
         warmup: int = 400,
         samples: int = 400,
         random_state: Any = None,

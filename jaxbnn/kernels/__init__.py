@@ -48,6 +48,7 @@ from jaxbnn.kernels.underdamped_langevin import (
     underdamped_langevin,
 )
 from jaxbnn.kernels.unit_redraws import UnitRedrawsInfo, UnitRedrawsState, redraw_units
+from jaxbnn.kernels.vectors import VectorState, on_vector
 
 __all__ = [
     "Replicas",
@@ -59,6 +60,7 @@ __all__ = [
     "metropolis",
     "mix",
     "on_block",
+    "on_vector",
     "pcn",
     "pcnl",
     "power_posterior",

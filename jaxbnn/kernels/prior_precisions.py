@@ -32,6 +32,7 @@ from jaxbnn.kernels.trees import check_position
 from jaxbnn.targets import LearnedGaussian, LogGamma, Posterior
 from jaxbnn.targets.hierarchical import HierarchicalPrior, squares_of
 from jaxbnn.targets.likelihoods import lay_out
+from jaxbnn.targets.log_gamma import numbers_of
 
 _NOISE = "log_noise_scale"
 
@@ -184,7 +185,7 @@ def precisions_given(
         bases, laws, jax.tree.leaves(log_precision), jax.tree.leaves(params), strict=True
     ):
         squares, count = squares_of(base, theta, old)
-        a, b = _numbers(law, theta.dtype)
+        a, b = numbers_of(law, theta.dtype)
         power = _power(posterior.prior_power, theta.dtype)
         # A Jacobian is no density, and has no power: tau^(count / 2) of z is it in the
         # non-centred form, and of the density of theta in the centred one.
@@ -214,7 +215,7 @@ def noise_precision_given(posterior: Posterior, position: PyTree) -> tuple[Array
     y = posterior.y
     outputs = lay_out(posterior.outputs(position, posterior.x), y.ndim)
     squares = jnp.sum(jnp.square(y.astype(outputs.dtype) - outputs))
-    c, d = _numbers(prior.likelihood[_NOISE], outputs.dtype)
+    c, d = numbers_of(prior.likelihood[_NOISE], outputs.dtype)
     of_prior = _power(posterior.prior_power, outputs.dtype)
     of_likelihood = _power(posterior.likelihood_power, outputs.dtype)
     return (
@@ -253,12 +254,6 @@ def _draw(
 
 def _is_conjugate(law: Any) -> bool:
     return isinstance(law, LogGamma) and law.batch_shape == () and law.exponent == -0.5
-
-
-def _numbers(law: Any, dtype: Any) -> tuple[Array, Array]:
-    while isinstance(law, dist.Independent | dist.ExpandedDistribution):
-        law = law.base_dist
-    return jnp.asarray(law.concentration, dtype), jnp.asarray(law.rate, dtype)
 
 
 def _power(power: ArrayLike | None, dtype: Any) -> Array:

@@ -20,7 +20,7 @@ from jaxtyping import Float, PRNGKeyArray, PyTree
 from jaxbnn import dvi, ensembles
 from jaxbnn.ensembles.microcanonical_adaptation import SHORTEST_WARMUP
 from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler
-from jaxbnn.kernels import cycle, pcn, prior_precisions
+from jaxbnn.kernels import cycle, on_vector, pcn, prior_precisions
 from jaxbnn.networks import Network
 from jaxbnn.sampling import Draws, dual_averaging, sample, window_adaptation
 from jaxbnn.tabular.posteriors import weight_precision
@@ -35,7 +35,7 @@ _MOST_SCALES_TOLD = 12
 _MOST_KEPT = 8
 # Of the ensemble: unadjusted steps of each tuning, and of the way in at most, for each draw of the
 # warm-up that is asked for.
-_TUNING, _WAY_IN = 2, 25
+_TUNING, _WAY_IN = 4, 100
 # Stages before the last have little noise: the network is nearly the deterministic one.
 _INNER_NOISE_VARIANCE = 0.01
 
@@ -102,7 +102,8 @@ def _nuts(
     key: PRNGKeyArray, posterior: Posterior, settings: Settings, watch: dict[str, Any]
 ) -> Fitted:
     key_start, key_run = jax.random.split(key)
-    starts = posterior.sample_prior(key_start, (settings.chains,))
+    num_chains = settings.chains_of("nuts")
+    starts = posterior.sample_prior(key_start, (num_chains,))
     learns = settings.learns_precisions("nuts")
     if learns:  # far out in their prior, gradients are too steep to begin with
         near = jax.tree.map(lambda leaf: jnp.clip(leaf, -2.0, 2.0), starts["log_precision"])
@@ -118,7 +119,7 @@ def _nuts(
         data=posterior,
         parameters={
             "step_size": 0.05,
-            "inverse_mass_matrix": jnp.ones((settings.chains, dim)),
+            "inverse_mass_matrix": jnp.ones((num_chains, dim)),
         },
         adapt=window_adaptation(settings.warmup, is_pooled=True, component=0 if learns else None),
         **watch,
@@ -132,11 +133,15 @@ def _nuts(
 def _nuts_for(network: Network, shape: tuple[int, ...], learns: bool) -> Callable:
     def make_kernel(parameters: PyTree, data: Posterior) -> SamplingAlgorithm:
         shapes = jax.eval_shape(data.sample_prior, jax.random.key(0))
-        nuts = blackjax.nuts(
-            data.log_density_from(jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)),
-            parameters["step_size"],
-            parameters["inverse_mass_matrix"],
-            max_num_doublings=6,
+        zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+        log_density = data.log_density_from(zeros)
+        nuts = on_vector(
+            lambda whole: blackjax.nuts(
+                lambda vector: log_density(whole(vector)),
+                parameters["step_size"],
+                parameters["inverse_mass_matrix"],
+                max_num_doublings=6,
+            )
         )
         return cycle(nuts, prior_precisions(data)) if learns else nuts
 
@@ -152,7 +157,7 @@ def _ensemble(
     found = ensembles.optimised_starts(
         key_start,
         posterior,
-        settings.chains,
+        settings.chains_of("ensemble"),
         checkpoint=None if folder is None else folder / "starts",
         progress=progress,
     )
@@ -174,7 +179,7 @@ def _pcn(
     key: PRNGKeyArray, posterior: Posterior, settings: Settings, watch: dict[str, Any]
 ) -> Fitted:
     key_start, key_run = jax.random.split(key)
-    starts = posterior.sample_prior(key_start, (settings.chains,))
+    starts = posterior.sample_prior(key_start, (settings.chains_of("pcn"),))
 
     draws = sample(
         key_run,
@@ -214,7 +219,7 @@ def _gibbs(
     model, make_kernel = _gibbs_for(posterior.network, posterior.x.shape, settings.noise)
     x, y = posterior.x, posterior.y
     starts = jax.vmap(lambda k: model.random_position(k, x, y))(
-        jax.random.split(key_start, settings.chains)
+        jax.random.split(key_start, settings.chains_of("gibbs"))
     )
     draws = sample(
         key_run,
@@ -293,7 +298,7 @@ def _dvi(
     if fit.diverged[0]:
         raise ValueError("the fit of DVI diverged; take the sampler nuts, or fewer hidden units.")
     state = jax.tree.map(lambda leaf: leaf[0], fit.states)
-    number = settings.chains * settings.samples
+    number = settings.chains_of("dvi") * settings.samples
     draws = algorithm.sample(key_draw, state, number)
     positions = jax.tree.map(lambda leaf: np.asarray(leaf)[None], draws)
     half = len(fit.elbo[0]) // 2

@@ -14,6 +14,8 @@ LEARNING = ("nuts", "ensemble")
 FEWEST_DRAWS = 4
 # Hidden units by layer where none are asked for: the second, unless trained networks say otherwise.
 LINEAR, ONE_LAYER, DEEP = (), (50,), (16, 16, 16, 16)
+# Chains where none are asked for.
+_CHAINS, _ENSEMBLE = 4, 10
 # What "auto" chooses from.
 _CANDIDATES = ("nuts", "ensemble", "dvi")
 
@@ -21,12 +23,13 @@ _CANDIDATES = ("nuts", "ensemble", "dvi")
 class Settings(NamedTuple):
     """What a fit was asked for.
 
-    With `tries_networks` another network than `hidden`, or another noise, may be taken.
+    With `tries_networks` another network than `hidden`, or another noise, may be taken. Without
+    `chains` there are as many as `chains_of` says.
     """
 
     sampler: str
     hidden: tuple[int, ...]
-    chains: int
+    chains: int | None
     warmup: int
     samples: int
     noise: float
@@ -39,6 +42,12 @@ class Settings(NamedTuple):
     def learns_precisions(self, sampler: str) -> bool:
         """Whether the precisions of the weights are learnt, or fixed."""
         return sampler in LEARNING and self.prior_scale is None
+
+    def chains_of(self, sampler: str) -> int:
+        """Return the number of chains: more where each stays near the network it began from."""
+        if self.chains is not None:
+            return self.chains
+        return _ENSEMBLE if sampler == "ensemble" else _CHAINS
 
     def size(self, num_features: int) -> int:
         """Return the number of the network's parameters, for a target of one output."""
@@ -73,11 +82,11 @@ def describe(sampler: str, settings: Settings, num_data: int) -> str:
         return f"fitting {num_data:,} rows by dvi, {10 * settings.warmup:,} updates ..."
     if sampler == "ensemble":
         return (
-            f"sampling {num_data:,} rows by ensemble: {settings.chains} networks are trained, and "
-            f"chains go on from each, {settings.samples} draws each ..."
+            f"sampling {num_data:,} rows by ensemble: {settings.chains_of(sampler)} networks are "
+            f"trained, and chains go on from each, {settings.samples} draws each ..."
         )
     return (
-        f"sampling {num_data:,} rows by {sampler}: {settings.chains} chains, "
+        f"sampling {num_data:,} rows by {sampler}: {settings.chains_of(sampler)} chains, "
         f"{settings.warmup} + {settings.samples} draws each ..."
     )
 
@@ -86,7 +95,7 @@ def check_settings(settings: Settings, spelled: Spelling = as_argument) -> None:
     """Raise ValueError of the first number that is out of range."""
     for name in ("chains", "samples", "warmup"):
         least, value = FEWEST_DRAWS if name == "samples" else 1, getattr(settings, name)
-        if value < least:
+        if value is not None and value < least:
             raise ValueError(f"{spelled(name)} must be at least {least}, but is {value}.")
     if min(settings.hidden, default=1) < 1:
         raise ValueError(

@@ -19,11 +19,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.networks import Network
 from jaxbnn.numerics.arguments import check_flag
-from jaxbnn.targets.log_gamma import LogGamma
+from jaxbnn.targets.log_gamma import LogGamma, numbers_of
 from jaxbnn.targets.prior_density import prior_log_prob, prior_log_ratio
 from jaxbnn.targets.prior_trees import (
     JointPrior,
@@ -138,10 +139,29 @@ class HierarchicalPrior(JointPrior):
 
     def sample(self, rng_key: PRNGKeyArray) -> dict[str, PyTree]:
         """Return one draw of a position."""
-        key_own, key_network = jax.random.split(rng_key)
-        own = sample_prior(key_own, {"log_precision": self.log_precision, **self.likelihood})
-        position = {"network": sample_prior(key_network, self._standard()), **own}
+        key_own, key_precision, key_network = jax.random.split(rng_key, 3)
+        position = {
+            "network": self._sample_standardised(key_network),
+            "log_precision": self._sample_precisions(key_precision),
+            **sample_prior(key_own, self.likelihood),
+        }
         return position | {"network": self._parameters(position)} if self.is_centred else position
+
+    # All numbers at once: a program that draws those of each array by themselves compiles for long.
+    def _sample_standardised(self, key: PRNGKeyArray) -> PyTree:
+        zeros, whole = ravel_pytree(self._map(lambda base: jnp.zeros(base.event_shape)))
+        return whole(jax.random.normal(key, zeros.shape, zeros.dtype))
+
+    def _sample_precisions(self, key: PRNGKeyArray) -> PyTree:
+        laws, structure = jax.tree.flatten(self.log_precision, is_leaf=is_distribution)
+        concentration, rate = zip(*(numbers_of(law, float) for law in laws), strict=True)
+        zeros = [jnp.zeros(law.shape()) for law in laws]
+        a, apart = ravel_pytree(
+            [z + number for z, number in zip(zeros, concentration, strict=True)]
+        )
+        log_tau = apart(jax.random.loggamma(key, a))
+        drawn = [u - jnp.log(number) for u, number in zip(log_tau, rate, strict=True)]
+        return jax.tree.unflatten(structure, drawn)
 
     def shapes(self) -> dict[str, PyTree]:
         """Return the shapes of a position."""

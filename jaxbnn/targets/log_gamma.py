@@ -74,14 +74,14 @@ class LogGamma(dist.Distribution):
     def sample(self, key: PRNGKeyArray, sample_shape: tuple[int, ...] = ()) -> Array:
         """Return draws, also where Gamma's own would underflow to zero."""
         shape = sample_shape + self.batch_shape
-        a, b = self._numbers(jnp.result_type(float))
+        a, b = numbers_of(self, jnp.result_type(float))
         return self.exponent * (jax.random.loggamma(key, jnp.broadcast_to(a, shape)) - jnp.log(b))
 
     def log_prob(self, value: ArrayLike, intermediates: None = None) -> Float[Array, "..."]:
         """Return the log density."""
         value = jnp.asarray(value)
         value = value if jnp.issubdtype(value.dtype, jnp.floating) else value.astype(float)
-        a, b = self._numbers(value.dtype)
+        a, b = numbers_of(self, value.dtype)
         log_tau = value / self.exponent
         normaliser = a * jnp.log(b) - jax.scipy.special.gammaln(a) - math.log(abs(self.exponent))
         return a * log_tau - b * jnp.exp(log_tau) + normaliser
@@ -89,17 +89,21 @@ class LogGamma(dist.Distribution):
     @property
     def mean(self) -> Array:
         """Return exponent (digamma(a) - log b)."""
-        a, b = self._numbers(jnp.result_type(float))
+        a, b = numbers_of(self, jnp.result_type(float))
         mean = self.exponent * (jax.scipy.special.digamma(a) - jnp.log(b))
         return jnp.broadcast_to(mean, self.batch_shape)
 
     @property
     def variance(self) -> Array:
         """Return exponent^2 trigamma(a)."""
-        a, _ = self._numbers(jnp.result_type(float))
+        a, _ = numbers_of(self, jnp.result_type(float))
         return jnp.broadcast_to(
             self.exponent**2 * jax.scipy.special.polygamma(1, a), self.batch_shape
         )
 
-    def _numbers(self, dtype: Any) -> tuple[Array, Array]:
-        return jnp.asarray(self.concentration, dtype), jnp.asarray(self.rate, dtype)
+
+def numbers_of(law: Any, dtype: Any) -> tuple[Array, Array]:
+    """Return the concentration and the rate of a law, or of the law that it repeats."""
+    while isinstance(law, dist.Independent | dist.ExpandedDistribution):
+        law = law.base_dist
+    return jnp.asarray(law.concentration, dtype), jnp.asarray(law.rate, dtype)

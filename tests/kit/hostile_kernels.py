@@ -76,6 +76,14 @@ def _on_block(step_size, a, b):
     return kernel.step(KEY, state)[0].position
 
 
+def _on_vector(step_size, a, b):
+    def make_kernel(whole):
+        return jaxbnn.pcn(lambda vector: _log_density(whole(vector)["a"]), step_size)
+
+    kernel = jaxbnn.on_vector(make_kernel)
+    return kernel.step(KEY, kernel.init({"a": a, "b": b}))[0].position
+
+
 # The walk of a log density that takes any shape.
 POSITION = array(2)
 TRIED = {
@@ -97,6 +105,7 @@ TRIED = {
         (number(0.5), POSITION, array(2, kinds=NUMBERS)),
         is_checked=False,
     ),
+    "on_vector": Tried(_on_vector, (number(0.5), POSITION, POSITION), is_checked=False),
     "metropolis": Tried(
         lambda ratio: kernels.metropolis(KEY, ratio, jnp.zeros(2), jnp.ones(2)),
         (fixed(np.float32(-0.5), kinds=("NaN", "infinity", "complex", "zeros")),),

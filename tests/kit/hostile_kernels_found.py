@@ -118,6 +118,10 @@ KERNELS: dict[str, tuple[Callable, list]] = {
         _run(jaxbnn.on_block, {"a": ZEROS, "b": ZEROS}),
         [lambda whole: jaxbnn.pcn(lambda v: _log_density(whole(v)["a"]), 0.5), "a"],
     ),
+    "on_vector": (
+        _run(jaxbnn.on_vector, {"a": ZEROS, "b": ZEROS}),
+        [lambda whole: jaxbnn.pcn(lambda v: _log_density(whole(v)["a"]), 0.5)],
+    ),
     "power_posterior": (
         _run(jaxbnn.power_posterior),
         [_kernel_at, _log_density, _log_density, [0.0, 1.0]],
@@ -221,6 +225,7 @@ COMPOSITIONS = {
     "cycle of repeat": lambda k: jaxbnn.cycle(WALK, jaxbnn.repeat(k, 2)),
     "cycle of count_accepted": lambda k: jaxbnn.cycle(wide.count_accepted(k)),
     "cycle of on_block": lambda k: jaxbnn.cycle(jaxbnn.on_block(lambda whole: k, 0)),
+    "on_vector": lambda k: jaxbnn.on_vector(lambda whole: k),
     "power_posterior": lambda k: jaxbnn.power_posterior(
         lambda t, _: k, _log_density, _log_density, [0.0, 1.0]
     ),

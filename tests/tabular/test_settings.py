@@ -10,6 +10,7 @@ from jaxbnn.tabular.settings import (
     Settings,
     check_sampler,
     check_settings,
+    describe,
     prior_note,
 )
 from jaxbnn.tabular.wording import as_argument, as_option
@@ -48,6 +49,14 @@ def test_settings_are_named_as_they_are_given():
         check_sampler("pcn", "gaussian", relevance=True, spelled=as_option)
     assert "(--prior-scale fixes them)" in prior_note(SETTINGS, "nuts", as_option)
     assert "(prior_scale fixes them)" in prior_note(SETTINGS, "nuts")
+
+
+def test_ensembles_have_more_chains():
+    free = SETTINGS._replace(chains=None)
+    check_settings(free)
+    assert [free.chains_of(sampler) for sampler in ("nuts", "dvi", "ensemble")] == [4, 4, 10]
+    assert SETTINGS._replace(chains=3).chains_of("ensemble") == 3
+    assert "10 networks are trained" in describe("ensemble", free, 500)
 
 
 def test_the_size_is_the_number_of_weights_and_biases():

@@ -120,6 +120,11 @@ def test_a_later_one_must_be_better_by_more_than_its_error(monkeypatch, rng):
     monkeypatch.setattr(trial, "_scores", lambda one, *_: np.array(scores[one]))
     x, y = rows(rng, "plain", 100)
     assert trial.best_of([ONE, VARYING], SETTINGS, x, y)[0] == ONE
+    # By more than that of networks with rows of their own, and less than that of ours.
+    scores[VARYING] = [0.4, 0.0, 0.4, 0.0]
+    assert trial.best_of([ONE, VARYING], SETTINGS, x, y)[0] == VARYING
+    scores[VARYING] = [0.4, -0.1, 0.3, 0.0]
+    assert trial.best_of([ONE, VARYING], SETTINGS, x, y)[0] == ONE
     scores[VARYING] = [0.4, 0.1, 0.5, 0.2]
     assert trial.best_of([ONE, VARYING], SETTINGS, x, y)[0] == VARYING
     # Against the best so far, and not against the first.
@@ -132,15 +137,16 @@ def test_networks_that_diverge_are_not_taken(monkeypatch, rng):
         if posterior.likelihood.learned:
             raise ValueError("training diverged: chain 0 in epoch 1; give ...")
         warnings.warn("training diverged: chain 3 in epoch 9; ...", stacklevel=1)
-        curves = np.array([[np.inf, 0.7, 0.6, np.nan], [np.inf, np.inf, np.nan, np.nan]])
+        nan, inf = np.nan, np.inf
+        curves = np.array([[inf, 0.7, 0.6, nan], [inf, 0.8, nan, nan], [inf, inf, nan, nan]])
         return type("Found", (), {"validation": curves})
 
     monkeypatch.setattr(trial, "optimised_starts", diverging)
-    monkeypatch.setattr(trial, "_NETWORKS", 2)
+    monkeypatch.setattr(trial, "_NETWORKS", 3)
     x, y = rows(rng, "plain", 100)
     assert trial.best_of([ONE, VARYING], SETTINGS, x, y)[0] == VARYING
     scores = trial._scores(VARYING, SETTINGS, x, y, None, False)
-    np.testing.assert_array_equal(scores, [-0.6, -1000.0])
+    np.testing.assert_array_equal(scores, [-0.6, -0.8, -1000.0])
     monkeypatch.setattr(trial, "optimised_starts", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         trial._scores(ONE, SETTINGS, x, y, None, False)
