@@ -25,6 +25,7 @@ from jaxbnn.networks import Network
 from jaxbnn.sampling import Draws, dual_averaging, sample, window_adaptation
 from jaxbnn.tabular.posteriors import weight_precision
 from jaxbnn.tabular.settings import FEWEST_DRAWS, Settings
+from jaxbnn.tabular.trained import trained
 from jaxbnn.targets import Posterior
 from jaxbnn.targets.prior_trees import is_distribution
 
@@ -36,6 +37,8 @@ _MOST_KEPT = 8
 # Of the ensemble: unadjusted steps of each tuning, and of the way in at most, for each draw of the
 # warm-up that is asked for.
 _TUNING, _WAY_IN = 4, 100
+# The part of its rows by which a network stops.
+_STOPS_BY = 0.1
 # Stages before the last have little noise: the network is nearly the deterministic one.
 _INNER_NOISE_VARIANCE = 0.01
 
@@ -154,10 +157,11 @@ def _ensemble(
     """Train networks, and let adjusted microcanonical chains go on from them."""
     key_start, key_run = jax.random.split(key)
     folder, progress = watch["checkpoint"], watch["progress"]
-    found = ensembles.optimised_starts(
+    found = trained(
         key_start,
         posterior,
         settings.chains_of("ensemble"),
+        validation=_STOPS_BY,
         checkpoint=None if folder is None else folder / "starts",
         progress=progress,
     )

@@ -120,11 +120,6 @@ def test_a_later_one_must_be_better_by_more_than_its_error(monkeypatch, rng):
     monkeypatch.setattr(trial, "_scores", lambda one, *_: np.array(scores[one]))
     x, y = rows(rng, "plain", 100)
     assert trial.best_of([ONE, VARYING], SETTINGS, x, y)[0] == ONE
-    # By more than that of networks with rows of their own, and less than that of ours.
-    scores[VARYING] = [0.4, 0.0, 0.4, 0.0]
-    assert trial.best_of([ONE, VARYING], SETTINGS, x, y)[0] == VARYING
-    scores[VARYING] = [0.4, -0.1, 0.3, 0.0]
-    assert trial.best_of([ONE, VARYING], SETTINGS, x, y)[0] == ONE
     scores[VARYING] = [0.4, 0.1, 0.5, 0.2]
     assert trial.best_of([ONE, VARYING], SETTINGS, x, y)[0] == VARYING
     # Against the best so far, and not against the first.
@@ -132,24 +127,53 @@ def test_a_later_one_must_be_better_by_more_than_its_error(monkeypatch, rng):
     assert trial.best_of([ONE, VARYING, NARROW], SETTINGS, x, y)[0] == VARYING
 
 
+def test_rows_are_scored_by_networks_that_have_not_seen_them(monkeypatch, rng):
+    """Every row once, in its own place, by networks trained on all rows of the other folds."""
+    seen = []
+
+    def trained(key, posterior, number, **options):
+        seen.append(set(np.asarray(posterior.y).tolist()))
+        return posterior
+
+    def scored(networks, x, y, posterior):
+        assert networks is posterior
+        assert seen[-1].isdisjoint(y.tolist())
+        assert len(seen[-1]) == 103 - len(y)
+        return type("Found", (), {"log_score": np.where(y == 7, np.nan, -y)})
+
+    monkeypatch.setattr(trial, "trained", trained)
+    monkeypatch.setattr(trial.prediction, "scores", scored)
+    y = np.arange(103, dtype=np.float32)
+    scores = trial._scores(ONE, SETTINGS, rng.normal(size=(103, 2)), y, None, False)
+    np.testing.assert_array_equal(scores, np.where(y == 7, -1000, -y)[:100])
+
+
 def test_networks_that_diverge_are_not_taken(monkeypatch, rng):
     def diverging(key, posterior, number, **options):
         if posterior.likelihood.learned:
             raise ValueError("training diverged: chain 0 in epoch 1; give ...")
         warnings.warn("training diverged: chain 3 in epoch 9; ...", stacklevel=1)
-        nan, inf = np.nan, np.inf
-        curves = np.array([[inf, 0.7, 0.6, nan], [inf, 0.8, nan, nan], [inf, inf, nan, nan]])
-        return type("Found", (), {"validation": curves})
+        return posterior
 
-    monkeypatch.setattr(trial, "optimised_starts", diverging)
-    monkeypatch.setattr(trial, "_NETWORKS", 3)
+    monkeypatch.setattr(trial, "trained", diverging)
+    found = type("Found", (), {"log_score": np.full(25, -500.0)})
+    monkeypatch.setattr(trial.prediction, "scores", lambda *_: found)
     x, y = rows(rng, "plain", 100)
     assert trial.best_of([ONE, VARYING], SETTINGS, x, y)[0] == VARYING
-    scores = trial._scores(VARYING, SETTINGS, x, y, None, False)
-    np.testing.assert_array_equal(scores, [-0.6, -0.8, -1000.0])
-    monkeypatch.setattr(trial, "optimised_starts", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(trial, "trained", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         trial._scores(ONE, SETTINGS, x, y, None, False)
+
+
+@pytest.mark.third_party(reason="Adam's dtypes are promoted")
+def test_networks_that_bend_more_are_not_flattered(rng):
+    """Of noise alone the score is no better than that of knowing the noise, within four errors."""
+    y = rng.normal(size=200).astype(np.float32)
+    x = rng.normal(size=(200, 8)).astype(np.float32)
+    scores = trial._scores(NARROW, SETTINGS, x, y, None, False)
+    known = -0.5 * y**2 - 0.5 * np.log(2 * np.pi)
+    lost = known - scores
+    assert lost.mean() > -4 * lost.std() / np.sqrt(len(lost))
 
 
 def test_of_many_rows_some_are_taken(monkeypatch, rng):
