@@ -15,8 +15,8 @@ def case(rows, kind="numbers", **samplers):
     return {"kind": kind, "set": "any", "rows": rows, "parameters": 500, **reached}
 
 
-SMALL = [case(100, nuts=(-1.0, 100), dvi=(-1.2, 5), ensemble=(-1.1, 40)) for _ in range(3)]
-LARGE = [case(2000, dvi=(-0.8, 50), ensemble=(-0.7, 400)) for _ in range(3)]
+SMALL = [case(100, nuts=(-1.0, 100), dvi=(-1.2, 5), ensemble=(-1.1, 40)) for _ in range(4)]
+LARGE = [case(2000, dvi=(-0.8, 50), ensemble=(-0.7, 400)) for _ in range(4)]
 CLASSES = [case(100, "classes", nuts=(-0.9, 100), dvi=(-0.5, 5))]
 
 

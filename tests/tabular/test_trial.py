@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
-from jaxbnn.tabular import trial
+from jaxbnn.tabular import trained, trial
 from jaxbnn.tabular.candidates import Candidate, candidates
 from jaxbnn.tabular.settings import DEEP, LINEAR, ONE_LAYER, Settings
 
@@ -70,6 +70,14 @@ def test_what_other_samplers_and_likelihoods_need_is_left_alone():
     assert not settings.tries_networks
 
 
+@pytest.fixture(params=["short", pytest.param("long", marks=pytest.mark.long)])
+def training(request, monkeypatch):
+    """Trains for an eighth of the time, or as long as a fit does."""
+    if request.param == "short":
+        monkeypatch.setattr(trained, "_UPDATES", 1500)
+        monkeypatch.setattr(trained, "_MOST_EPOCHS", 120)
+
+
 def rows(rng, kind, number=400):
     x = rng.normal(size=(number, 2)).astype(np.float32)
     mean, noise = 2 * x[:, 0], 0.3
@@ -86,7 +94,7 @@ def rows(rng, kind, number=400):
 
 
 @pytest.mark.third_party(reason="Adam's dtypes are promoted")
-def test_classes_that_a_line_parts_take_a_linear_model(rng):
+def test_classes_that_a_line_parts_take_a_linear_model(rng, training):
     x, y = rows(rng, "straight")
     tried = found(SETTINGS, "categorical", is_class=True)
     taken, why = trial.best_of(tried, SETTINGS, x, y, 3)
@@ -102,10 +110,10 @@ def test_classes_that_a_line_parts_take_a_linear_model(rng):
     [
         ("noise", [ONE, VARYING], VARYING),
         ("bends", [ONE, NARROW], NARROW),
-        ("tails", [ONE, VARYING, TAILED], TAILED),
+        pytest.param("tails", [ONE, VARYING, TAILED], TAILED, marks=pytest.mark.long),
     ],
 )
-def test_the_one_that_suits_the_data_is_taken(kind, tried, expected, rng):
+def test_the_one_that_suits_the_data_is_taken(kind, tried, expected, rng, training):
     x, y = rows(rng, kind, 800 if kind == "bends" else 400)
     taken, why = trial.best_of(tried, SETTINGS, x, y)
     assert taken == expected
@@ -166,7 +174,7 @@ def test_networks_that_diverge_are_not_taken(monkeypatch, rng):
 
 
 @pytest.mark.third_party(reason="Adam's dtypes are promoted")
-def test_networks_that_bend_more_are_not_flattered(rng):
+def test_networks_that_bend_more_are_not_flattered(rng, training):
     """Of noise alone the score is no better than that of knowing the noise, within four errors."""
     y = rng.normal(size=200).astype(np.float32)
     x = rng.normal(size=(200, 8)).astype(np.float32)
