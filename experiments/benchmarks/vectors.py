@@ -69,7 +69,7 @@ def run(out_dir: Path, *, num_steps: int = 200, num_pairs: int = 5) -> list[Row]
     rows = []
     for name, make in kernels(size).items():
         plain = make(posterior.log_density)
-        vector = on_vector(lambda whole, make=make: make(lambda v: posterior.log_density(whole(v))))
+        vector = _on_vector(make, posterior.log_density)
         steps = num_steps if name == "microcanonical" else max(num_steps // 10, 1)
         programs = [_compiled(kernel, starts, steps) for kernel in (plain, vector)]
         times: list[list[float]] = [[], []]
@@ -85,6 +85,12 @@ def run(out_dir: Path, *, num_steps: int = 200, num_pairs: int = 5) -> list[Row]
         rows.append(Row("step_ratio", name, step[1] / step[0]))
     print(f"{os.cpu_count()} cores, {jax.devices()[0].device_kind}, float32")
     return rows
+
+
+def _on_vector(
+    make: Callable[[Callable], SamplingAlgorithm], log_density: Callable
+) -> SamplingAlgorithm:
+    return on_vector(lambda whole: make(lambda vector: log_density(whole(vector))))
 
 
 def _compiled(
