@@ -8,15 +8,15 @@ from jaxbnn.tabular.settings import Settings, choose_sampler
 SETTINGS = Settings("auto", (50,), 4, 400, 400, 0.3, 0)
 
 
-def case(rows, kind="numbers", **samplers):
+def case(rows, kind="numbers", name="any", **samplers):
     reached = {
         name: {"log_score": score, "seconds": time} for name, (score, time) in samplers.items()
     }
-    return {"kind": kind, "set": "any", "rows": rows, "parameters": 500, **reached}
+    return {"kind": kind, "set": name, "rows": rows, "parameters": 500, **reached}
 
 
-SMALL = [case(100, nuts=(-1.0, 100), dvi=(-1.2, 5), ensemble=(-1.1, 40)) for _ in range(4)]
-LARGE = [case(2000, dvi=(-0.8, 50), ensemble=(-0.7, 400)) for _ in range(4)]
+SMALL = [case(100, name=n, nuts=(-1.0, 100), dvi=(-1.2, 5), ensemble=(-1.1, 40)) for n in "abc"]
+LARGE = [case(2000, name=n, dvi=(-0.8, 50), ensemble=(-0.7, 400)) for n in "abc"]
 CLASSES = [case(100, "classes", nuts=(-0.9, 100), dvi=(-0.5, 5))]
 
 
@@ -43,6 +43,14 @@ def test_of_equal_scores_the_quicker():
     for gain, expected in ((0.005, "nuts"), (0.015, "ensemble")):
         cases = [case(rows, nuts=(-1.0, 50), ensemble=(gain - 1, 70)) for rows in (100, 400)]
         assert best_sampler(("ensemble", "nuts"), 200, 500, is_class=False, cases=cases) == expected
+
+
+def test_every_data_set_has_its_say():
+    """The one set on which a sampler is far better is not left out for being further away."""
+    cases = [case(90, name=n, nuts=(-1.0, 50), ensemble=(-1.0, 70)) for n in "abc"]
+    cases += [case(110, name=n, nuts=(-1.0, 50), ensemble=(-1.0, 70)) for n in "abc"]
+    cases += [case(rows, name="d", nuts=(1.0, 50), ensemble=(3.0, 70)) for rows in (20, 400)]
+    assert best_sampler(("nuts", "ensemble"), 100, 500, is_class=False, cases=cases) == "ensemble"
 
 
 def test_what_is_preferred_comes_first_if_it_ends_in_time():
