@@ -30,6 +30,7 @@ from jaxbnn.kernels import (
     jittered,
     mix,
     on_block,
+    on_vector,
     pcn,
     pcnl,
     power_posterior,
@@ -68,6 +69,10 @@ def rwm_twice(log_density, step_size):
 
 def first_layer(log_density, step_size):
     return on_block(lambda whole: rwm(lambda block: log_density(whole(block)), step_size), 0)
+
+
+def rwm_of_the_vector(log_density, step_size):
+    return on_vector(lambda whole: rwm(lambda vector: log_density(whole(vector)), step_size))
 
 
 def rwm_of_random_size(log_density, step_size):
@@ -225,6 +230,7 @@ KERNELS = [
         third_party="JAX's key-reuse check takes a vmapped scan over split keys for reuse",
     ),
     KernelCase("on_block", first_layer, wraps=True),
+    KernelCase("on_vector", rwm_of_the_vector, wraps=True),
     KernelCase("jittered", rwm_of_random_size, wraps=True),
     KernelCase("pcn", pcn),
     KernelCase("pcnl", pcnl),

@@ -1,5 +1,5 @@
-"""Tests of tabular.candidates and tabular.trial: what may be tried, and that the network and the
-noise which suit the data are taken.
+"""Tests of tabular.candidates, tabular.trial and tabular.trained: what may be tried, and that the
+network and the noise which suit the data are taken.
 """
 
 import warnings
@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
+from jaxbnn.tabular import candidates as module
 from jaxbnn.tabular import trained, trial
 from jaxbnn.tabular.candidates import Candidate, candidates
 from jaxbnn.tabular.settings import DEEP, LINEAR, ONE_LAYER, Settings
@@ -17,6 +18,17 @@ ONE = Candidate(ONE_LAYER, "gaussian", "nuts")
 VARYING = Candidate(ONE_LAYER, "heteroscedastic", "nuts")
 TAILED = Candidate(ONE_LAYER, "student-t", "nuts")
 NARROW = Candidate(DEEP, "heteroscedastic", "ensemble")
+
+
+@pytest.fixture
+def by_nuts(monkeypatch):
+    """Stands for a table by which auto takes nuts."""
+    known = module.choose_sampler
+
+    def chosen(settings, *data, **kind):
+        return "nuts" if settings.sampler == "auto" else known(settings, *data, **kind)
+
+    monkeypatch.setattr(module, "choose_sampler", chosen)
 
 
 @pytest.mark.parametrize(
@@ -34,8 +46,14 @@ NARROW = Candidate(DEEP, "heteroscedastic", "ensemble")
         ),
     ],
 )
-def test_what_is_open_is_tried(changes, num_data, expected):
+def test_what_is_open_is_tried(changes, num_data, expected, by_nuts):
     assert found(SETTINGS._replace(**changes), num_data=num_data) == expected
+
+
+def test_a_linear_model_is_sampled_by_nuts(monkeypatch):
+    monkeypatch.setattr(module, "choose_sampler", lambda *_, **__: "ensemble")
+    samplers = [one.sampler for one in found(SETTINGS, sampler="ensemble")]
+    assert samplers == ["nuts", "ensemble", "ensemble", "ensemble"]
 
 
 def found(settings, likelihood="gaussian", sampler="nuts", num_data=500, *, is_class=False):
@@ -51,7 +69,7 @@ def test_of_classes_one_layer_and_none_are_tried():
         ]
 
 
-def test_what_other_samplers_and_likelihoods_need_is_left_alone():
+def test_what_other_samplers_and_likelihoods_need_is_left_alone(by_nuts):
     ensemble = SETTINGS._replace(sampler="ensemble")
     assert [one.sampler for one in found(ensemble, sampler="ensemble")] == ["ensemble"] * 4
     for sampler in ("dvi", "gibbs", "pcn"):
