@@ -50,7 +50,7 @@ def kernels(size: int) -> dict[str, Callable[[Callable], SamplingAlgorithm]]:
     }
 
 
-def run(out_dir: Path, *, num_steps: int = 200, num_pairs: int = 5) -> list[Row]:
+def run(out_dir: Path, *, num_steps: int = 1500, num_pairs: int = 7) -> list[Row]:
     """Measure; one row a number: seconds to compile, milliseconds a step, and their ratios.
 
     Parameters
