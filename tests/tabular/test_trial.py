@@ -90,10 +90,8 @@ def test_what_other_samplers_and_likelihoods_need_is_left_alone(by_nuts):
 
 @pytest.fixture(params=["short", pytest.param("long", marks=pytest.mark.long)])
 def training(request, monkeypatch):
-    """Trains fewer networks, for an eighth of the time; or as a fit does."""
+    """Trains for an eighth of the time, or as long as a fit does."""
     if request.param == "short":
-        monkeypatch.setattr(trial, "_FOLDS", 2)
-        monkeypatch.setattr(trial, "_NETWORKS", 3)
         monkeypatch.setattr(trained, "_UPDATES", 1500)
         monkeypatch.setattr(trained, "_MOST_EPOCHS", 120)
 
