@@ -76,10 +76,15 @@ def _num_held_out(validation: Any, num_rows: int) -> int:
     return num_held_out
 
 
+def default_batch_size(num_trained: int) -> int:
+    """Return the rows of an update where none are asked for."""
+    size = int(np.clip(num_trained // _BATCHES, _FEWEST_ROWS, _MOST_ROWS))
+    return min(size, num_trained)
+
+
 def _batch_size(batch_size: Any, num_trained: int) -> int:
     if batch_size is None:
-        size = int(np.clip(num_trained // _BATCHES, _FEWEST_ROWS, _MOST_ROWS))
-        return min(size, num_trained)
+        return default_batch_size(num_trained)
     check_count("batch_size", batch_size)
     if batch_size > num_trained:
         raise ValueError(

@@ -12,12 +12,12 @@ import optax
 from jaxtyping import PRNGKeyArray
 
 from jaxbnn.ensembles import OptimisedStarts, optimised_starts
+from jaxbnn.ensembles.arguments import default_batch_size
 from jaxbnn.targets import Posterior
 
 _UPDATES = 12_000
 _MOST_EPOCHS = 1000
 _RATE = 0.01
-_BATCHES, _SMALLEST, _LARGEST = 32, 32, 512
 
 
 def trained(
@@ -33,7 +33,7 @@ def trained(
         Its `checkpoint` and `progress`.
     """
     kept = len(posterior.x) - max(round(validation * len(posterior.x)), 1)
-    batch = min(max(kept // _BATCHES, _SMALLEST), _LARGEST, kept)
+    batch = default_batch_size(kept)
     updates = -(-kept // batch)
     epochs = min(max(_UPDATES // updates, 1), _MOST_EPOCHS)
     return optimised_starts(
@@ -41,7 +41,6 @@ def trained(
         posterior,
         num_networks,
         optimizer=_optimizer(epochs * updates),
-        batch_size=batch,
         validation=validation,
         patience=epochs,
         max_epochs=epochs,
