@@ -8,11 +8,12 @@ from jaxbnn.ensembles.microcanonical import (
 )
 from jaxbnn.ensembles.microcanonical_adaptation import microcanonical_adaptation
 from jaxbnn.ensembles.recipe import EnsembleDraws, sample_ensemble
-from jaxbnn.ensembles.training import OptimisedStarts, optimised_starts
+from jaxbnn.ensembles.training import OptimisedStarts, TrainingDiverged, optimised_starts
 from jaxbnn.ensembles.way_in import WayIn
 
 __all__ = [
     "OptimisedStarts",
+    "TrainingDiverged",
     "adjusted_microcanonical",
     "energy_errors",
     "microcanonical",

@@ -32,6 +32,11 @@ class Plan(NamedTuple):
     batch_size: int
     capacity: int
 
+    @property
+    def num_updates(self) -> int:
+        """Of an epoch."""
+        return self.num_trained // self.batch_size
+
 
 class Chain(NamedTuple):
     """One network in training.
@@ -119,7 +124,7 @@ def batches_of(
 
     What is no whole batch is left out, other rows in each epoch.
     """
-    num_batches = plan.num_trained // plan.batch_size
+    num_batches = plan.num_updates
     if num_batches == 1 and plan.batch_size == plan.num_trained:
         return jnp.arange(plan.num_trained)[None]
     order = _random_order(jax.random.fold_in(order_key, epoch), plan.num_trained)

@@ -72,6 +72,10 @@ class OptimisedStarts(NamedTuple):
         return jax.tree.map(lambda leaf: jnp.asarray(leaf)[:, None], self.positions)
 
 
+class TrainingDiverged(ValueError):
+    """Every chain's loss or position became infinite or NaN."""
+
+
 def optimised_starts(
     key: PRNGKeyArray,
     posterior: Posterior,
@@ -139,7 +143,7 @@ def optimised_starts(
     ValueError
         Fewer training rows than a batch; a held-out part of no row, or of all rows; patience or
         other numbers that are not positive; positions that are not the posterior's; a checkpoint
-        of another training (`BadCheckpoint`); if every chain diverges.
+        of another training (`BadCheckpoint`); if every chain diverges (`TrainingDiverged`).
     TypeError
         What is no `Posterior` or no optimiser of Optax.
     OSError
@@ -239,7 +243,7 @@ def _no_curves(chains: Chain) -> Curves:
 
 
 def _progress(asked: Arguments, done: int, total: int, made: int, seconds: float) -> Progress:
-    batches = asked.plan.num_trained // asked.plan.batch_size
+    batches = asked.plan.num_updates
     rate = made / max(seconds, 1e-9)
     return Progress(
         "training",
@@ -259,7 +263,7 @@ def _tell_of_divergence(result: OptimisedStarts) -> None:
     named = ", ".join(f"chain {c} in epoch {result.num_epochs[c]}" for c in lost[:5])
     named += f" and {len(lost) - 5} more" if len(lost) > 5 else ""
     if len(lost) == len(result.diverged):
-        raise ValueError(
+        raise TrainingDiverged(
             f"training diverged: {named}; give an optimiser with a smaller step, such as "
             "optax.adam(1e-4), or clip gradients by optax.chain(optax.clip_by_global_norm(1.0), "
             "...)."

@@ -78,8 +78,6 @@ def candidates(
     def candidate(hidden: tuple[int, ...], noise: str) -> Candidate:
         asked = settings._replace(hidden=hidden)
         found = choose_sampler(asked, noise, num_data, num_features, is_class=is_class)
-        if not hidden and settings.sampler == "auto" and found == "ensemble":
-            found = "nuts"  # one mode, which NUTS finds from anywhere
         return Candidate(hidden, noise, found)
 
     found = [candidate(LINEAR, noises[0])] + [candidate(settings.hidden, n) for n in noises]

@@ -65,7 +65,9 @@ def choose_sampler(
     """
     if settings.sampler != "auto":
         return settings.sampler
-    candidates = [s for s in _CANDIDATES if s in LEARNING or not settings.relevance]
+    # A linear model has one mode, which NUTS finds from anywhere.
+    candidates = [s for s in _CANDIDATES if s != "ensemble" or settings.hidden]
+    candidates = [s for s in candidates if s in LEARNING or not settings.relevance]
     candidates = [s for s in candidates if s != "dvi" or settings.likelihood not in NEWER]
     return best_sampler(
         candidates,

@@ -32,9 +32,8 @@ def trained(
     options
         Its `checkpoint` and `progress`.
     """
-    kept = len(posterior.x) - max(round(validation * len(posterior.x)), 1)
-    batch = default_batch_size(kept)
-    updates = -(-kept // batch)
+    kept = len(posterior.x) - round(validation * len(posterior.x))
+    updates = kept // default_batch_size(kept)
     epochs = min(max(_UPDATES // updates, 1), _MOST_EPOCHS)
     return optimised_starts(
         key,

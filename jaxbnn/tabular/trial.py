@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from jaxbnn import prediction
+from jaxbnn.ensembles import TrainingDiverged
 from jaxbnn.tabular.candidates import Candidate
 from jaxbnn.tabular.posteriors import make_posterior
 from jaxbnn.tabular.settings import Settings
@@ -97,9 +98,7 @@ def _scores(
                 networks = trained(
                     key, posterior, _NETWORKS, validation=_STOPS_BY, progress=progress
                 )
-            except ValueError as error:
-                if not str(error).startswith("training diverged"):
-                    raise
+            except TrainingDiverged:
                 found.append(np.full(size, _WORST))
                 continue
         score = prediction.scores(networks, x[held], y[held], posterior).log_score

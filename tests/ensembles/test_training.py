@@ -14,7 +14,7 @@ import scipy.stats
 from blackjax.base import SamplingAlgorithm
 
 import jaxbnn
-from jaxbnn.ensembles import optimised_starts
+from jaxbnn.ensembles import TrainingDiverged, optimised_starts
 from jaxbnn.ensembles.epochs import (
     Plan,
     batches_of,
@@ -232,7 +232,8 @@ def test_where_every_chain_diverges_it_is_an_error(what):
     if what == "starts":
         far = posterior.sample_prior(jax.random.key(0), (3,))
         options = {"optimizer": ADAM, "positions": jax.tree.map(lambda leaf: leaf * 1e30, far)}
-    with pytest.raises(ValueError, match=r"^training diverged: chain 0 in epoch \d+, chain 1") as e:
+    said = r"^training diverged: chain 0 in epoch \d+, chain 1"
+    with pytest.raises(TrainingDiverged, match=said) as e:
         starts_of(posterior, **options)
     assert "smaller step" in str(e.value)
     assert "\n" not in str(e.value)

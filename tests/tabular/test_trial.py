@@ -4,13 +4,17 @@ network and the noise which suit the data are taken.
 
 import warnings
 
+import jax
 import numpy as np
 import pytest
 
+from jaxbnn.ensembles import TrainingDiverged
 from jaxbnn.tabular import candidates as module
+from jaxbnn.tabular import settings as settings_module
 from jaxbnn.tabular import trained, trial
 from jaxbnn.tabular.candidates import Candidate, candidates
-from jaxbnn.tabular.settings import DEEP, LINEAR, ONE_LAYER, Settings
+from jaxbnn.tabular.posteriors import make_posterior
+from jaxbnn.tabular.settings import DEEP, LINEAR, ONE_LAYER, Settings, choose_sampler
 
 SETTINGS = Settings("auto", ONE_LAYER, 2, 40, 30, 0.3, 0, tries_networks=True)
 STRAIGHT = Candidate(LINEAR, "gaussian", "nuts")
@@ -51,7 +55,10 @@ def test_what_is_open_is_tried(changes, num_data, expected, by_nuts):
 
 
 def test_a_linear_model_is_sampled_by_nuts(monkeypatch):
-    monkeypatch.setattr(module, "choose_sampler", lambda *_, **__: "ensemble")
+    """Also where it was asked for, and another network would be sampled by the ensemble."""
+    monkeypatch.setattr(settings_module, "best_sampler", lambda names, *_, **__: names[-2])
+    linear = SETTINGS._replace(hidden=LINEAR)
+    assert choose_sampler(linear, "gaussian", 500, 5, is_class=False) == "nuts"
     samplers = [one.sampler for one in found(SETTINGS, sampler="ensemble")]
     assert samplers == ["nuts", "ensemble", "ensemble", "ensemble"]
 
@@ -114,8 +121,9 @@ def rows(rng, kind, number=400):
 @pytest.mark.third_party(reason="Adam's dtypes are promoted")
 def test_classes_that_a_line_parts_take_a_linear_model(rng, training):
     x, y = rows(rng, "straight")
+    idle = rng.normal(size=(len(x), 8)).astype(np.float32)  # which a network fits, too
     tried = found(SETTINGS, "categorical", is_class=True)
-    taken, why = trial.best_of(tried, SETTINGS, x, y, 3)
+    taken, why = trial.best_of(tried, SETTINGS, np.concatenate([x, idle], axis=1), y, 3)
     assert taken.hidden == LINEAR
     assert "a linear model, categorical: -" in why
     ring = (np.abs(np.hypot(*x.T) - 1.2) < 0.4).astype(np.int32)
@@ -177,7 +185,7 @@ def test_rows_are_scored_by_networks_that_have_not_seen_them(monkeypatch, rng):
 def test_networks_that_diverge_are_not_taken(monkeypatch, rng):
     def diverging(key, posterior, number, **options):
         if posterior.likelihood.learned:
-            raise ValueError("training diverged: chain 0 in epoch 1; give ...")
+            raise TrainingDiverged("training diverged: chain 0 in epoch 1; give ...")
         warnings.warn("training diverged: chain 3 in epoch 9; ...", stacklevel=1)
         return posterior
 
@@ -213,3 +221,17 @@ def test_of_many_rows_some_are_taken(monkeypatch, rng):
     y = np.arange(5000.0)
     trial.best_of([ONE, VARYING], SETTINGS, rng.normal(size=(5000, 1)), y)
     assert seen == [(trial.MOST_ROWS, trial.MOST_ROWS)] * 2
+
+
+@pytest.mark.third_party(reason="Adam's dtypes are promoted")
+def test_the_rate_of_training_ends_where_training_ends(monkeypatch, rng):
+    """As many updates as the rate has steps to fall, with what is no whole batch left out."""
+    asked, made = [], []
+    optimizer = trained._optimizer
+    monkeypatch.setattr(trained, "_UPDATES", 10)
+    monkeypatch.setattr(trained, "_optimizer", lambda n: asked.append(n) or optimizer(n))
+    posterior = make_posterior("nuts", SETTINGS, *rows(rng, "plain", 150), None)
+    trained.trained(
+        jax.random.key(0), posterior, 1, validation=0.2, progress=lambda p: made.append(p.done)
+    )
+    assert made[-1] == asked[0] == 9  # of 120 rows, three batches of 32
