@@ -49,7 +49,7 @@ def page(report: Report, folder: Path) -> str:
     parts = [
         f"<h1>{title}</h1>",
         f'<p class="about">{_text(report.about)}</p>',
-        _verdict("The chains" if "rhat" in report.chains.numbers else "The fit", report.chains),
+        _verdict("The chains" if "chains" in report.chains.numbers else "The fit", report.chains),
         _verdict("The held-out rows", report.held),
         *(f"<p>{_text(sentence)}</p>" for sentence in report.refit),
         "<h2>What to do next</h2>",

@@ -12,6 +12,8 @@ from jaxbnn.targets import Posterior
 
 _PROBES = 10
 _RHAT, _ESS = 1.05, 100
+# A probability whose draws have a smaller standard deviation is the same in all chains.
+_SAME_PROBABILITY = 1e-3
 
 
 class Verdict(NamedTuple):
@@ -33,7 +35,11 @@ def judge_chains(
     x: np.ndarray,
     spelled: Spelling = as_argument,
 ) -> Verdict:
-    """Judge the chains by what they predict: weights have copies by symmetry, predictions none."""
+    """Judge the chains by what they predict: weights have copies by symmetry, predictions none.
+
+    A prediction that is the same in all draws, as the probability of a class far from all others
+    is, counts as agreed on; if all are, there is no R-hat.
+    """
     if fitted.draws is None:
         return Verdict(
             [
@@ -46,9 +52,14 @@ def judge_chains(
     rows = np.unique(np.linspace(0, len(x) - 1, _PROBES).astype(int))
     probes = np.asarray(x[rows])
     table = summary(fitted.positions, function=predicted(posterior, probes))
-    rhat, ess = float(np.max(table.rhat)), float(np.min(table.ess_bulk))
-    numbers = {"sampler": sampler, "rhat": rhat, "ess_bulk": ess, "chains": table.num_chains}
-    facts = f"R-hat of the predictions is at most {rhat:.3f}, with {ess:.0f} effective draws"
+    is_class = np.issubdtype(posterior.y.dtype, np.integer)
+    moving = table.sd > (_SAME_PROBABILITY if is_class else 0)
+    numbers: dict[str, Any] = {"sampler": sampler, "chains": table.num_chains}
+    rhat, ess, facts = 1.0, np.inf, "all draws predict the same"
+    if moving.any():
+        rhat, ess = float(np.max(table.rhat[moving])), float(np.min(table.ess_bulk[moving]))
+        numbers |= {"rhat": rhat, "ess_bulk": ess}
+        facts = f"R-hat of the predictions is at most {rhat:.3f}, with {ess:.0f} effective draws"
     if table.nan_chains or table.frozen_chains:
         stuck = sorted({*table.nan_chains, *table.frozen_chains})
         sentence = (
@@ -56,9 +67,9 @@ def judge_chains(
             "met NaN; take another seed or sampler."
         )
     elif table.num_chains < 2:
+        effective = f" ({ess:.0f} effective draws)" if moving.any() else ""
         sentence = (
-            f"One chain cannot tell whether it has settled ({ess:.0f} effective draws); take "
-            f"{spelled('chains', 4)}."
+            f"One chain cannot tell whether it has settled{effective}; take {spelled('chains', 4)}."
         )
     elif rhat <= _RHAT and ess >= _ESS:
         sentence = f"Believe the chains: they agree about what they predict ({facts})."

@@ -45,6 +45,40 @@ def test_chains_are_judged_by_what_they_predict(draws, is_good, said):
     assert str(verdict) == " ".join(verdict.sentences)
 
 
+CLASSES = make_posterior(
+    "nuts", Settings("nuts", (), 4, 1, 4, 0.3, 0), X, (X[:, 0] > 0).astype(np.int32), 2
+)
+
+
+def of_classes(*logits):
+    """Draws of a linear model of two classes, with these offsets between them, by chain."""
+    like = jax.eval_shape(CLASSES.sample_prior, jax.random.key(0))
+    rng = np.random.default_rng(0)
+    draw = lambda leaf: rng.normal(0, 0.1, (len(logits), 300, *leaf.shape)).astype(np.float32)  # noqa: E731
+    positions = jax.tree.map(draw, like)
+    positions["network"][0]["b"] += np.array([[[0, logit]] for logit in logits], np.float32)
+    return Fitted(
+        positions, Draws(positions, None, {}, None, None, np.arange(300), None, False), []
+    )
+
+
+@pytest.mark.parametrize(
+    ("logits", "is_good", "said"),
+    [
+        ((60, 60, 60, 60), True, "agree about what they predict (all draws predict the same)"),
+        ((60, 60, 60, -60), False, "R-hat of the predictions is at most inf"),
+        ((2, 2, 2, 2), True, "R-hat of the predictions is at most 1.0"),
+        ((60,), False, "One chain cannot tell whether it has settled; take chains=4."),
+    ],
+)
+def test_probabilities_that_are_all_but_one_are_judged(logits, is_good, said):
+    verdict = judge_chains("nuts", of_classes(*logits), CLASSES, X)
+    assert verdict.is_good == is_good
+    assert said in str(verdict)
+    assert ("rhat" in verdict.numbers) == ("R-hat" in said)
+    assert not np.isnan(verdict.numbers.get("rhat", 1.0))
+
+
 def test_the_command_is_told_of_its_options():
     verdict = judge_chains("nuts", fitted(5.0), POSTERIOR, X, as_option)
     assert "raise --warmup and --samples, or take fewer --hidden units." in str(verdict)
