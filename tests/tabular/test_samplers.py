@@ -28,6 +28,11 @@ def test_weights_have_the_prior_that_is_described():
     posterior = make_posterior("pcn", settings(prior_scale=3.0), X, Y, None)
     (first, _, last), noise = posterior.prior["network"], posterior.prior["log_noise_scale"]
     np.testing.assert_allclose(first["w"].variance, 9 * 4 / 2, rtol=1e-6)  # s = 2, 2 inputs
+    classes = (Y > 0).astype(np.int32)
+    for hidden, variance in (((), 9 * 36 / 2), ((5,), 9 * 4 / 2)):
+        asked = settings(prior_scale=3.0)._replace(hidden=hidden)
+        first = make_posterior("pcn", asked, X, classes, 2).prior[0]
+        np.testing.assert_allclose(first["w"].variance, variance, rtol=1e-6)
     np.testing.assert_allclose(last["w"].variance, 9 / 3, rtol=1e-6)
     np.testing.assert_allclose(first["b"].variance, 9, rtol=1e-6)
     assert float(noise.mean) == -1
