@@ -73,7 +73,24 @@ class OptimisedStarts(NamedTuple):
 
 
 class TrainingDiverged(ValueError):
-    """Every chain's loss or position became infinite or NaN."""
+    """Every chain's loss or position became infinite or NaN.
+
+    Examples
+    --------
+    >>> import jaxbnn
+    >>> network = jaxbnn.mlp((1, 8, 1))
+    >>> x = np.linspace(-1, 1, 60)[:, None]
+    >>> posterior = jaxbnn.Posterior(
+    ...     network, jaxbnn.normal_prior(network), jaxbnn.targets.Gaussian(0.1), x, x[:, 0]
+    ... )
+    >>> try:
+    ...     optimised_starts(
+    ...         jax.random.key(0), posterior, 2, optimizer=optax.sgd(1e9), progress=False
+    ...     )
+    ... except TrainingDiverged as error:
+    ...     print(str(error)[:17])
+    training diverged
+    """
 
 
 def optimised_starts(
