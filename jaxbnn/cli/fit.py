@@ -106,7 +106,7 @@ def _tried(prepared: Prepared, progress: Progress) -> Prepared:
     """Take one network where several may be."""
     if len(prepared.candidates) == 1:
         return prepared
-    progress.begin("trying networks", f"{len(prepared.candidates)} of them, trained in seconds")
+    progress.begin("trying networks", f"{len(prepared.candidates)} of them, on parts of the rows")
     x, y = prepared.encoding.inputs(prepared.table), prepared.encoding.targets(prepared.table)
     rows = prepared.training
     settings, num_classes = prepared.settings, prepared.num_classes

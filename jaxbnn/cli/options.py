@@ -120,15 +120,16 @@ def _add_fit(fit: argparse.ArgumentParser) -> None:
     fit.add_argument(
         "--relevance",
         action="store_true",
-        help="learn a prior scale for each column, too, and tell them: for many columns (nuts)",
+        help="learn a prior scale for each column, too, and tell them: for many columns (of "
+        "classes, by hidden units, always where --hidden is not given)",
     )
     fit.add_argument(
         "--hidden",
         type=int,
         nargs="+",
         help="hidden units by layer (default: 50, or none, or of numbers 16 16 16 16, where "
-        "trained networks predict training rows that they do not see better so; these also tell "
-        "whether one noise serves all rows)",
+        "training rows that are left out are predicted better so; this also tells whether one "
+        "noise serves all rows)",
     )
     fit.add_argument("--drop", nargs="+", default=[], help="columns to leave out")
     fit.add_argument("--test", type=float, default=0.2, help="fraction of the rows held out")

@@ -38,7 +38,7 @@ class BayesianNetwork(BaseEstimator):
     ) -> None:
         """Sample the posterior of rows x, whose targets are as the sampler takes them.
 
-        Of several candidates by that which trained networks say is best. Nothing is set before the
+        Of several candidates by that which cross-validation says is best. Nothing is set before the
         draws are there: a fit that fails leaves the one before whole.
         """
         scaling = learn_scaling(x)

@@ -27,8 +27,9 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
     Parameters
     ----------
     hidden
-        Hidden units by layer, as (50,) or (20, 20), or () for none; or one number. None: 50, or
-        none where trained networks predict training rows that they do not see as well so.
+        Hidden units by layer, as (50,) or (20, 20), or () for none; or one number. None: 50,
+        with a prior scale for each column, or none where that predicts training rows that are left
+        out as well.
     sampler
         "nuts", "ensemble" (trained networks, and microcanonical chains from them), "pcn" or "dvi"
         (a Gaussian approximation); "auto": of nuts, ensemble and dvi the best, by log score, of
@@ -40,7 +41,7 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
         Fixes the weights' prior standard deviations at so many times the usual ones. None: nuts
         learns them, the others take 1.
     relevance
-        Whether nuts learns a prior scale for each column, too.
+        Whether nuts learns a prior scale for each column, too, whatever is in `hidden`.
     chains
         Each begins anew, from the prior or a trained network. None: 4, and 10 of the ensemble.
     warmup, samples
@@ -69,7 +70,7 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
     notes_
         Sentences about the fit.
     relevance_
-        (columns,): with `relevance`, each column's learnt prior scale, in units of the usual one.
+        (columns,): each column's learnt prior scale, in units of the usual one, where learnt.
     x_scaling_
         Means and standard deviations of the rows of `fit`.
     n_features_in_, feature_names_in_

@@ -39,8 +39,8 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
     ----------
     hidden
         Hidden units by layer, as (50,) or (20, 20), or () for none; or one number. None: 50, or
-        none, or (16, 16, 16, 16), where trained networks predict training rows that they do not see
-        better so; with `likelihood` "auto" they also tell whether one noise serves all rows.
+        none, or (16, 16, 16, 16), where training rows that are left out are predicted better so;
+        with `likelihood` "auto" this also tells whether one noise serves all rows.
     sampler
         "nuts", "ensemble" (networks are trained, and microcanonical chains go on from them),
         "gibbs", "pcn" or "dvi" (a Gaussian approximation); "auto": of nuts, ensemble and dvi the

@@ -11,20 +11,28 @@ _NOISES = ("gaussian", "heteroscedastic")
 
 
 class Candidate(NamedTuple):
-    """A network's hidden units by layer, the likelihood, and the sampler that it is for."""
+    """A network's hidden units by layer, the likelihood, and the sampler that it is for.
+
+    With `relevance` the prior's scale is learnt for each column.
+    """
 
     hidden: tuple[int, ...]
     likelihood: str
     sampler: str
+    relevance: bool = False
 
     def __str__(self) -> str:
         """Return it as it is spoken of."""
-        return f"{spoken(self.hidden)}, {self.likelihood}"
+        more = " with a scale for each column" if self.relevance else ""
+        return f"{spoken(self.hidden)}{more}, {self.likelihood}"
 
     def of(self, settings: Settings) -> Settings:
         """Return the settings with this network, which is final."""
         return settings._replace(
-            hidden=self.hidden, likelihood=self.likelihood, tries_networks=False
+            hidden=self.hidden,
+            likelihood=self.likelihood,
+            relevance=self.relevance,
+            tries_networks=False,
         )
 
 
@@ -51,9 +59,10 @@ def candidates(
 ) -> list[Candidate]:
     """Return what may be taken, simplest first: one, unless there is something to try.
 
-    A model without hidden units, and one layer of them; of numbers also four narrow layers, which
-    bend more and are sampled from trained networks on. The noise of numbers may be the same for all
-    rows, or the network's own output, or heavy-tailed where some values are far from the rest.
+    A model without hidden units, and one layer of them, of classes with a scale of the prior for
+    each column; of numbers also four narrow layers, which bend more and are sampled from trained
+    networks on. The noise of numbers may be the same for all rows, or the network's own output, or
+    heavy-tailed where some values are far from the rest.
 
     Parameters
     ----------
@@ -66,7 +75,7 @@ def candidates(
     is_class
         Whether the targets are classes.
     """
-    first = Candidate(settings.hidden, likelihood, sampler)
+    first = Candidate(settings.hidden, likelihood, sampler, settings.relevance)
     is_tried = settings.tries_networks and (is_class or likelihood in (*_NOISES, "student-t"))
     if not is_tried or num_data < FEWEST_ROWS or sampler not in LEARNING:
         return [first]
@@ -76,9 +85,12 @@ def candidates(
         noises = _NOISES if likelihood in _NOISES else (*_NOISES, likelihood)
 
     def candidate(hidden: tuple[int, ...], noise: str) -> Candidate:
-        asked = settings._replace(hidden=hidden)
+        # What tells classes apart is often in a few of the columns.
+        learns = is_class and hidden != LINEAR and settings.prior_scale is None
+        relevance = settings.relevance or learns
+        asked = settings._replace(hidden=hidden, relevance=relevance)
         found = choose_sampler(asked, noise, num_data, num_features, is_class=is_class)
-        return Candidate(hidden, noise, found)
+        return Candidate(hidden, noise, found, relevance)
 
     found = [candidate(LINEAR, noises[0])] + [candidate(settings.hidden, n) for n in noises]
     size = settings._replace(hidden=DEEP).size(num_features)

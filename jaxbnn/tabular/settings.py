@@ -12,7 +12,7 @@ SAMPLERS = ("auto", "nuts", "ensemble", "gibbs", "pcn", "dvi")
 # Samplers by gradients of all that is learnt, scales of the prior among it.
 LEARNING = ("nuts", "ensemble")
 FEWEST_DRAWS = 4
-# Hidden units by layer where none are asked for: the second, unless trained networks say otherwise.
+# Hidden units by layer where none are asked for: the second, unless a trial says otherwise.
 LINEAR, ONE_LAYER, DEEP = (), (50,), (16, 16, 16, 16)
 # Chains where none are asked for.
 _CHAINS, _ENSEMBLE = 4, 10

@@ -1,8 +1,10 @@
-"""Which network is taken where none is asked for, and which noise: what trained networks say.
+"""Which network is taken where none is asked for, and which noise: by cross-validation.
 
 A network is tried by training some of it, which takes seconds where chains take minutes. A few
-trained networks together predict worse than draws of their posterior; but of two networks that
-whose trained ones predict better is nearly always that whose posterior does.
+trained networks together predict worse than draws of their posterior; but of two networks for
+numbers that whose trained ones predict better is nearly always that whose posterior does. Of
+classes it often is not: networks that stop in time predict nearly as well as a linear model where
+their posterior is far worse. These are tried by short chains, where such end soon enough.
 """
 
 import warnings
@@ -11,20 +13,24 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, PyTree, Shaped
 
 from jaxbnn import prediction
 from jaxbnn.ensembles import TrainingDiverged
 from jaxbnn.tabular.candidates import Candidate
+from jaxbnn.tabular.choice import MEASURED_STEPS, ends_in_time
 from jaxbnn.tabular.posteriors import make_posterior
+from jaxbnn.tabular.samplers import run
 from jaxbnn.tabular.settings import Settings
 from jaxbnn.tabular.trained import trained
+from jaxbnn.targets import Posterior
 
 # More take their time, and tell no more.
 MOST_ROWS = 3000
 _FOLDS, _NETWORKS = 4, 4
 # The part of its training rows by which a network stops.
 _STOPS_BY = 0.2
+_SHORT = {"chains": 2, "warmup": 150, "samples": 100}
 # The log score of a row where training diverged.
 _WORST = -1e3
 
@@ -42,7 +48,8 @@ def best_of(
     A row's score is that of a few networks together, which have seen it neither in training nor to
     stop by: rows to stop by flatter networks that bend more, since these have more epochs to choose
     from. A later candidate is taken if its mean score is larger by more than a standard error of
-    the rows' differences.
+    the rows' differences. Or the score is that of draws of the posterior of the other folds (see
+    `by_chains`), as the fit's will be, and the largest mean is taken.
 
     Parameters
     ----------
@@ -60,17 +67,41 @@ def best_of(
     """
     rows = np.random.default_rng(settings.seed).permutation(len(y))[:MOST_ROWS]
     data = x[rows], y[rows], num_classes
-    scores = [_scores(one, settings, *data, progress) for one in tried]
+    draws = by_chains(tried, settings, *x[rows].shape, num_classes)
+    scores = [_scores(one, settings, *data, progress, draws) for one in tried]
     best = 0
     for number in range(1, len(tried)):
         gain = scores[number] - scores[best]
-        if gain.mean() > gain.std(ddof=1) / np.sqrt(len(gain)):
+        error = gain.std(ddof=1) / np.sqrt(len(gain))
+        if gain.mean() > (0 if draws else error):
             best = number
     told = "; ".join(f"{one}: {score.mean():.2f}" for one, score in zip(tried, scores, strict=True))
+    way = "short chains" if draws else f"{_NETWORKS} trained networks"
     return tried[best], (
-        f"Tried, by {_FOLDS}-fold cross-validation of the training rows with {_NETWORKS} trained "
-        f"networks of each (mean log score, in nats): {told}. Taken: {tried[best]}."
+        f"Tried, by {_FOLDS}-fold cross-validation of the training rows with {way} of each (mean "
+        f"log score, in nats): {told}. Taken: {tried[best]}."
     )
+
+
+def by_chains(
+    tried: Sequence[Candidate],
+    settings: Settings,
+    num_data: int,
+    num_features: int,
+    num_classes: int | None,
+) -> bool:
+    """Whether the candidates are tried by short chains: all of classes, by nuts, and in time.
+
+    In time where these chains and those of the fit are expected to end within
+    `jaxbnn.tabular.choice.MOST_SECONDS`.
+    """
+    if num_classes is None or any(one.sampler != "nuts" for one in tried):
+        return False
+    steps = (settings.warmup + settings.samples) * settings.chains_of("nuts")
+    short = _FOLDS * _SHORT["chains"] * (_SHORT["warmup"] + _SHORT["samples"])
+    size = max(one.of(settings).size(num_features) for one in tried)
+    times = (steps + len(tried) * short) / MEASURED_STEPS
+    return ends_in_time("nuts", num_data, size, is_class=True, times=times)
 
 
 def _scores(
@@ -80,27 +111,42 @@ def _scores(
     y: np.ndarray,
     num_classes: int | None,
     progress: bool | Callable[[Any], None],
+    draws: bool,
 ) -> Float[np.ndarray, " row"]:
-    """Return the log score of each row, by networks trained on the other folds."""
+    """Return the log score of each row, by networks of the other folds: draws, or trained ones."""
     size = len(y) // _FOLDS
+    settings = candidate.of(settings)
     found = []
     for fold in range(_FOLDS):
         held = np.arange(fold * size, (fold + 1) * size)  # of one size, so that programs are kept
         kept = np.delete(np.arange(len(y)), held)
-        posterior = make_posterior(
-            candidate.sampler, candidate.of(settings), x[kept], y[kept], num_classes
-        )
-        key = jax.random.fold_in(jax.random.key(settings.seed), fold)
-        with warnings.catch_warnings():
-            # One that diverges is as it was in its best epoch.
-            warnings.filterwarnings("ignore", "training diverged")
-            try:
-                networks = trained(
-                    key, posterior, _NETWORKS, validation=_STOPS_BY, progress=progress
-                )
-            except TrainingDiverged:
-                found.append(np.full(size, _WORST))
-                continue
+        posterior = make_posterior(candidate.sampler, settings, x[kept], y[kept], num_classes)
+        try:
+            if draws:
+                networks: Any = _drawn(candidate.sampler, posterior, settings, progress)
+            else:
+                key = jax.random.fold_in(jax.random.key(settings.seed), fold)
+                with warnings.catch_warnings():
+                    # One that diverges is as it was in its best epoch.
+                    warnings.filterwarnings("ignore", "training diverged")
+                    networks = trained(
+                        key, posterior, _NETWORKS, validation=_STOPS_BY, progress=progress
+                    )
+        except TrainingDiverged:
+            found.append(np.full(size, _WORST))
+            continue
         score = prediction.scores(networks, x[held], y[held], posterior).log_score
         found.append(np.maximum(np.nan_to_num(np.asarray(score, float), nan=_WORST), _WORST))
     return np.concatenate(found)
+
+
+def _drawn(
+    sampler: str,
+    posterior: Posterior,
+    settings: Settings,
+    progress: bool | Callable[[Any], None],
+) -> PyTree:
+    fitted = run(sampler, posterior, settings._replace(**_SHORT), progress)
+    if fitted.draws is not None and fitted.draws.interrupted:
+        raise KeyboardInterrupt
+    return fitted.positions

@@ -3,6 +3,7 @@ network and the noise which suit the data are taken.
 """
 
 import warnings
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -42,7 +43,11 @@ def by_nuts(monkeypatch):
         ({}, 99, [ONE]),
         ({"tries_networks": False}, 500, [ONE]),
         ({"sampler": "nuts"}, 500, [STRAIGHT, ONE, VARYING]),
-        ({"relevance": True}, 500, [STRAIGHT, ONE, VARYING]),
+        (
+            {"relevance": True},
+            500,
+            [one._replace(relevance=True) for one in (STRAIGHT, ONE, VARYING)],
+        ),
         (
             {"likelihood": "gaussian"},
             500,
@@ -67,13 +72,19 @@ def found(settings, likelihood="gaussian", sampler="nuts", num_data=500, *, is_c
     return candidates(settings, likelihood, sampler, num_data, 5, is_class=is_class)
 
 
-def test_of_classes_one_layer_and_none_are_tried():
-    for likelihood in ("categorical", "ordinal"):
-        linear = Candidate(LINEAR, likelihood, "nuts")
-        assert found(SETTINGS, likelihood, is_class=True) == [
-            linear,
-            linear._replace(hidden=ONE_LAYER),
-        ]
+@pytest.mark.parametrize("likelihood", ["categorical", "ordinal"])
+def test_of_classes_none_and_one_layer_with_a_scale_a_column_are_tried(likelihood):
+    def tried(**changes):
+        return found(SETTINGS._replace(**changes), likelihood, is_class=True)
+
+    linear = Candidate(LINEAR, likelihood, "nuts")
+    layer = Candidate(ONE_LAYER, likelihood, "nuts", relevance=True)
+    assert tried() == [linear, layer]
+    assert tried(relevance=True) == [linear._replace(relevance=True), layer]
+    # A scale that is given is no scale to learn.
+    assert tried(prior_scale=2.0) == [linear, layer._replace(relevance=False)]
+    assert layer.of(SETTINGS).relevance
+    assert "with a scale for each column" in str(layer)
 
 
 def test_what_other_samplers_and_likelihoods_need_is_left_alone(by_nuts):
@@ -97,10 +108,11 @@ def test_what_other_samplers_and_likelihoods_need_is_left_alone(by_nuts):
 
 @pytest.fixture(params=["short", pytest.param("long", marks=pytest.mark.long)])
 def training(request, monkeypatch):
-    """Trains for an eighth of the time, or as long as a fit does."""
+    """Trains for an eighth of the time, by shorter chains, or as a fit does."""
     if request.param == "short":
         monkeypatch.setattr(trained, "_UPDATES", 1500)
         monkeypatch.setattr(trained, "_MOST_EPOCHS", 120)
+        monkeypatch.setattr(trial, "_SHORT", {"chains": 1, "warmup": 60, "samples": 40})
 
 
 def rows(rng, kind, number=400):
@@ -128,6 +140,24 @@ def test_classes_that_a_line_parts_take_a_linear_model(rng, training):
     assert "a linear model, categorical: -" in why
     ring = (np.abs(np.hypot(*x.T) - 1.2) < 0.4).astype(np.int32)
     assert trial.best_of(tried, SETTINGS, x, ring, 2)[0].hidden == ONE_LAYER
+
+
+def test_classes_are_tried_by_short_chains_where_they_end_in_time():
+    tried = found(SETTINGS, "categorical", is_class=True)
+    fit = SETTINGS._replace(warmup=400, samples=400, chains=None)
+    assert trial.by_chains(tried, fit, 200, 20, 2)
+    assert not trial.by_chains(tried, fit, 20_000, 20, 2)
+    assert not trial.by_chains(tried, fit._replace(samples=10_000), 200, 20, 2)
+    assert not trial.by_chains([STRAIGHT, ONE], fit, 200, 20, None)
+    assert not trial.by_chains([*tried, NARROW], fit, 200, 20, 2)
+
+
+def test_an_interrupted_trial_is_no_trial(monkeypatch, rng):
+    interrupted = SimpleNamespace(draws=SimpleNamespace(interrupted=True))
+    monkeypatch.setattr(trial, "run", lambda *_: interrupted)
+    x, y = rows(rng, "straight")
+    with pytest.raises(KeyboardInterrupt):
+        trial.best_of(found(SETTINGS, "categorical", is_class=True), SETTINGS, x, y, 3)
 
 
 @pytest.mark.third_party(reason="Adam's dtypes are promoted")
@@ -159,15 +189,25 @@ def test_a_later_one_must_be_better_by_more_than_its_error(monkeypatch, rng):
     # Against the best so far, and not against the first.
     scores[NARROW] = [0.3, 0.2, 0.4, 0.3]
     assert trial.best_of([ONE, VARYING, NARROW], SETTINGS, x, y)[0] == VARYING
+    # By draws, as the fit's are, the larger mean.
+    monkeypatch.setattr(trial, "by_chains", lambda *_: True)
+    scores[VARYING] = [1.0, -0.9, 0.5, -0.4]
+    assert trial.best_of([ONE, VARYING], SETTINGS, x, y)[0] == VARYING
+    assert "with short chains of each" in trial.best_of([ONE, VARYING], SETTINGS, x, y)[1]
 
 
-def test_rows_are_scored_by_networks_that_have_not_seen_them(monkeypatch, rng):
-    """Every row once, in its own place, by networks trained on all rows of the other folds."""
+@pytest.mark.parametrize("draws", [False, True])
+def test_rows_are_scored_by_networks_that_have_not_seen_them(monkeypatch, rng, draws):
+    """Every row once, in its own place, by networks of all rows of the other folds."""
     seen = []
 
     def trained(key, posterior, number, **options):
         seen.append(set(np.asarray(posterior.y).tolist()))
         return posterior
+
+    def run(sampler, posterior, settings, progress):
+        assert (sampler, settings.chains, settings.samples) == ("nuts", 2, 100)
+        return SimpleNamespace(positions=trained(None, posterior, None), draws=None)
 
     def scored(networks, x, y, posterior):
         assert networks is posterior
@@ -175,10 +215,10 @@ def test_rows_are_scored_by_networks_that_have_not_seen_them(monkeypatch, rng):
         assert len(seen[-1]) == 103 - len(y)
         return type("Found", (), {"log_score": np.where(y == 7, np.nan, -y)})
 
-    monkeypatch.setattr(trial, "trained", trained)
+    monkeypatch.setattr(trial, "run" if draws else "trained", run if draws else trained)
     monkeypatch.setattr(trial.prediction, "scores", scored)
     y = np.arange(103, dtype=np.float32)
-    scores = trial._scores(ONE, SETTINGS, rng.normal(size=(103, 2)), y, None, False)
+    scores = trial._scores(ONE, SETTINGS, rng.normal(size=(103, 2)), y, None, False, draws)
     np.testing.assert_array_equal(scores, np.where(y == 7, -1000, -y)[:100])
 
 
@@ -196,7 +236,7 @@ def test_networks_that_diverge_are_not_taken(monkeypatch, rng):
     assert trial.best_of([ONE, VARYING], SETTINGS, x, y)[0] == VARYING
     monkeypatch.setattr(trial, "trained", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        trial._scores(ONE, SETTINGS, x, y, None, False)
+        trial._scores(ONE, SETTINGS, x, y, None, False, False)
 
 
 @pytest.mark.third_party(reason="Adam's dtypes are promoted")
@@ -204,7 +244,7 @@ def test_networks_that_bend_more_are_not_flattered(rng, training):
     """Of noise alone the score is no better than that of knowing the noise, within four errors."""
     y = rng.normal(size=200).astype(np.float32)
     x = rng.normal(size=(200, 8)).astype(np.float32)
-    scores = trial._scores(NARROW, SETTINGS, x, y, None, False)
+    scores = trial._scores(NARROW, SETTINGS, x, y, None, False, False)
     known = -0.5 * y**2 - 0.5 * np.log(2 * np.pi)
     lost = known - scores
     assert lost.mean() > -4 * lost.std() / np.sqrt(len(lost))
