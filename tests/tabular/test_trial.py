@@ -131,15 +131,28 @@ def rows(rng, kind, number=400):
 
 
 @pytest.mark.third_party(reason="Adam's dtypes are promoted")
-def test_classes_that_a_line_parts_take_a_linear_model(rng, training):
+def test_classes_that_a_line_parts_take_a_linear_model(rng, training, monkeypatch):
+    """Not one that fits idle columns, too; one that leaves them out predicts as well."""
+    monkeypatch.setattr(trial, "by_chains", lambda *_: False)
     x, y = rows(rng, "straight")
-    idle = rng.normal(size=(len(x), 8)).astype(np.float32)  # which a network fits, too
-    tried = found(SETTINGS, "categorical", is_class=True)
+    idle = rng.normal(size=(len(x), 8)).astype(np.float32)
+    linear, layer = found(SETTINGS, "categorical", is_class=True)
+    tried = [linear, layer._replace(relevance=False)]
     taken, why = trial.best_of(tried, SETTINGS, np.concatenate([x, idle], axis=1), y, 3)
     assert taken.hidden == LINEAR
     assert "a linear model, categorical: -" in why
+
+
+@pytest.mark.third_party(reason="Adam's dtypes are promoted")
+@pytest.mark.parametrize("draws", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_classes_that_a_ring_parts_take_a_network(draws, rng, training, monkeypatch):
+    monkeypatch.setattr(trial, "by_chains", lambda *_: draws)
+    x = rng.normal(size=(200 if draws else 400, 2)).astype(np.float32)
     ring = (np.abs(np.hypot(*x.T) - 1.2) < 0.4).astype(np.int32)
-    assert trial.best_of(tried, SETTINGS, x, ring, 2)[0].hidden == ONE_LAYER
+    tried = found(SETTINGS, "categorical", is_class=True)
+    taken, why = trial.best_of(tried, SETTINGS, x, ring, 2)
+    assert taken.hidden == ONE_LAYER
+    assert ("short chains" if draws else "trained networks") in why
 
 
 def test_classes_are_tried_by_short_chains_where_they_end_in_time():
