@@ -30,7 +30,7 @@ MOST_ROWS = 3000
 _FOLDS, _NETWORKS = 4, 4
 # The part of its training rows by which a network stops.
 _STOPS_BY = 0.2
-_SHORT = {"chains": 2, "warmup": 150, "samples": 100}
+_CHAINS, _WARMUP, _SAMPLES = 2, 150, 100
 # The log score of a row where training diverged.
 _WORST = -1e3
 
@@ -67,7 +67,7 @@ def best_of(
     """
     rows = np.random.default_rng(settings.seed).permutation(len(y))[:MOST_ROWS]
     data = x[rows], y[rows], num_classes
-    draws = by_chains(tried, settings, *x[rows].shape, num_classes)
+    draws = by_chains(tried, settings, len(rows), x.shape[1], num_classes)
     scores = [_scores(one, settings, *data, progress, draws) for one in tried]
     best = 0
     for number in range(1, len(tried)):
@@ -98,7 +98,7 @@ def by_chains(
     if num_classes is None or any(one.sampler != "nuts" for one in tried):
         return False
     steps = (settings.warmup + settings.samples) * settings.chains_of("nuts")
-    short = _FOLDS * _SHORT["chains"] * (_SHORT["warmup"] + _SHORT["samples"])
+    short = _FOLDS * _CHAINS * (_WARMUP + _SAMPLES)
     size = max(one.of(settings).size(num_features) for one in tried)
     times = (steps + len(tried) * short) / MEASURED_STEPS
     return ends_in_time("nuts", num_data, size, is_class=True, times=times)
@@ -146,7 +146,8 @@ def _drawn(
     settings: Settings,
     progress: bool | Callable[[Any], None],
 ) -> PyTree:
-    fitted = run(sampler, posterior, settings._replace(**_SHORT), progress)
+    short = settings._replace(chains=_CHAINS, warmup=_WARMUP, samples=_SAMPLES)
+    fitted = run(sampler, posterior, short, progress)
     if fitted.draws is not None and fitted.draws.interrupted:
         raise KeyboardInterrupt
     return fitted.positions

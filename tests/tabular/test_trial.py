@@ -112,7 +112,8 @@ def training(request, monkeypatch):
     if request.param == "short":
         monkeypatch.setattr(trained, "_UPDATES", 1500)
         monkeypatch.setattr(trained, "_MOST_EPOCHS", 120)
-        monkeypatch.setattr(trial, "_SHORT", {"chains": 1, "warmup": 60, "samples": 40})
+        for name, number in {"_CHAINS": 1, "_WARMUP": 60, "_SAMPLES": 40}.items():
+            monkeypatch.setattr(trial, name, number)
 
 
 def rows(rng, kind, number=400):
