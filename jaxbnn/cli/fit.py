@@ -185,5 +185,5 @@ def _judge(first: _Sampled, level: float) -> tuple[Verdict, Callable[[Path], Non
         counts = np.bincount(learnt_from, minlength=prediction.probabilities.shape[-1]) + 1
         return judge_classes(encoding, y[rows], prediction, found, counts / counts.sum()), draw
     assert isinstance(found, NumberScores)
-    mean = float(learnt_from.mean())
-    return judge_numbers(encoding, y[rows], prediction, found, mean=mean), draw
+    mean, spread = float(learnt_from.mean()), float(learnt_from.std()) or 1.0
+    return judge_numbers(encoding, y[rows], prediction, found, mean, spread), draw

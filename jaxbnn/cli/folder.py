@@ -80,7 +80,7 @@ def _not_ours(path: Path) -> str:
 def _check_model(sampler: Any, settings: Settings, encoding: Encoding) -> None:
     """Raise where JSON of the right form holds what no fit writes."""
     columns = encoding.columns
-    numbers = [encoding.y_mean, encoding.y_sd, settings.noise]
+    numbers = [encoding.y_mean, encoding.y_sd, settings.noise, settings.least_noise]
     numbers += [value for column in columns for value in (column.mean, column.sd)]
     numbers += [v for column in columns for v in (column.low, column.high) if v is not None]
     lists = [encoding.classes, *(column.categories for column in columns)]
@@ -95,7 +95,7 @@ def _check_model(sampler: Any, settings: Settings, encoding: Encoding) -> None:
         and len(columns) > 0
         and all(isinstance(size, int) and size > 0 for size in settings.hidden)
         and all(isinstance(value, int | float) and math.isfinite(value) for value in numbers)
-        and all(value > 0 for value in (encoding.y_sd, settings.noise))
+        and all(value > 0 for value in (encoding.y_sd, settings.noise, settings.least_noise))
         and all(isinstance(name, str) for name in [encoding.target, *encoding.features])
         and all(one is None or all(isinstance(word, str) for word in one) for one in lists)
         and all(column.sd > 0 for column in columns)

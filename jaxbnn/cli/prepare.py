@@ -11,7 +11,15 @@ from jaxbnn.cli.kinds import Kind, choose_likelihood
 from jaxbnn.cli.options import separator_of
 from jaxbnn.cli.table import Table, read_table, take
 from jaxbnn.tabular.candidates import Candidate, candidates
-from jaxbnn.tabular.settings import DEEP, Settings, check_sampler, choose_sampler, prior_note
+from jaxbnn.tabular.posteriors import rounding_noise
+from jaxbnn.tabular.settings import (
+    DEEP,
+    Settings,
+    check_sampler,
+    choose_sampler,
+    noise_note,
+    prior_note,
+)
 from jaxbnn.tabular.wording import as_option
 
 
@@ -74,6 +82,7 @@ def prepare(options: argparse.Namespace, settings: Settings) -> Prepared:
         kind, encoding, more = encoded(False)
     check_sampler(sampler, kind.likelihood, relevance=settings.relevance, spelled=as_option)
     tried = candidates(settings, kind.likelihood, sampler, *shape, is_class=is_class)
+    settings = settings._replace(least_noise=rounding_noise(encoding.targets(rows)))
     notes = [*notes, kind.note, *more]
     prepared = Prepared(table, training, held_out, sampler, settings, encoding, notes, kind, tried)
     return settled(prepared, tried[0]) if len(tried) == 1 else prepared
@@ -92,7 +101,7 @@ def settled(prepared: Prepared, taken: Candidate, why: str | None = None) -> Pre
             f"auto took {taken.sampler}, by a benchmark at about so many rows and weights."
         )
     settings = taken.of(prepared.settings)
-    notes.append(prior_note(settings, taken.sampler, as_option))
+    notes += [prior_note(settings, taken.sampler, as_option), *noise_note(settings)]
     return prepared._replace(
         sampler=taken.sampler, settings=settings, notes=notes, candidates=[taken]
     )

@@ -22,6 +22,8 @@ _FINE = ("fits", "little", "open")
 # So many nats a row more than nothing matter to nobody.
 _SMALL_GAIN = 0.02
 _FEWEST = 10
+# So many nats a row less than nothing are no accident, however few rows make them up.
+_FAR_BELOW = -1.0
 
 
 def judge_numbers(
@@ -30,8 +32,13 @@ def judge_numbers(
     prediction: NumberPrediction,
     found: NumberScores,
     mean: float = 0.0,
+    spread: float = 1.0,
 ) -> Verdict:
-    """Judge predictions of numbers, in the target's own units; `mean` is that of the training."""
+    """Judge predictions of numbers, in the target's own units.
+
+    `mean` and `spread`, a standard deviation, are those of the training rows: predictions should
+    score better than a normal law with these.
+    """
     n, sd = len(y), encoding.y_sd
     rmse = float(np.sqrt(np.mean(found.error**2))) * sd
     guess = float(np.sqrt(np.mean((y - mean) ** 2))) * sd
@@ -46,15 +53,25 @@ def judge_numbers(
         "coverage": inside,
         "held_out": n,
     }
+    density = -0.5 * ((y - mean) / spread) ** 2 - np.log(spread) - 0.5 * np.log(2 * np.pi)
+    has_learnt = rmse <= 0.95 * guess
+    judgement, _ = judge_gain(np.asarray(found.log_score) - density, names_better=has_learnt)
+    is_too_sure = has_learnt and judgement == "none"
     sentences = [
         f"Typical error (RMSE) on {n} held-out rows: {plain(rmse)}; always guessing the "
         f"mean: {plain(guess)}."
     ]
-    if rmse > 0.95 * guess:
+    if not has_learnt:
         sentences.append("It has learnt next to nothing: the inputs hardly tell of the target.")
     sentences.append(coverage_sentence(inside, prediction.level, n))
-    is_good = rmse <= 0.95 * guess and weigh(inside, n, prediction.level).judgement in _FINE
-    return Verdict(sentences, numbers, is_good)
+    if is_too_sure:
+        own, other = plain(numbers["log_score"]), plain(float(density.mean() - np.log(sd)))
+        sentences.append(
+            f"Where it is wrong it is far too sure of itself: its log score, {own}, is no better "
+            f"than that of a normal law with the mean and spread of the training rows, {other}."
+        )
+    is_covered = weigh(inside, n, prediction.level).judgement in _FINE
+    return Verdict(sentences, numbers, has_learnt and is_covered and not is_too_sure)
 
 
 def judge_classes(
@@ -104,8 +121,9 @@ def judge_gain(
     """Judge by how many nats, row by row, probabilities score better than the classes' shares.
 
     By the mean's 95 % interval (Student's t, of ten rows or more): "clear" above 0, "none" below
-    what matters, .02 nats, else "open". Also a sentence, empty if the gain is clear; `names_better`
-    says whether the classes that are named are right more often than the commonest.
+    what matters, .02 nats, else "open"; a mean below -1 is "none", though its interval be wide, as
+    it is where a few rows lose thousands. Also a sentence, empty if the gain is clear;
+    `names_better` says whether the classes that are named are right more often than the commonest.
 
     Examples
     --------
@@ -120,7 +138,7 @@ def judge_gain(
         width = float(stdtrit(n - 1, 0.975) * gain.std(ddof=1) / np.sqrt(n))
     if mean - width > 0:
         return "clear", ""
-    if mean + width >= _SMALL_GAIN:
+    if mean + width >= _SMALL_GAIN and not (n >= _FEWEST and mean < _FAR_BELOW):
         return "open", (
             f"{n} rows are too few to judge whether its probabilities tell more than the classes' "
             "shares do."

@@ -14,6 +14,7 @@ LEARNING = ("nuts", "ensemble")
 FEWEST_DRAWS = 4
 # Hidden units by layer where none are asked for: the second, unless a trial says otherwise.
 LINEAR, ONE_LAYER, DEEP = (), (50,), (16, 16, 16, 16)
+LEAST_NOISE = 1e-3
 # Chains where none are asked for.
 _CHAINS, _ENSEMBLE = 4, 10
 # What "auto" chooses from.
@@ -24,7 +25,8 @@ class Settings(NamedTuple):
     """What a fit was asked for.
 
     With `tries_networks` another network than `hidden`, or another noise, may be taken. Without
-    `chains` there are as many as `chains_of` says.
+    `chains` there are as many as `chains_of` says. Noise that the network gives is at least
+    `least_noise` standard deviations of the target.
     """
 
     sampler: str
@@ -38,6 +40,7 @@ class Settings(NamedTuple):
     prior_scale: float | None = None
     relevance: bool = False
     tries_networks: bool = False
+    least_noise: float = LEAST_NOISE
 
     def learns_precisions(self, sampler: str) -> bool:
         """Whether the precisions of the weights are learnt, or fixed."""
@@ -136,6 +139,22 @@ def check_sampler(
             f"dvi does not know the likelihood {likelihood}; take {spelled('sampler', 'nuts')}, or "
             f"{spelled('likelihood', known)}."
         )
+
+
+def noise_note(settings: Settings) -> list[str]:
+    """Return a sentence where values of the target are so far apart that the noise has to be.
+
+    Examples
+    --------
+    >>> noise_note(Settings("nuts", (5,), 4, 400, 400, 0.3, 0, "heteroscedastic", least_noise=0.3))
+    ['The noise of a row is at least 0.3 standard deviations of the target, the error of rounding.']
+    """
+    if settings.likelihood != "heteroscedastic" or settings.least_noise <= 10 * LEAST_NOISE:
+        return []
+    return [
+        f"The noise of a row is at least {settings.least_noise:.2g} standard deviations of the "
+        "target, the error of rounding."
+    ]
 
 
 def prior_note(settings: Settings, sampler: str, spelled: Spelling = as_argument) -> str:

@@ -12,8 +12,9 @@ from jaxbnn.cli.verdict import (
     coverage_sentence,
     judge_classes,
     judge_gain,
+    judge_numbers,
 )
-from jaxbnn.prediction import ClassPrediction, ClassScores
+from jaxbnn.prediction import ClassPrediction, ClassScores, NumberScores
 
 
 @pytest.mark.parametrize(
@@ -58,6 +59,40 @@ def test_sentences_say_effect_interval_and_what_it_means():
     assert "30 rows are too few to judge" in confidence_sentence(0.9, 0.83, 30)
     assert "fits that" in confidence_sentence(0.83, 0.83, 2000)
     assert "too little to matter" in confidence_sentence(0.86, 0.83, 5000)
+
+
+def test_a_few_rows_that_lose_thousands_of_nats_spoil_the_verdict(rng, annotations_unchecked):
+    """The error and the coverage say nothing of it, and the interval of such a mean is wide."""
+    n = 320
+    y = rng.normal(1.0, 2.0, n)
+    error = rng.normal(0, 0.5, n)
+    pit = scipy.stats.norm.cdf(error / 0.5)
+    score = scipy.stats.norm.logpdf(error, scale=0.5)
+
+    def judged(score, error=error, rows=n):
+        found = NumberScores(score[:rows], np.abs(error)[:rows], pit[:rows], error[:rows])
+        units = SimpleNamespace(y_sd=10.0)
+        prediction = SimpleNamespace(level=0.9)
+        return judge_numbers(units, y[:rows], prediction, found, 1.0, 2.0)
+
+    good = judged(score)
+    assert good.is_good
+    assert "too sure" not in str(good)
+    sure = score.copy()
+    sure[:2] = -3e5
+    found = judged(sure)
+    assert not found.is_good
+    guess = scipy.stats.norm.logpdf(y, 1.0, 2.0).mean() - np.log(10)
+    assert f"its log score, {sure.mean() - np.log(10):.4g}, is no better" in str(found)
+    assert f"the training rows, {guess:.4g}." in str(found)
+    # So are many rows that lose a little each; of few rows nothing is said.
+    narrow = scipy.stats.norm.logpdf(error, scale=0.1)
+    assert "far too sure" in str(judged(narrow))
+    assert "far too sure" not in str(judged(narrow, rows=9))
+    # What has learnt nothing is told so, and not that it is too sure.
+    away = judged(sure, error=y)
+    assert "learnt next to nothing" in str(away)
+    assert "far too sure" not in str(away)
 
 
 def test_of_a_rare_class_probabilities_are_judged_and_not_names_alone(rng, annotations_unchecked):
