@@ -217,3 +217,8 @@ def test_the_page_is_of_its_methods_and_says_what_is_old(tmp_path):
     assert "1 of 2 results of jaxbnn are of an earlier state of its code." in text
     assert "| iris | -0.5 ± 0 | -0.6 ± 0 |" in text
     assert "not judged: ridge, logistic on iris." in text
+    assert "stand among the training rows" not in text
+    page.write(tmp_path / "page.md", results, "now", {"wine": 0.231, "boston": 0.05, "iris": 0.2})
+    text = (tmp_path / "page.md").read_text()
+    assert "Of the held-out rows of wine 23% stand among the training rows, too" in text
+    assert text.count("stand among") == 1

@@ -23,7 +23,15 @@ import numpy as np
 from experiments.benchmarks import check_known
 from experiments.benchmarks.command import programs
 from experiments.benchmarks.command.page import write
-from experiments.benchmarks.command.tables import CLASSES, SETS, Table, rows_of, table, write_csv
+from experiments.benchmarks.command.tables import (
+    CLASSES,
+    SETS,
+    Table,
+    rows_of,
+    share_of_copies,
+    table,
+    write_csv,
+)
 from experiments.benchmarks.peers import last_line, peers_python, timed, uncached
 from experiments.benchmarks.stored import FOLDER, Stored
 from experiments.errors import InputError
@@ -81,7 +89,8 @@ def run(
                 print(f"{name}-{split}-{method}: {_told(found)}", flush=True)
     results = stored.values()
     if write_page:
-        write(PAGE, results, _code_of("jaxbnn"))
+        copies = {name: share_of_copies(table(name), splits) for name in sets}
+        write(PAGE, results, _code_of("jaxbnn"), copies)
         print(PAGE)
     return _rows(results)
 

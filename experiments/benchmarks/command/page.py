@@ -1,5 +1,6 @@
 """`docs/command_comparison.md`, from stored results."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +34,23 @@ column for numbers, one for classes, and of two kernels, squared exponential and
 
 # With fewer the error of a mean difference is mostly luck.
 _FEWEST_SPLITS = 3
+# Fewer copies are not told of.
+_MANY_COPIES = 0.1
 
 
-def write(path: Path, stored: list[dict[str, Any]], code: str) -> None:
-    """Write the page from all results of the methods that it names; `code` is today's digest."""
+def write(
+    path: Path, stored: list[dict[str, Any]], code: str, copies: Mapping[str, float] | None = None
+) -> None:
+    """Write the page from all results of the methods that it names.
+
+    `code` is today's digest, and `copies` which share of a set's held-out rows has copies among the
+    training rows.
+    """
     results = [one for one in stored if one["method"] in _NAMES]
     splits = len({one["split"] for one in results})
     parts = [_HEAD.format(splits=splits), _staleness(results, code), _verdict(results)]
     parts += _without_numbers(results)
+    parts += _of_copies(copies or {})
     parts.append("## Mean log score\n\nOf a held-out row, in nats; higher is better.\n")
     parts.append(_table(results, (*NUMBERS, *CLASSES), "log_score"))
     parts += ["## Typical error (RMSE)\n", _table(results, NUMBERS, "rmse")]
@@ -66,6 +76,18 @@ def _without_numbers(results: list[dict[str, Any]]) -> list[str]:
             lost[case] = lost.get(case, 0) + 1
     told = [f"{name} on {number} of {data}" for (name, data), number in lost.items()]
     return [f"Splits without a score, predictions being NaN: {', '.join(told)}.\n"] if told else []
+
+
+def _of_copies(copies: Mapping[str, float]) -> list[str]:
+    """Say where held-out rows have copies, since that bounds no density from above."""
+    return [
+        f"Of the held-out rows of {name} {share:.0%} stand among the training rows, too, target "
+        "and all: a density may be as high as it likes there, and a method that takes noise to be "
+        "nearly nothing wins or loses nats without bound. `jaxbnn fit` takes it to be at least "
+        "the error of rounding.\n"
+        for name, share in copies.items()
+        if share > _MANY_COPIES and name in NUMBERS
+    ]
 
 
 def _table(results: list[dict[str, Any]], sets: tuple[str, ...], quantity: str) -> str:

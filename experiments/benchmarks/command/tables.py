@@ -1,6 +1,7 @@
 """The twelve data sets, as tables of numbers, and the rows that each split holds out."""
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,6 +65,24 @@ def rows_of(num_rows: int, split: int) -> tuple[np.ndarray, np.ndarray]:
     order = np.random.default_rng(split).permutation(num_rows)
     held = round(0.2 * num_rows)
     return np.sort(order[held:]), np.sort(order[:held])
+
+
+def share_of_copies(data: Table, splits: Sequence[int]) -> float:
+    """Return which share of held-out rows stands among the training rows, too, target and all.
+
+    Examples
+    --------
+    >>> twice = Table("twice", np.repeat(np.arange(50.0)[:, None], 2, axis=0), np.zeros(100))
+    >>> share_of_copies(twice, [0]) > 0.7, share_of_copies(twice._replace(y=np.arange(100)), [0])
+    (True, 0.0)
+    """
+    rows = [row.tobytes() for row in np.column_stack([data.x, data.y])]
+    found = []
+    for split in splits:
+        train, test = rows_of(len(rows), split)
+        known = {rows[i] for i in train}
+        found += [rows[i] in known for i in test]
+    return float(np.mean(found))
 
 
 def write_csv(path: Path, data: Table) -> None:
