@@ -5,6 +5,7 @@
     python -m experiments list
     python -m experiments report [DIR]
     python -m experiments record [RESULTS]
+    python -m experiments keep [RESULTS]
     python -m experiments anew [--out DIR] [--resume]
     python -m experiments benchmark NAME [--set key=value ...] [--out DIR]
 
@@ -23,7 +24,7 @@ from experiments.errors import InputError
 from experiments.threads import settle_threads
 
 EXTRAS = ("pydantic", "matplotlib", "tqdm", "h5netcdf")
-WORDS = ("list", "report", "benchmark", "record", "anew")
+WORDS = ("list", "report", "benchmark", "record", "keep", "anew")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,7 +59,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("what", help=f"a config file, or one of: {', '.join(WORDS)}")
     parser.add_argument(
-        "argument", nargs="?", help="report, record: a directory; benchmark: its name"
+        "argument", nargs="?", help="report, record, keep: a directory; benchmark: its name"
     )
     parser.add_argument("--scale", default="desk", help="smoke, desk (default) or paper")
     parser.add_argument("--seed", type=int, help="instead of the config's seed")
@@ -77,7 +78,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.what == "benchmark" and options.argument is None:
         parser.error("benchmark needs a name")
-    if options.what not in ("report", "record", "benchmark") and options.argument is not None:
+    if (
+        options.what not in ("report", "record", "keep", "benchmark")
+        and options.argument is not None
+    ):
         parser.error(f"{options.what} takes no second argument, but got {options.argument!r}")
     if options.what == "anew" and (options.assignments or options.seed is not None):
         parser.error("anew runs configs as they stand: it takes no --set and no --seed")
@@ -106,6 +110,8 @@ def _run(options: argparse.Namespace) -> int:
         return commands.report(Path(options.argument) if options.argument else options.out)
     if options.what == "record":
         return commands.record(Path(options.argument) if options.argument else None)
+    if options.what == "keep":
+        return commands.keep(Path(options.argument) if options.argument else options.out)
     if options.what == "anew":
         return commands.anew(options.out, options.resume)
     if options.what == "benchmark":

@@ -17,6 +17,7 @@ from experiments.record.anew import make_anew
 from experiments.record.code import code_digest
 from experiments.record.ledger import WRITTEN, Ledger, current_commit
 from experiments.record.pages import write_pages
+from experiments.record.unfinished import bring_stages, forget_stages, keep_stages
 from experiments.report import full_report
 from experiments.results import (
     held,
@@ -65,6 +66,8 @@ def run_config(
     code = code_digest({experiment.run.__module__, experiment.settings.__module__})
     print(f"{name} at scale {scale}, seed {seed}: {config.description}", flush=True)
     with held(context.out_dir):
+        if resume and (brought := bring_stages(name, scale, context.out_dir)):
+            print(f"Stages kept in the repository: {', '.join(brought)}.", flush=True)
         start = time.perf_counter()
         of = {"scale": scale, "seed": seed, **context.identity}
         ledger = Ledger.open(context.out_dir, of, code, resume=resume)
@@ -166,7 +169,16 @@ def benchmark(name: str, assignments: Sequence[str], out: Path) -> int:
 def record(results: Path | None) -> int:
     """Put the finished runs below `results` into the record, and write its pages."""
     written = record_runs(results) if results else []
+    for folder in written:
+        forget_stages("/".join(folder.parts[-3:-1]), folder.name)
     for path in [*written, *write_pages()]:
+        print(path)
+    return 0
+
+
+def keep(results: Path) -> int:
+    """Keep the finished stages of runs that are not finished in the repository."""
+    for path in keep_stages(results):
         print(path)
     return 0
 

@@ -21,6 +21,8 @@ from experiments.study import load_experiment
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "record"
 MOST_BYTES = 25 * 2**20
+# Of stages of runs that are not finished: see `experiments.record.unfinished`.
+UNFINISHED = "unfinished"
 REQUIRED = ("experiment", "scale", "seed", "settings", "settings_digest", "commits", "code")
 
 
@@ -70,7 +72,8 @@ def record_runs(results: Path, record: Path = RECORD) -> list[Path]:
         target = record / run["experiment"] / run["scale"]
         _copy(folder, target)
         written.append(target)
-    total = sum(path.stat().st_size for path in record.rglob("*") if path.is_file())
+    files = (path for path in record.rglob("*") if path.is_file())
+    total = sum(f.stat().st_size for f in files if f.relative_to(record).parts[0] != UNFINISHED)
     if total > MOST_BYTES:
         raise InputError(
             f"The record has grown to {total / 2**20:.1f} MB, and 25 MB are allowed: "

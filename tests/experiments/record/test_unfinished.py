@@ -1,0 +1,81 @@
+"""Tests of record.unfinished: a stage that is kept is read back elsewhere, bit for bit."""
+
+import numpy as np
+import pytest
+
+from experiments import commands
+from experiments.errors import InputError
+from experiments.record import unfinished
+from experiments.record.ledger import Ledger
+from experiments.record.unfinished import bring_stages, forget_stages, keep_stages
+from experiments.study import Context
+
+NAME = "challenges/figure1"
+ARRAYS = {"draws": np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32), "n": 7}
+
+
+def run(folder, *, resume=False, compute=lambda: ARRAYS, seed=0, scale="desk"):
+    """One run of one stage; returns its arrays, and what the run knows of its costs."""
+    out = folder / NAME / scale
+    out.mkdir(parents=True, exist_ok=True)
+    ledger = Ledger.open(out, {"seed": seed}, "digest", resume=resume)
+    ledger.commits = ["c" * 40]
+    context = Context(scale, seed, out, resume=resume, identity={"experiment": NAME}, ledger=ledger)
+    return context.stage("chains", compute), context
+
+
+def never():
+    raise AssertionError("this stage was finished")
+
+
+def test_a_kept_stage_is_read_back_on_another_machine(tmp_path):
+    run(tmp_path / "here")
+    record = tmp_path / "record"
+    (kept,) = keep_stages(tmp_path / "here", record)
+    assert kept == record / "unfinished" / NAME / "desk" / "chains.npz"
+    assert keep_stages(tmp_path / "here", record) == []  # bit for bit
+    there = tmp_path / "there"
+    assert bring_stages(NAME, "desk", there / NAME / "desk", record) == ["chains"]
+    assert bring_stages(NAME, "desk", there / NAME / "desk", record) == []
+    found, context = run(there, resume=True, compute=never)
+    np.testing.assert_array_equal(found["draws"], ARRAYS["draws"])
+    assert found["draws"].dtype == np.float32
+    assert found["n"] == 7
+    assert context.reused == ["chains"]
+    assert context.ledger.entries["commits"] == ["c" * 40]
+    assert list(context.ledger.stages) == ["chains"]
+    # Of another seed it is another stage.
+    with pytest.raises(AssertionError, match="was finished"):
+        run(there, resume=True, compute=never, seed=1)
+    forget_stages(NAME, "desk", record)
+    assert bring_stages(NAME, "desk", tmp_path / "third", record) == []
+
+
+def test_a_stage_that_changed_takes_the_place_of_the_one_kept(tmp_path):
+    record = tmp_path / "record"
+    for value in (1.0, 2.0):
+        run(tmp_path / "here", compute=lambda value=value: {"draws": np.full(9, value)})
+        assert len(keep_stages(tmp_path / "here", record)) == 1
+    bring_stages(NAME, "desk", tmp_path / "there" / NAME / "desk", record)
+    found, _ = run(tmp_path / "there", resume=True, compute=never)
+    assert found["draws"].tolist() == [2.0] * 9
+
+
+def test_what_cannot_be_kept_is_a_sentence(tmp_path, monkeypatch):
+    with pytest.raises(InputError, match=r"no finished stage .* in "):
+        keep_stages(tmp_path, tmp_path / "record")
+    run(tmp_path / "here", scale="smoke")
+    with pytest.raises(InputError, match="no finished stage"):
+        keep_stages(tmp_path / "here", tmp_path / "record")
+    run(tmp_path / "here")
+    monkeypatch.setattr(unfinished, "MOST_BYTES", 100)
+    with pytest.raises(InputError, match="finish and record a run"):
+        keep_stages(tmp_path / "here", tmp_path / "record")
+
+
+def test_the_command_names_what_it_kept(tmp_path, monkeypatch, capsys):
+    run(tmp_path / "here")
+    record = tmp_path / "record"
+    monkeypatch.setattr(commands, "keep_stages", lambda results: keep_stages(results, record))
+    assert commands.keep(tmp_path / "here") == 0
+    assert capsys.readouterr().out.strip().endswith("figure1/desk/chains.npz")
