@@ -1,9 +1,9 @@
 """Milliseconds of a Gibbs sweep, against the summed cost of the parts that it cannot do without.
 
 A synthetic regression (n = 2,084, 50-10-1), the MLP and the CNN on MNIST, and the CNN with the
-outputs of its convolution integrated out. The sweep, and each part alone, run in a compiled loop;
-all are measured in turn, and medians count. Time is the processor time of all threads. For one
-core, start the command as
+outputs of its convolution integrated out. The sweep, each part alone, and a sweep with all moves
+that free it run in a compiled loop; all are measured in turn, and medians count. Time is the
+processor time of all threads. For one core, start the command as
 
     OMP_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false taskset -c 0 python -m ...
 """
@@ -13,18 +13,19 @@ import platform
 import resource
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
+from blackjax.base import SamplingAlgorithm
 
 from experiments.benchmarks.gibbs.models import MODELS, Case
 from experiments.benchmarks.gibbs.parts import parts_of
 from experiments.benchmarks.gibbs.scaling import draw_scaling
 from experiments.benchmarks.gibbs.timing import Loop, compile_loop, milliseconds
 from experiments.results import Row
-from jaxbnn.gibbs import gibbs_sampler
+from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler, interwoven_gibbs
 
 
 def run(
@@ -57,14 +58,15 @@ def run(
 
 
 def _measure(case: Case, num_rounds: int) -> list[Row]:
-    loops = {"sweep": sweep_loop(case)}
+    loops = {"sweep": sweep_loop(case), "interwoven": sweep_loop(case, _interwoven)}
     loops |= {name: compile_loop(*part) for name, part in parts_of(case).items()}
     taken: dict[str, list[float]] = {name: [] for name in loops}
     for _ in range(num_rounds):
         for name, loop in loops.items():
             taken[name].append(milliseconds(loop))
     medians = {name: statistics.median(times) for name, times in taken.items()}
-    sweep = medians.pop("sweep")
+    sweep, interwoven = medians.pop("sweep"), medians.pop("interwoven")
+    of_sweeps = [b / a for a, b in zip(taken["sweep"], taken["interwoven"], strict=True)]
     total = sum(medians.values())
     ratios = [
         taken["sweep"][i] / sum(taken[name][i] for name in medians) for i in range(num_rounds)
@@ -72,6 +74,7 @@ def _measure(case: Case, num_rounds: int) -> list[Row]:
     print(f"\n{case.setting}: {sweep:.2f} ms a sweep, {sweep / total:.2f} times its parts")
     for name, value in medians.items():
         print(f"    {value:8.2f} ms  {name}")
+    print(f"    {interwoven:8.2f} ms  a sweep with all moves")
     program = loops["sweep"].megabytes
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     peak_megabytes = peak / (2**20 if sys.platform == "darwin" else 2**10)
@@ -81,6 +84,8 @@ def _measure(case: Case, num_rounds: int) -> list[Row]:
         Row("milliseconds_a_sweep", case.setting, sweep),
         Row("milliseconds_of_parts", case.setting, total),
         Row("ratio", case.setting, statistics.median(ratios)),
+        Row("milliseconds_interwoven", case.setting, interwoven),
+        Row("interwoven_ratio", case.setting, statistics.median(of_sweeps)),
         Row("program_megabytes", case.setting, program),
         Row("peak_megabytes", case.setting, peak_megabytes),
     ]
@@ -90,14 +95,14 @@ def _measure(case: Case, num_rounds: int) -> list[Row]:
     return found
 
 
-def sweep_loop(case: Case) -> Loop:
-    """Compile sweeps of a case from its zero start."""
+def sweep_loop(case: Case, make_kernel: Callable[..., SamplingAlgorithm] = gibbs_sampler) -> Loop:
+    """Compile steps of a case from its zero start, sweeps or those of another kernel."""
 
     def start(x, y):
-        return gibbs_sampler(case.model, x, y).init(case.model.zero_position(x, y))
+        return make_kernel(case.model, x, y).init(case.model.zero_position(x, y))
 
     def loop(num_steps: Any, state: Any, x: Any, y: Any) -> Any:
-        kernel = gibbs_sampler(case.model, x, y)
+        kernel = make_kernel(case.model, x, y)
 
         def step(i, state):
             return kernel.step(jax.random.fold_in(jax.random.key(0), i), state)[0]
@@ -106,6 +111,11 @@ def sweep_loop(case: Case) -> Loop:
 
     state = jax.jit(start)(case.x, case.y)
     return Loop.of(loop, case.num_steps, (state, case.x, case.y))
+
+
+def _interwoven(model: IntermediateNoise, x: Any, y: Any) -> SamplingAlgorithm:
+    # A step takes as long whatever its size.
+    return interwoven_gibbs(model, x, y, 0.3)
 
 
 def _machine() -> str:
