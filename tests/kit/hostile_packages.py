@@ -27,7 +27,11 @@ def _command(*words: str) -> None:
         code = main(words)
     if code == 2:
         # The command says what it reads before it can tell what it lacks.
-        told = [line for line in said.getvalue().splitlines() if not line.startswith("reading: ")]
+        told = [
+            line
+            for line in said.getvalue().splitlines()
+            if not line.startswith(("reading: ", "reading, "))
+        ]
         raise ImportError("\n".join(told))
 
 
