@@ -89,7 +89,8 @@ def run(
                 print(f"{name}-{split}-{method}: {_told(found)}", flush=True)
     results = stored.values()
     if write_page:
-        copies = {name: share_of_copies(table(name), splits) for name in sets}
+        seen = sorted({one["split"] for one in results})
+        copies = {name: share_of_copies(table(name), seen) for name in sets}
         write(PAGE, results, _code_of("jaxbnn"), copies)
         print(PAGE)
     return _rows(results)
