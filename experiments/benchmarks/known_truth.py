@@ -5,7 +5,7 @@
 Heavy tails, counts, and columns of which few matter. Every fit has default settings but for what
 its name says, and is judged on fresh rows of the same law. Results are stored one by one, also in
 `record/benchmarks/known_truth.json`, from which any machine goes on; what is stored is not run
-again, unless the code has changed. A fit takes a minute or two.
+again, unless the code has changed. A fit takes about seven minutes of one core.
 """
 
 import itertools
