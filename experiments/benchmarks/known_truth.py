@@ -248,8 +248,13 @@ def page_of(results: list[dict[str, Any]]) -> str:
 
 def _recovered(results: list[dict[str, Any]]) -> str:
     """Say in how many fits the interval of what was learnt holds the truth, or columns found."""
-    for name, truth in (("degrees", _DEGREES), ("concentration", _CONCENTRATION)):
-        if name in results[0]:
+    # Poisson counts, for instance, have a concentration that is learnt, and none that is true.
+    of = FITS[results[0]["fit"]].draw
+    for draw, name, truth in (
+        (heavy_tails, "degrees", _DEGREES),
+        (scattered_counts, "concentration", _CONCENTRATION),
+    ):
+        if draw is of and name in results[0]:
             held = sum(one[f"{name}_lower"] <= truth <= one[f"{name}_upper"] for one in results)
             said = f"{name} {_cell(results, name)}"
             return f"{said}; {LEVEL:.0%} interval holds {truth:g} in {held} of {len(results)}"

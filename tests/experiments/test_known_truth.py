@@ -54,6 +54,9 @@ def test_results_are_stored_and_the_page_counts_what_was_recovered(tmp_path, mon
     text = (tmp_path / "page.md").read_text()
     assert "1.5 ± 0.5" in text
     assert "90% interval holds 3 in 1 of 2" in text
+    learnt = {"concentration": 60.0, "concentration_lower": 1.0, "concentration_upper": 99.0}
+    assert known_truth._recovered([{"fit": "counts", **learnt}]) == "-"
+    assert "holds 2 in 1 of 1" in known_truth._recovered([{"fit": "scattered counts", **learnt}])
     monkeypatch.setattr(known_truth, "_code", lambda: "other")
     known_truth.run(tmp_path, **options)
     assert len(ran) == 4
