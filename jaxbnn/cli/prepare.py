@@ -11,7 +11,6 @@ from jaxbnn.cli.kinds import Kind, choose_likelihood
 from jaxbnn.cli.options import separator_of
 from jaxbnn.cli.table import Table, read_table, take
 from jaxbnn.tabular.candidates import Candidate, candidates
-from jaxbnn.tabular.posteriors import rounding_noise
 from jaxbnn.tabular.settings import (
     DEEP,
     Settings,
@@ -19,6 +18,7 @@ from jaxbnn.tabular.settings import (
     choose_sampler,
     noise_note,
     prior_note,
+    rounding_noise,
 )
 from jaxbnn.tabular.wording import as_option
 

@@ -18,9 +18,9 @@ from jaxbnn.numerics import check_count
 from jaxbnn.prediction import predict, scores
 from jaxbnn.sampling import Draws
 from jaxbnn.tabular.candidates import Candidate
-from jaxbnn.tabular.posteriors import make_posterior, rounding_noise
+from jaxbnn.tabular.posteriors import make_posterior
 from jaxbnn.tabular.samplers import Fitted, relevance_scales, run
-from jaxbnn.tabular.settings import Settings, noise_note, prior_note
+from jaxbnn.tabular.settings import Settings, noise_note, prior_note, rounding_noise
 from jaxbnn.tabular.trial import best_of
 from jaxbnn.tabular.verdict import judge_chains
 

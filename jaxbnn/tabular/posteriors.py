@@ -1,17 +1,16 @@
 """The posterior of a table: numbers with noise to be learnt, counts, or classes."""
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jaxtyping import Array, PyTree, Shaped
+from jaxtyping import Array, PyTree
 
 from jaxbnn.networks import mlp
 from jaxbnn.tabular.kinds import COUNTS
-from jaxbnn.tabular.settings import LEARNING, LEAST_NOISE, Settings, check_sampler
+from jaxbnn.tabular.settings import LEARNING, Settings, check_sampler
 from jaxbnn.targets import (
     Categorical,
     Gaussian,
@@ -75,30 +74,6 @@ def make_posterior(
     precisions = {key: [p / scale**2 for p in values] for key, values in precisions.items()}
     prior = normal_prior(network, **precisions)
     return Posterior(network, {"network": prior, **own} if own else prior, likelihood, x, y)
-
-
-def rounding_noise(y: Shaped[np.ndarray, " n"]) -> float:
-    """Return the least noise of a row: the error of rounding, or .001 where that is less.
-
-    Of numbers that are rounded to multiples of g the error is uniform, with standard deviation
-    g / 12^(1/2). A density that is narrower is not learnt from such numbers; it is as high as one
-    likes on those that repeat, and loses thousands of nats where the next row differs. For g the
-    smallest difference between two values is taken. Of classes it is .001.
-
-    Parameters
-    ----------
-    y
-        Targets of the training rows, standardised.
-
-    Examples
-    --------
-    >>> round(rounding_noise(np.array([-0.5, 0.5, 0.5, 2.5])), 4)
-    0.2887
-    """
-    values = np.unique(y)
-    if np.issubdtype(values.dtype, np.integer) or len(values) < 2:
-        return LEAST_NOISE
-    return max(LEAST_NOISE, float(np.diff(values).min()) / math.sqrt(12.0))
 
 
 def _likelihood(

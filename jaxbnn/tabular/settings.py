@@ -4,6 +4,9 @@ import math
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
+from jaxtyping import Shaped
+
 from jaxbnn.tabular.choice import best_sampler
 from jaxbnn.tabular.kinds import NEWER
 from jaxbnn.tabular.wording import Spelling, as_argument
@@ -139,6 +142,30 @@ def check_sampler(
             f"dvi does not know the likelihood {likelihood}; take {spelled('sampler', 'nuts')}, or "
             f"{spelled('likelihood', known)}."
         )
+
+
+def rounding_noise(y: Shaped[np.ndarray, " n"]) -> float:
+    """Return the least noise of a row: the error of rounding, or .001 where that is less.
+
+    Of numbers that are rounded to multiples of g the error is uniform, with standard deviation
+    g / 12^(1/2). A density that is narrower is not learnt from such numbers; it is as high as one
+    likes on those that repeat, and loses thousands of nats where the next row differs. For g the
+    smallest difference between two values is taken. Of classes it is .001.
+
+    Parameters
+    ----------
+    y
+        Targets of the training rows, standardised.
+
+    Examples
+    --------
+    >>> round(rounding_noise(np.array([-0.5, 0.5, 0.5, 2.5])), 4)
+    0.2887
+    """
+    values = np.unique(y)
+    if np.issubdtype(values.dtype, np.integer) or len(values) < 2:
+        return LEAST_NOISE
+    return max(LEAST_NOISE, float(np.diff(values).min()) / math.sqrt(12.0))
 
 
 def noise_note(settings: Settings) -> list[str]:

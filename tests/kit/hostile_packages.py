@@ -27,11 +27,7 @@ def _command(*words: str) -> None:
         code = main(words)
     if code == 2:
         # The command says what it reads before it can tell what it lacks.
-        told = [
-            line
-            for line in said.getvalue().splitlines()
-            if not line.startswith(("reading: ", "reading, "))
-        ]
+        told = [line for line in said.getvalue().splitlines() if not line.startswith("reading: ")]
         raise ImportError("\n".join(told))
 
 

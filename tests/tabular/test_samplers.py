@@ -9,9 +9,9 @@ from scipy.stats import norm
 
 from jaxbnn.kernels import pcn
 from jaxbnn.tabular import samplers
-from jaxbnn.tabular.posteriors import make_posterior, predicted, rounding_noise
+from jaxbnn.tabular.posteriors import make_posterior, predicted
 from jaxbnn.tabular.samplers import relevance_scales, run
-from jaxbnn.tabular.settings import Settings, noise_note
+from jaxbnn.tabular.settings import Settings, noise_note, rounding_noise
 from jaxbnn.targets.hierarchical import HierarchicalPrior
 from tests.kit.traces import counting
 
