@@ -11,14 +11,13 @@ from jaxbnn.cli.kinds import Kind, choose_likelihood
 from jaxbnn.cli.options import separator_of
 from jaxbnn.cli.table import Table, read_table, take
 from jaxbnn.tabular.candidates import Candidate, candidates
+from jaxbnn.tabular.noise import noise_notes, rounding_noise
 from jaxbnn.tabular.settings import (
     DEEP,
     Settings,
     check_sampler,
     choose_sampler,
-    noise_note,
     prior_note,
-    rounding_noise,
 )
 from jaxbnn.tabular.wording import as_option
 
@@ -101,7 +100,11 @@ def settled(prepared: Prepared, taken: Candidate, why: str | None = None) -> Pre
             f"auto took {taken.sampler}, by a benchmark at about so many rows and weights."
         )
     settings = taken.of(prepared.settings)
-    notes += [prior_note(settings, taken.sampler, as_option), *noise_note(settings)]
+    y = prepared.encoding.targets(take(prepared.table, prepared.training))
+    notes += [
+        prior_note(settings, taken.sampler, as_option),
+        *noise_notes(settings.likelihood, settings.least_noise, y),
+    ]
     return prepared._replace(
         sampler=taken.sampler, settings=settings, notes=notes, candidates=[taken]
     )

@@ -29,6 +29,13 @@ _LABELS = {
 }
 _SHARES = ("accuracy", "accuracy_of_the_commonest", "mean_confidence", "coverage", "level")
 _WHOLE = ("ess_bulk", "held_out")
+# Likelihoods that take rows far from the rest better than another.
+_SAFER = {
+    "gaussian": "student-t",
+    "heteroscedastic": "student-t",
+    "laplace": "student-t",
+    "poisson": "negative-binomial",
+}
 
 
 class Report(NamedTuple):
@@ -86,6 +93,9 @@ def next_steps(
     if not chains.is_good:
         more = f"--warmup {2 * settings.warmup} --samples {2 * settings.samples} --force"
         steps.append(f"Fit again with `{more}`: the chains need longer.")
+    safer = _SAFER.get(settings.likelihood)
+    if held.is_too_sure and safer is not None:
+        steps.append(f"Fit again with `--likelihood {safer} --force`, which has heavier tails.")
     if not held.is_good:
         steps.append(
             "Look at the pictures, and for columns that tell more of the target: what a network "

@@ -71,7 +71,8 @@ def judge_numbers(
             f"than that of a normal law with the mean and spread of the training rows, {other}."
         )
     is_covered = weigh(inside, n, prediction.level).judgement in _FINE
-    return Verdict(sentences, numbers, has_learnt and is_covered and not is_too_sure)
+    is_good = has_learnt and is_covered and not is_too_sure
+    return Verdict(sentences, numbers, is_good, is_too_sure)
 
 
 def judge_classes(

@@ -18,9 +18,10 @@ from jaxbnn.numerics import check_count
 from jaxbnn.prediction import predict, scores
 from jaxbnn.sampling import Draws
 from jaxbnn.tabular.candidates import Candidate
+from jaxbnn.tabular.noise import noise_notes, rounding_noise
 from jaxbnn.tabular.posteriors import make_posterior
 from jaxbnn.tabular.samplers import Fitted, relevance_scales, run
-from jaxbnn.tabular.settings import Settings, noise_note, prior_note, rounding_noise
+from jaxbnn.tabular.settings import Settings, prior_note
 from jaxbnn.tabular.trial import best_of
 from jaxbnn.tabular.verdict import judge_chains
 
@@ -62,7 +63,12 @@ class BayesianNetwork(BaseEstimator):
         # Whose data are not looked at: programs that predict do not depend on the number of rows.
         self._predictive = make_posterior(sampler, settings, inputs[:1], y[:1], num_classes)
         self.draws_ = _draws_of(fitted)
-        self.notes_ = [*notes, *fitted.notes, prior_note(settings, sampler), *noise_note(settings)]
+        self.notes_ = [
+            *notes,
+            *fitted.notes,
+            prior_note(settings, sampler),
+            *noise_notes(settings.likelihood, settings.least_noise, y),
+        ]
         if hasattr(self, "relevance_"):  # of a fit before, with other settings
             del self.relevance_
         if settings.relevance:

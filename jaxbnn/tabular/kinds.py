@@ -17,6 +17,7 @@ LIKELIHOODS = (
 )
 COUNTS = ("poisson", "negative-binomial")
 CLASSES = ("categorical", "ordinal")
+DENSITIES = ("gaussian", "heteroscedastic", "student-t", "laplace")
 # What only a sampler of log densities knows: not dvi, gibbs.
 NEWER = ("heteroscedastic", "student-t", "laplace", "poisson", "negative-binomial", "ordinal")
 # Single precision tells whole numbers apart up to this one.

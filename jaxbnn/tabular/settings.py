@@ -4,11 +4,9 @@ import math
 from itertools import pairwise
 from typing import NamedTuple
 
-import numpy as np
-from jaxtyping import Shaped
-
 from jaxbnn.tabular.choice import best_sampler
 from jaxbnn.tabular.kinds import NEWER
+from jaxbnn.tabular.noise import LEAST_NOISE
 from jaxbnn.tabular.wording import Spelling, as_argument
 
 SAMPLERS = ("auto", "nuts", "ensemble", "gibbs", "pcn", "dvi")
@@ -17,7 +15,6 @@ LEARNING = ("nuts", "ensemble")
 FEWEST_DRAWS = 4
 # Hidden units by layer where none are asked for: the second, unless a trial says otherwise.
 LINEAR, ONE_LAYER, DEEP = (), (50,), (16, 16, 16, 16)
-LEAST_NOISE = 1e-3
 # Chains where none are asked for.
 _CHAINS, _ENSEMBLE = 4, 10
 # What "auto" chooses from.
@@ -142,46 +139,6 @@ def check_sampler(
             f"dvi does not know the likelihood {likelihood}; take {spelled('sampler', 'nuts')}, or "
             f"{spelled('likelihood', known)}."
         )
-
-
-def rounding_noise(y: Shaped[np.ndarray, " n"]) -> float:
-    """Return the least noise of a row: the error of rounding, or .001 where that is less.
-
-    Of numbers that are rounded to multiples of g the error is uniform, with standard deviation
-    g / 12^(1/2). A density that is narrower is not learnt from such numbers; it is as high as one
-    likes on those that repeat, and loses thousands of nats where the next row differs. For g the
-    smallest difference between two values is taken. Of classes it is .001.
-
-    Parameters
-    ----------
-    y
-        Targets of the training rows, standardised.
-
-    Examples
-    --------
-    >>> round(rounding_noise(np.array([-0.5, 0.5, 0.5, 2.5])), 4)
-    0.2887
-    """
-    values = np.unique(y)
-    if np.issubdtype(values.dtype, np.integer) or len(values) < 2:
-        return LEAST_NOISE
-    return max(LEAST_NOISE, float(np.diff(values).min()) / math.sqrt(12.0))
-
-
-def noise_note(settings: Settings) -> list[str]:
-    """Return a sentence where values of the target are so far apart that the noise has to be.
-
-    Examples
-    --------
-    >>> noise_note(Settings("nuts", (5,), 4, 400, 400, 0.3, 0, "heteroscedastic", least_noise=0.3))
-    ['The noise of a row is at least 0.3 standard deviations of the target, the error of rounding.']
-    """
-    if settings.likelihood != "heteroscedastic" or settings.least_noise <= 10 * LEAST_NOISE:
-        return []
-    return [
-        f"The noise of a row is at least {settings.least_noise:.2g} standard deviations of the "
-        "target, the error of rounding."
-    ]
 
 
 def prior_note(settings: Settings, sampler: str, spelled: Spelling = as_argument) -> str:

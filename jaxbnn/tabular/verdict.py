@@ -17,11 +17,15 @@ _SAME_PROBABILITY = 1e-3
 
 
 class Verdict(NamedTuple):
-    """Sentences for people, the numbers behind them, and whether nothing in them warns."""
+    """Sentences for people, the numbers behind them, and whether nothing in them warns.
+
+    `is_too_sure` is whether rows it is wrong on cost more than all the others gain.
+    """
 
     sentences: list[str]
     numbers: dict[str, Any]
     is_good: bool = True
+    is_too_sure: bool = False
 
     def __str__(self) -> str:
         """Return the sentences."""

@@ -78,10 +78,12 @@ def test_a_few_rows_that_lose_thousands_of_nats_spoil_the_verdict(rng, annotatio
     good = judged(score)
     assert good.is_good
     assert "too sure" not in str(good)
+    assert not good.is_too_sure
     sure = score.copy()
     sure[:2] = -3e5
     found = judged(sure)
     assert not found.is_good
+    assert found.is_too_sure
     guess = scipy.stats.norm.logpdf(y, 1.0, 2.0).mean() - np.log(10)
     assert f"its log score, {sure.mean() - np.log(10):.4g}, is no better" in str(found)
     assert f"the training rows, {guess:.4g}." in str(found)

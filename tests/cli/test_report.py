@@ -113,6 +113,18 @@ def test_what_to_do_next(chains, held, sampler, is_refitted, wanted):
         assert words in step
 
 
+@pytest.mark.parametrize(
+    ("likelihood", "wanted"),
+    [("heteroscedastic", "--likelihood student-t --force"), ("student-t", None)],
+)
+def test_where_it_is_far_too_sure_a_likelihood_with_heavier_tails_is_named(likelihood, wanted):
+    held = Verdict([], {}, is_good=False, is_too_sure=True)
+    asked = SETTINGS._replace(likelihood=likelihood)
+    first, *rest = next_steps(asked, "nuts", Verdict([], {}), held, Path("out"), True)
+    assert (wanted or "Look at the pictures") in first
+    assert ("Look at the pictures" in str(rest)) == (wanted is not None)
+
+
 def test_the_verdict_of_two_fits_is_the_worse_one_and_stands_there_once():
     good, bad = Verdict(["Good."], {}), Verdict(["Bad."], {}, False)
     for first, second, top, said in (

@@ -11,7 +11,7 @@ from jaxbnn.kernels import pcn
 from jaxbnn.tabular import samplers
 from jaxbnn.tabular.posteriors import make_posterior, predicted
 from jaxbnn.tabular.samplers import relevance_scales, run
-from jaxbnn.tabular.settings import Settings, noise_note, rounding_noise
+from jaxbnn.tabular.settings import Settings
 from jaxbnn.targets.hierarchical import HierarchicalPrior
 from tests.kit.traces import counting
 
@@ -66,24 +66,13 @@ def test_noise_by_the_row_is_the_networks_second_output():
     assert set(learnt.sample_prior(jax.random.key(0))) == {"network", "log_precision"}
 
 
-def test_noise_is_at_least_the_error_of_rounding():
-    """Else a density on whole numbers rises without bound where they repeat."""
-    rng = np.random.default_rng(0)
-    exact = rng.normal(0, 3, 5000)
-    rounded = np.round(exact / 0.5) * 0.5
-    sd = rounded.std()
-    least = rounding_noise((rounded / sd).astype(np.float32))
-    assert least == pytest.approx((rounded - exact).std() / sd, rel=0.05)
-    assert rounding_noise((exact / exact.std()).astype(np.float32)) == 1e-3
-    assert rounding_noise(np.zeros(5)) == rounding_noise(np.arange(5)) == 1e-3
-    asked = settings(likelihood="heteroscedastic", least_noise=least)
+def test_noise_of_a_row_is_at_least_what_is_asked_for():
+    asked = settings(likelihood="heteroscedastic", least_noise=0.05)
     posterior = make_posterior("pcn", asked, X, Y, None)
     position = posterior.sample_prior(jax.random.key(0))
     outputs = posterior.outputs(position, X)
     scale = posterior.predictive(position, X).variance ** 0.5
-    np.testing.assert_allclose(scale - np.log1p(np.exp(outputs[:, 1])), least, rtol=1e-4)
-    assert "0.048" in noise_note(asked)[0]
-    assert noise_note(asked._replace(likelihood="gaussian")) == []
+    np.testing.assert_allclose(scale - np.log1p(np.exp(outputs[:, 1])), 0.05, rtol=1e-4)
 
 
 def test_scales_of_columns_are_posterior_means():
