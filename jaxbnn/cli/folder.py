@@ -16,7 +16,7 @@ from jaxbnn.interop.arviz import from_arviz, to_arviz
 from jaxbnn.tabular.kinds import LIKELIHOODS
 from jaxbnn.tabular.posteriors import make_posterior
 from jaxbnn.tabular.samplers import Fitted
-from jaxbnn.tabular.settings import SAMPLERS, Settings
+from jaxbnn.tabular.settings import SAMPLERS, Settings, usual_scales
 from jaxbnn.targets import Posterior
 
 # Log likelihoods of more terms than this are left out of the file.
@@ -41,7 +41,12 @@ def save(
         format="DataTree",  # needs no ArviZ, and both of its lines read the file
     )
     data.to_netcdf(str(folder / DRAWS), engine="h5netcdf")
-    model = {"sampler": sampler, "settings": settings._asdict(), "encoding": encoding.to_dict()}
+    # Written out, so that draws keep their meaning where the usual scales change.
+    scales = settings.weight_scales or usual_scales(
+        settings.hidden, is_class=encoding.classes is not None
+    )
+    kept = settings._replace(weight_scales=scales)._asdict()
+    model = {"sampler": sampler, "settings": kept, "encoding": encoding.to_dict()}
     (folder / MODEL).write_text(json.dumps(model, indent=2) + "\n", encoding="utf-8")
     if is_small:
         return []
@@ -55,8 +60,11 @@ def load(folder: Path) -> tuple[PyTree, Encoding, Posterior]:
         model = json.loads((folder / MODEL).read_text(encoding="utf-8"))
         encoding = Encoding.from_dict(model["encoding"])
         # Fits of before had these fixed.
-        values = {"prior_scale": 1.0, "likelihood": "auto"} | model["settings"]
-        settings = Settings(**{**values, "hidden": tuple(values["hidden"])})
+        is_line = encoding.classes is not None and not model["settings"]["hidden"]
+        fixed = {"weight_scales": (6.0, 6.0) if is_line else (2.0, 1.0)}
+        values = {"prior_scale": 1.0, "likelihood": "auto", **fixed} | model["settings"]
+        lists = {name: tuple(values[name]) for name in ("hidden", "weight_scales")}
+        settings = Settings(**{**values, **lists})
         _check_model(model["sampler"], settings, encoding)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise ValueError(_not_ours(folder / MODEL)) from None
@@ -80,7 +88,8 @@ def _not_ours(path: Path) -> str:
 def _check_model(sampler: Any, settings: Settings, encoding: Encoding) -> None:
     """Raise where JSON of the right form holds what no fit writes."""
     columns = encoding.columns
-    numbers = [encoding.y_mean, encoding.y_sd, settings.noise, settings.least_noise]
+    positive = [encoding.y_sd, settings.noise, settings.least_noise, *settings.weight_scales]
+    numbers = [encoding.y_mean, *positive]
     numbers += [value for column in columns for value in (column.mean, column.sd)]
     numbers += [v for column in columns for v in (column.low, column.high) if v is not None]
     lists = [encoding.classes, *(column.categories for column in columns)]
@@ -92,10 +101,12 @@ def _check_model(sampler: Any, settings: Settings, encoding: Encoding) -> None:
         and settings.likelihood in LIKELIHOODS
         and (scale is None or (isinstance(scale, int | float) and 0 < scale < math.inf))
         and isinstance(settings.relevance, bool)
+        and settings.activation in ("tanh", "relu")
+        and len(settings.weight_scales) == 2
         and len(columns) > 0
         and all(isinstance(size, int) and size > 0 for size in settings.hidden)
         and all(isinstance(value, int | float) and math.isfinite(value) for value in numbers)
-        and all(value > 0 for value in (encoding.y_sd, settings.noise, settings.least_noise))
+        and all(value > 0 for value in positive)
         and all(isinstance(name, str) for name in [encoding.target, *encoding.features])
         and all(one is None or all(isinstance(word, str) for word in one) for one in lists)
         and all(column.sd > 0 for column in columns)

@@ -75,7 +75,7 @@ def about(prepared: Prepared) -> str:
     return (
         f"{encoding.target} from {count} feature{'s' * (count != 1)}, "
         f"{len(prepared.training)} rows, "
-        f"by {spoken(prepared.settings.hidden)}, "
+        f"by {spoken(prepared.settings.hidden, prepared.settings.activation_of(sampler))}, "
         f"{'fitted' if sampler == 'dvi' else 'sampled'} by {sampler}."
     )
 

@@ -58,7 +58,7 @@ class BayesianNetwork(BaseEstimator):
         verdict = judge_chains(sampler, fitted, posterior, inputs)
         self.x_scaling_: Scaling = scaling
         self.sampler_, self.likelihood_ = sampler, settings.likelihood
-        self.hidden_ = settings.hidden
+        self.hidden_, self.activation_ = settings.hidden, settings.activation_of(sampler)
         self.posterior_ = posterior
         # Whose data are not looked at: programs that predict do not depend on the number of rows.
         self._predictive = make_posterior(sampler, settings, inputs[:1], y[:1], num_classes)

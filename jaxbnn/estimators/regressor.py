@@ -77,7 +77,7 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
     draws_, posterior_
         Draws and posterior in standardised units, as `jaxbnn.interop.arviz.to_arviz(draws_,
         posterior_)` and `jaxbnn.summary` take them.
-    sampler_, likelihood_, hidden_
+    sampler_, likelihood_, hidden_, activation_
         Those that were taken.
     notes_
         Sentences about the fit.

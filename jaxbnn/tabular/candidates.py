@@ -20,11 +20,12 @@ class Candidate(NamedTuple):
     likelihood: str
     sampler: str
     relevance: bool = False
+    activation: str = "tanh"
 
     def __str__(self) -> str:
         """Return it as it is spoken of."""
         more = " with a scale for each column" if self.relevance else ""
-        return f"{spoken(self.hidden)}{more}, {self.likelihood}"
+        return f"{spoken(self.hidden, self.activation)}{more}, {self.likelihood}"
 
     def of(self, settings: Settings) -> Settings:
         """Return the settings with this network, which is final."""
@@ -32,20 +33,22 @@ class Candidate(NamedTuple):
             hidden=self.hidden,
             likelihood=self.likelihood,
             relevance=self.relevance,
+            activation=self.activation,
             tries_networks=False,
         )
 
 
-def spoken(hidden: tuple[int, ...]) -> str:
+def spoken(hidden: tuple[int, ...], activation: str = "tanh") -> str:
     """Return the words for a network with these hidden units.
 
     Examples
     --------
-    >>> spoken((20, 10)), spoken(())
-    ('a network of 20 and 10 hidden units', 'a linear model')
+    >>> spoken((20, 10)), spoken(()), spoken((50,), "relu")
+    ('a network of 20 and 10 hidden units', 'a linear model', 'a network of 50 ReLU units')
     """
     units = " and ".join(map(str, hidden))
-    return f"a network of {units} hidden units" if hidden else "a linear model"
+    kind = "ReLU" if activation == "relu" else "hidden"
+    return f"a network of {units} {kind} units" if hidden else "a linear model"
 
 
 def candidates(
@@ -60,9 +63,9 @@ def candidates(
     """Return what may be taken, simplest first: one, unless there is something to try.
 
     A model without hidden units, and one layer of them, of classes with a scale of the prior for
-    each column; of numbers also four narrow layers, which bend more and are sampled from trained
-    networks on. The noise of numbers may be the same for all rows, or the network's own output, or
-    heavy-tailed where some values are far from the rest.
+    each column, smooth ones and rectified ones; of numbers also four narrow layers, which bend more
+    and are sampled from trained networks on. The noise of numbers may be the same for all rows, or
+    the network's own output, or heavy-tailed where some values are far from the rest.
 
     Parameters
     ----------
@@ -75,7 +78,7 @@ def candidates(
     is_class
         Whether the targets are classes.
     """
-    first = Candidate(settings.hidden, likelihood, sampler, settings.relevance)
+    first = Candidate(settings.hidden, likelihood, sampler, settings.relevance, settings.activation)
     is_tried = settings.tries_networks and (is_class or likelihood in (*_NOISES, "student-t"))
     if not is_tried or num_data < FEWEST_ROWS or sampler not in LEARNING:
         return [first]
@@ -93,6 +96,8 @@ def candidates(
         return Candidate(hidden, noise, found, relevance)
 
     found = [candidate(LINEAR, noises[0])] + [candidate(settings.hidden, n) for n in noises]
+    if is_class:
+        found.append(found[-1]._replace(activation="relu"))
     size = settings._replace(hidden=DEEP).size(num_features)
     is_sampled = settings.sampler == "ensemble" or (
         settings.sampler == "auto" and ends_in_time("ensemble", num_data, size)

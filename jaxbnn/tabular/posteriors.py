@@ -10,7 +10,7 @@ from jaxtyping import Array, PyTree
 
 from jaxbnn.networks import mlp
 from jaxbnn.tabular.kinds import COUNTS
-from jaxbnn.tabular.settings import LEARNING, Settings, check_sampler
+from jaxbnn.tabular.settings import LEARNING, Settings, check_sampler, usual_scales
 from jaxbnn.targets import (
     Categorical,
     Gaussian,
@@ -37,13 +37,13 @@ def make_posterior(
 ) -> Posterior:
     """Return the posterior: numbers with noise to be learnt, counts, or classes.
 
-    Weights are N(0, s^2 / (fan_in tau)), with s = 2 in the first layer, for functions that bend
-    within the range of the data, and s = 1 after it; without hidden layers classes have s = 6,
-    since only large weights tell well separated classes apart with confidence. By nuts and
-    ensemble, tau is learnt for each layer's weights and for its biases, tau ~ Gamma(2, 4): the
-    standard deviations are those at tau = 1 times a factor of median 1.5, between .92 and 3.4 with
-    probability .9; with a heavier tail chains take long to settle. Otherwise the factor is
-    `settings.prior_scale`, or 1.
+    Weights are N(0, s^2 / (fan_in tau)), with s of the first and the last layer as
+    `settings.weight_scales` or `usual_scales` has them, and s = 1 between. By nuts and ensemble,
+    tau is learnt for each layer's weights and for its biases, tau ~ Gamma(2, 4): the standard
+    deviations are those at tau = 1 times a factor of median 1.5, between .92 and 3.4 with
+    probability .9; with a heavier tail chains of networks take long to settle. Without hidden
+    layers those of classes have tau ~ Gamma(1, 1), a factor of median 1.2 between .58 and 4.4.
+    Otherwise the factor is `settings.prior_scale`, or 1.
     """
     name = settings.likelihood
     if name == "auto":
@@ -51,19 +51,21 @@ def make_posterior(
     check_sampler(sampler, name)
     outputs = {"categorical": num_classes or 1, "heteroscedastic": 2}.get(name, 1)
     widths = (x.shape[1], *settings.hidden, outputs)
-    network = mlp(widths, "relu" if sampler in ("gibbs", "dvi") else "tanh")
+    network = mlp(widths, settings.activation_of(sampler))
     likelihood, own = _likelihood(name, sampler, settings, num_classes)
     biases = [1.0] * (len(widths) - 2) + [_SD_OF_LOG_MEAN**-2 if name in COUNTS else 1.0]
-    is_line_between_classes = num_classes is not None and not settings.hidden
+    is_class = num_classes is not None
+    scales = settings.weight_scales or usual_scales(settings.hidden, is_class=is_class)
     precisions: dict[str, Any] = {
-        "weight_precision": weight_precision(widths, 6.0 if is_line_between_classes else 2.0),
+        "weight_precision": weight_precision(widths, *scales),
         "bias_precision": biases,
     }
     if settings.learns_precisions(sampler):
+        concentration, rate = (1.0, 1.0) if is_class and not settings.hidden else (2.0, 4.0)
         prior: Any = hierarchical_prior(
             network,
-            concentration=2.0,
-            rate=4.0,
+            concentration=concentration,
+            rate=rate,
             relevance=settings.relevance,
             is_centred=False,
             likelihood=own,
@@ -118,6 +120,9 @@ def predicted(posterior: Posterior, x: np.ndarray) -> Callable[[PyTree], Array]:
     return lambda position: posterior.outputs(position, x)
 
 
-def weight_precision(widths: tuple[int, ...], first_scale: float = 2.0) -> list[float]:
-    """Return the precision of each layer's weights, at the usual prior scale."""
-    return [widths[0] / first_scale**2] + [float(width) for width in widths[1:-1]]
+def weight_precision(
+    widths: tuple[int, ...], first_scale: float = 2.0, last_scale: float = 1.0
+) -> list[float]:
+    """Return the precision of each layer's weights; of a single layer, by the first scale."""
+    scales = [first_scale] + [1.0] * (len(widths) - 3) + [last_scale] * (len(widths) > 2)
+    return [fan_in / scale**2 for fan_in, scale in zip(widths[:-1], scales, strict=True)]

@@ -26,7 +26,8 @@ class Settings(NamedTuple):
 
     With `tries_networks` another network than `hidden`, or another noise, may be taken. Without
     `chains` there are as many as `chains_of` says. Noise that the network gives is at least
-    `least_noise` standard deviations of the target.
+    `least_noise` standard deviations of the target. `weight_scales` are those of the prior in the
+    first layer and after the last hidden one, those of `usual_scales` if None.
     """
 
     sampler: str
@@ -41,6 +42,8 @@ class Settings(NamedTuple):
     relevance: bool = False
     tries_networks: bool = False
     least_noise: float = LEAST_NOISE
+    activation: str = "tanh"
+    weight_scales: tuple[float, float] | None = None
 
     def learns_precisions(self, sampler: str) -> bool:
         """Whether the precisions of the weights are learnt, or fixed."""
@@ -52,10 +55,27 @@ class Settings(NamedTuple):
             return self.chains
         return _ENSEMBLE if sampler == "ensemble" else _CHAINS
 
+    def activation_of(self, sampler: str) -> str:
+        """Return the activation: ReLU by gibbs and dvi, whose conditionals and moments it has."""
+        return "relu" if sampler in ("gibbs", "dvi") else self.activation
+
     def size(self, num_features: int) -> int:
         """Return the number of the network's parameters, for a target of one output."""
         widths = (num_features, *self.hidden, 1)
         return sum((before + 1) * after for before, after in pairwise(widths))
+
+
+def usual_scales(hidden: tuple[int, ...], *, is_class: bool) -> tuple[float, float]:
+    """Return the prior's scale of the first layer's weights, and of the last one's.
+
+    Numbers that are standardised need little of the last layer, and a first one whose units bend
+    within the range of the data; of classes, whose outputs are log odds, the last layer has to be
+    larger, and a smoother function tells more. Without hidden layers there is one layer: only
+    large weights tell well separated classes apart with confidence.
+    """
+    if is_class:
+        return (1.0, 3.0) if hidden else (6.0, 6.0)
+    return 2.0, 1.0
 
 
 def choose_sampler(

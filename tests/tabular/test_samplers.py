@@ -5,7 +5,7 @@ every posterior of their shapes.
 import jax
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import gamma, norm
 
 from jaxbnn.kernels import pcn
 from jaxbnn.tabular import samplers
@@ -28,11 +28,6 @@ def test_weights_have_the_prior_that_is_described():
     posterior = make_posterior("pcn", settings(prior_scale=3.0), X, Y, None)
     (first, _, last), noise = posterior.prior["network"], posterior.prior["log_noise_scale"]
     np.testing.assert_allclose(first["w"].variance, 9 * 4 / 2, rtol=1e-6)  # s = 2, 2 inputs
-    classes = (Y > 0).astype(np.int32)
-    for hidden, variance in (((), 9 * 36 / 2), ((5,), 9 * 4 / 2)):
-        asked = settings(prior_scale=3.0)._replace(hidden=hidden)
-        first = make_posterior("pcn", asked, X, classes, 2).prior[0]
-        np.testing.assert_allclose(first["w"].variance, variance, rtol=1e-6)
     np.testing.assert_allclose(last["w"].variance, 9 / 3, rtol=1e-6)
     np.testing.assert_allclose(first["b"].variance, 9, rtol=1e-6)
     assert float(noise.mean) == -1
@@ -64,6 +59,34 @@ def test_noise_by_the_row_is_the_networks_second_output():
     np.testing.assert_allclose(posterior.log_likelihood(position), density, rtol=1e-5)
     learnt = make_posterior("nuts", heteroscedastic, X, Y, None)
     assert set(learnt.sample_prior(jax.random.key(0))) == {"network", "log_precision"}
+
+
+@pytest.mark.parametrize(
+    ("hidden", "variances"),
+    [((), [36 / 2]), ((5,), [1 / 2, 9 / 5]), ((5, 4), [1 / 2, 1 / 5, 9 / 4])],
+)
+def test_of_classes_the_last_layer_is_larger(hidden, variances):
+    classes = (Y > 0).astype(np.int32)
+    asked = settings(prior_scale=3.0)._replace(hidden=hidden)
+    prior = make_posterior("pcn", asked, X, classes, 2).prior
+    found = [np.ravel(layer["w"].variance)[0] for layer in prior if "w" in layer]
+    np.testing.assert_allclose(found, 9 * np.array(variances), rtol=1e-6)
+    given = asked._replace(weight_scales=(2.0, 1.0))
+    first = make_posterior("pcn", given, X, classes, 2).prior[0]["w"]
+    np.testing.assert_allclose(first.variance, 9 * 4 / 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("hidden", [(), (5,)])
+def test_scales_of_lines_between_classes_have_a_heavier_tail(hidden):
+    """Quartiles of tau, by draws of the prior, of Gamma(1, 1) and of Gamma(2, 4)."""
+    classes = (Y > 0).astype(np.int32)
+    for y, number in ((classes, 2), (Y, None)):
+        posterior = make_posterior("nuts", settings("nuts")._replace(hidden=hidden), X, y, number)
+        draws = posterior.sample_prior(jax.random.key(0), (10_000,))
+        tau = np.exp(draws["log_precision"][0]["w"])
+        shape, rate = (1, 1) if number and not hidden else (2, 4)
+        below = [np.mean(tau < gamma.ppf(q, shape, scale=1 / rate)) for q in (0.25, 0.5, 0.75)]
+        np.testing.assert_allclose(below, [0.25, 0.5, 0.75], atol=5 * 0.5 / 100)
 
 
 def test_noise_of_a_row_is_at_least_what_is_asked_for():

@@ -73,16 +73,20 @@ def found(settings, likelihood="gaussian", sampler="nuts", num_data=500, *, is_c
 
 
 @pytest.mark.parametrize("likelihood", ["categorical", "ordinal"])
-def test_of_classes_none_and_one_layer_with_a_scale_a_column_are_tried(likelihood):
+def test_of_classes_none_and_one_layer_of_two_kinds_with_a_scale_a_column_are_tried(likelihood):
     def tried(**changes):
         return found(SETTINGS._replace(**changes), likelihood, is_class=True)
 
     linear = Candidate(LINEAR, likelihood, "nuts")
     layer = Candidate(ONE_LAYER, likelihood, "nuts", relevance=True)
-    assert tried() == [linear, layer]
-    assert tried(relevance=True) == [linear._replace(relevance=True), layer]
+    rectified = layer._replace(activation="relu")
+    assert tried() == [linear, layer, rectified]
+    assert tried(relevance=True) == [linear._replace(relevance=True), layer, rectified]
     # A scale that is given is no scale to learn.
-    assert tried(prior_scale=2.0) == [linear, layer._replace(relevance=False)]
+    fixed = [linear, layer._replace(relevance=False), rectified._replace(relevance=False)]
+    assert tried(prior_scale=2.0) == fixed
+    assert rectified.of(SETTINGS).activation == "relu"
+    assert "50 ReLU units with a scale" in str(rectified)
     assert layer.of(SETTINGS).relevance
     assert "with a scale for each column" in str(layer)
 
@@ -137,7 +141,7 @@ def test_classes_that_a_line_parts_take_a_linear_model(rng, training, monkeypatc
     monkeypatch.setattr(trial, "by_chains", lambda *_: False)
     x, y = rows(rng, "straight")
     idle = rng.normal(size=(len(x), 8)).astype(np.float32)
-    linear, layer = found(SETTINGS, "categorical", is_class=True)
+    linear, layer, _ = found(SETTINGS, "categorical", is_class=True)
     tried = [linear, layer._replace(relevance=False)]
     taken, why = trial.best_of(tried, SETTINGS, np.concatenate([x, idle], axis=1), y, 3)
     assert taken.hidden == LINEAR

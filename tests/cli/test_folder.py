@@ -1,0 +1,75 @@
+"""Tests of cli.folder: draws mean the same when they are read again, also those of before."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from jaxbnn.cli.columns import Column
+from jaxbnn.cli.encoding import Encoding
+from jaxbnn.cli.folder import load, save
+from jaxbnn.tabular.posteriors import make_posterior
+from jaxbnn.tabular.samplers import Fitted
+from jaxbnn.tabular.settings import Settings
+
+X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(6, 2)
+OF_BEFORE = ("activation", "weight_scales")
+
+
+def saved(folder, settings, classes, rng):
+    """Save draws of the prior; return what they say of X."""
+    y = np.arange(6, dtype=np.int32) % 2 if classes else X[:, 0]
+    encoding = Encoding("y", [Column("a"), Column("b")], classes, 0.0, 1.0)
+    posterior = make_posterior("nuts", settings, X, y, classes and len(classes))
+    key = jax.random.key(int(rng.integers(2**31)))
+    positions = jax.tree.map(np.asarray, posterior.sample_prior(key, (2, 5)))
+    save(folder, encoding, settings, "nuts", Fitted(positions, None, []), posterior)
+    return outputs(posterior, positions)
+
+
+def outputs(posterior, positions):
+    flat = jax.tree.map(lambda leaf: leaf.reshape(10, *leaf.shape[2:]), positions)
+    return np.asarray(jax.vmap(lambda position: posterior.outputs(position, X))(flat))
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize("scales", [None, (0.7, 2.5)])
+@pytest.mark.parametrize("hidden", [(), (3,)])
+@pytest.mark.parametrize("classes", [None, ["no", "yes"]])
+def test_draws_mean_the_same_when_read_again(classes, hidden, scales, activation, tmp_path, rng):
+    settings = Settings("nuts", hidden, 2, 10, 5, 0.3, 0, activation=activation)
+    settings = settings._replace(weight_scales=scales)
+    expected = saved(tmp_path, settings, classes, rng)
+    positions, _, posterior = load(tmp_path)
+    np.testing.assert_allclose(outputs(posterior, positions), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("hidden", [(), (3,)])
+@pytest.mark.parametrize("classes", [None, ["no", "yes"]])
+def test_draws_of_fits_before_mean_what_they_meant(classes, hidden, tmp_path, rng):
+    """Their scales were not written: 6 of lines between classes, else 2 and 1, and tanh."""
+    scales = (6.0, 6.0) if classes and not hidden else (2.0, 1.0)
+    settings = Settings("nuts", hidden, 2, 10, 5, 0.3, 0, weight_scales=scales)
+    expected = saved(tmp_path, settings, classes, rng)
+    path = tmp_path / "model.json"
+    model = json.loads(path.read_text())
+    for name in OF_BEFORE:
+        del model["settings"][name]
+    path.write_text(json.dumps(model))
+    positions, _, posterior = load(tmp_path)
+    np.testing.assert_allclose(outputs(posterior, positions), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("activation", "sine"), ("weight_scales", [1.0, -1.0]), ("weight_scales", [1.0])],
+)
+def test_settings_that_no_fit_writes_are_refused(name, value, tmp_path, rng):
+    saved(tmp_path, Settings("nuts", (3,), 2, 10, 5, 0.3, 0), None, rng)
+    path = tmp_path / "model.json"
+    model = json.loads(path.read_text())
+    model["settings"][name] = value
+    path.write_text(json.dumps(model))
+    with pytest.raises(ValueError, match="is damaged, or not what"):
+        load(tmp_path)
