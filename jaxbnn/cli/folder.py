@@ -88,21 +88,25 @@ def _not_ours(path: Path) -> str:
 def _check_model(sampler: Any, settings: Settings, encoding: Encoding) -> None:
     """Raise where JSON of the right form holds what no fit writes."""
     columns = encoding.columns
-    positive = [encoding.y_sd, settings.noise, settings.least_noise, *settings.weight_scales]
+    scales = settings.weight_scales or ()
+    positive = [encoding.y_sd, settings.noise, settings.least_noise, *scales]
     numbers = [encoding.y_mean, *positive]
     numbers += [value for column in columns for value in (column.mean, column.sd)]
     numbers += [v for column in columns for v in (column.low, column.high) if v is not None]
     lists = [encoding.classes, *(column.categories for column in columns)]
-    scale = settings.prior_scale
+    prior_scale = settings.prior_scale
     is_right = (
         sampler in SAMPLERS
         and isinstance(encoding.width, int)
         and encoding.width >= 0
         and settings.likelihood in LIKELIHOODS
-        and (scale is None or (isinstance(scale, int | float) and 0 < scale < math.inf))
+        and (
+            prior_scale is None
+            or (isinstance(prior_scale, int | float) and 0 < prior_scale < math.inf)
+        )
         and isinstance(settings.relevance, bool)
         and settings.activation in ("tanh", "relu")
-        and len(settings.weight_scales) == 2
+        and len(scales) == 2
         and len(columns) > 0
         and all(isinstance(size, int) and size > 0 for size in settings.hidden)
         and all(isinstance(value, int | float) and math.isfinite(value) for value in numbers)

@@ -1,13 +1,28 @@
 """The networks, and the noise, that may be tried where none is asked for."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from jaxbnn.tabular.choice import ends_in_time
+from jaxbnn.tabular.choice import MEASURED_STEPS, ends_in_time
 from jaxbnn.tabular.settings import DEEP, LEARNING, LINEAR, Settings, choose_sampler
 
 # With fewer rows those held out are too few to tell networks apart.
 FEWEST_ROWS = 100
+FOLDS = 4
+# With fewer rows a column, numbers are tried by short chains, and with a scale for each column.
+_ROWS_A_COLUMN = 4
 _NOISES = ("gaussian", "heteroscedastic")
+
+
+class ShortChains(NamedTuple):
+    """Chains that are enough to try a network of classes, or of numbers with many columns."""
+
+    chains: int = 2
+    warmup: int = 150
+    samples: int = 100
+
+
+SHORT = ShortChains()
 
 
 class Candidate(NamedTuple):
@@ -65,7 +80,8 @@ def candidates(
     A model without hidden units, and one layer of them, of classes with a scale of the prior for
     each column, smooth ones and rectified ones; of numbers also four narrow layers, which bend more
     and are sampled from trained networks on. The noise of numbers may be the same for all rows, or
-    the network's own output, or heavy-tailed where some values are far from the rest.
+    the network's own output, or heavy-tailed where some values are far from the rest. Of numbers
+    with few rows a column, one noise, and one layer with a scale for each column and without.
 
     Parameters
     ----------
@@ -82,6 +98,12 @@ def candidates(
     is_tried = settings.tries_networks and (is_class or likelihood in (*_NOISES, "student-t"))
     if not is_tried or num_data < FEWEST_ROWS or sampler not in LEARNING:
         return [first]
+    if not is_class and settings.sampler in ("auto", "nuts") and settings.prior_scale is None:
+        line = Candidate(LINEAR, likelihood, "nuts", settings.relevance)
+        layer = line._replace(hidden=settings.hidden)
+        wide = list(dict.fromkeys([line, layer, layer._replace(relevance=True)]))
+        if by_chains(wide, settings, num_data, num_features, is_class=False):
+            return wide
     noises: tuple[str, ...] = (likelihood,)
     if settings.likelihood == "auto" and not is_class:
         # Values far from the rest may be the function's, and not the noise's.
@@ -106,3 +128,26 @@ def candidates(
         noise = "heteroscedastic" if "heteroscedastic" in noises else likelihood
         found.append(Candidate(DEEP, noise, "ensemble"))
     return found
+
+
+def by_chains(
+    tried: Sequence[Candidate],
+    settings: Settings,
+    num_data: int,
+    num_features: int,
+    *,
+    is_class: bool,
+) -> bool:
+    """Whether candidates are tried by short chains: all by nuts, and in time.
+
+    Those of classes, and of numbers with few rows a column. In time where these chains and those of
+    the fit are expected to end within `jaxbnn.tabular.choice.MOST_SECONDS`.
+    """
+    is_wide = num_data < _ROWS_A_COLUMN * num_features
+    if not (is_class or is_wide) or any(one.sampler != "nuts" for one in tried):
+        return False
+    steps = (settings.warmup + settings.samples) * settings.chains_of("nuts")
+    short = FOLDS * SHORT.chains * (SHORT.warmup + SHORT.samples)
+    size = max(one.of(settings).size(num_features) for one in tried)
+    times = (steps + len(tried) * short) / MEASURED_STEPS
+    return ends_in_time("nuts", num_data, size, is_class=is_class, times=times)

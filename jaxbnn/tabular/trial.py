@@ -4,7 +4,8 @@ A network is tried by training some of it, which takes seconds where chains take
 trained networks together predict worse than draws of their posterior; but of two networks for
 numbers that whose trained ones predict better is nearly always that whose posterior does. Of
 classes it often is not: networks that stop in time predict nearly as well as a linear model where
-their posterior is far worse. These are tried by short chains, where such end soon enough.
+their posterior is far worse. Nor is it of numbers with nearly as many columns as rows, of which
+trained networks learn next to nothing. These are tried by short chains, where such end soon enough.
 """
 
 import warnings
@@ -17,8 +18,7 @@ from jaxtyping import Float, PyTree, Shaped
 
 from jaxbnn import prediction
 from jaxbnn.ensembles import TrainingDiverged
-from jaxbnn.tabular.candidates import Candidate
-from jaxbnn.tabular.choice import MEASURED_STEPS, ends_in_time
+from jaxbnn.tabular.candidates import FOLDS, SHORT, Candidate, by_chains
 from jaxbnn.tabular.posteriors import make_posterior
 from jaxbnn.tabular.samplers import run
 from jaxbnn.tabular.settings import Settings
@@ -27,10 +27,9 @@ from jaxbnn.targets import Posterior
 
 # More take their time, and tell no more.
 MOST_ROWS = 3000
-_FOLDS, _NETWORKS = 4, 4
+_NETWORKS = 4
 # The part of its training rows by which a network stops.
 _STOPS_BY = 0.2
-_CHAINS, _WARMUP, _SAMPLES = 2, 150, 100
 # The log score of a row where training diverged.
 _WORST = -1e3
 
@@ -49,7 +48,7 @@ def best_of(
     stop by: rows to stop by flatter networks that bend more, since these have more epochs to choose
     from. A later candidate is taken if its mean score is larger by more than a standard error of
     the rows' differences. Or the score is that of draws of the posterior of the other folds (see
-    `by_chains`), as the fit's will be, and the largest mean is taken.
+    `jaxbnn.tabular.candidates.by_chains`), as the fit's will be, and the largest mean is taken.
 
     Parameters
     ----------
@@ -67,7 +66,8 @@ def best_of(
     """
     rows = np.random.default_rng(settings.seed).permutation(len(y))[:MOST_ROWS]
     data = x[rows], y[rows], num_classes
-    draws = by_chains(tried, settings, len(rows), x.shape[1], num_classes)
+    is_class = num_classes is not None
+    draws = by_chains(tried, settings, len(rows), x.shape[1], is_class=is_class)
     scores = [_scores(one, settings, *data, progress, draws) for one in tried]
     best = 0
     for number in range(1, len(tried)):
@@ -78,30 +78,9 @@ def best_of(
     told = "; ".join(f"{one}: {score.mean():.2f}" for one, score in zip(tried, scores, strict=True))
     way = "short chains" if draws else f"{_NETWORKS} trained networks"
     return tried[best], (
-        f"Tried, by {_FOLDS}-fold cross-validation of the training rows with {way} of each (mean "
+        f"Tried, by {FOLDS}-fold cross-validation of the training rows with {way} of each (mean "
         f"log score, in nats): {told}. Taken: {tried[best]}."
     )
-
-
-def by_chains(
-    tried: Sequence[Candidate],
-    settings: Settings,
-    num_data: int,
-    num_features: int,
-    num_classes: int | None,
-) -> bool:
-    """Whether the candidates are tried by short chains: all of classes, by nuts, and in time.
-
-    In time where these chains and those of the fit are expected to end within
-    `jaxbnn.tabular.choice.MOST_SECONDS`.
-    """
-    if num_classes is None or any(one.sampler != "nuts" for one in tried):
-        return False
-    steps = (settings.warmup + settings.samples) * settings.chains_of("nuts")
-    short = _FOLDS * _CHAINS * (_WARMUP + _SAMPLES)
-    size = max(one.of(settings).size(num_features) for one in tried)
-    times = (steps + len(tried) * short) / MEASURED_STEPS
-    return ends_in_time("nuts", num_data, size, is_class=True, times=times)
 
 
 def _scores(
@@ -114,10 +93,10 @@ def _scores(
     draws: bool,
 ) -> Float[np.ndarray, " row"]:
     """Return the log score of each row, by networks of the other folds: draws, or trained ones."""
-    size = len(y) // _FOLDS
+    size = len(y) // FOLDS
     settings = candidate.of(settings)
     found = []
-    for fold in range(_FOLDS):
+    for fold in range(FOLDS):
         held = np.arange(fold * size, (fold + 1) * size)  # of one size, so that programs are kept
         kept = np.delete(np.arange(len(y)), held)
         posterior = make_posterior(candidate.sampler, settings, x[kept], y[kept], num_classes)
@@ -146,7 +125,7 @@ def _drawn(
     settings: Settings,
     progress: bool | Callable[[Any], None],
 ) -> PyTree:
-    short = settings._replace(chains=_CHAINS, warmup=_WARMUP, samples=_SAMPLES)
+    short = settings._replace(**SHORT._asdict())
     fitted = run(sampler, posterior, short, progress)
     if fitted.draws is not None and fitted.draws.interrupted:
         raise KeyboardInterrupt

@@ -13,7 +13,7 @@ from jaxbnn.ensembles import TrainingDiverged
 from jaxbnn.tabular import candidates as module
 from jaxbnn.tabular import settings as settings_module
 from jaxbnn.tabular import trained, trial
-from jaxbnn.tabular.candidates import Candidate, candidates
+from jaxbnn.tabular.candidates import Candidate, ShortChains, by_chains, candidates
 from jaxbnn.tabular.posteriors import make_posterior
 from jaxbnn.tabular.settings import DEEP, LINEAR, ONE_LAYER, Settings, choose_sampler
 
@@ -116,8 +116,7 @@ def training(request, monkeypatch):
     if request.param == "short":
         monkeypatch.setattr(trained, "_UPDATES", 1500)
         monkeypatch.setattr(trained, "_MOST_EPOCHS", 120)
-        for name, number in {"_CHAINS": 1, "_WARMUP": 60, "_SAMPLES": 40}.items():
-            monkeypatch.setattr(trial, name, number)
+        monkeypatch.setattr(trial, "SHORT", ShortChains(1, 60, 40))
 
 
 def rows(rng, kind, number=400):
@@ -138,7 +137,7 @@ def rows(rng, kind, number=400):
 @pytest.mark.third_party(reason="Adam's dtypes are promoted")
 def test_classes_that_a_line_parts_take_a_linear_model(rng, training, monkeypatch):
     """Not one that fits idle columns, too; one that leaves them out predicts as well."""
-    monkeypatch.setattr(trial, "by_chains", lambda *_: False)
+    monkeypatch.setattr(trial, "by_chains", lambda *_, **__: False)
     x, y = rows(rng, "straight")
     idle = rng.normal(size=(len(x), 8)).astype(np.float32)
     linear, layer, _ = found(SETTINGS, "categorical", is_class=True)
@@ -151,7 +150,7 @@ def test_classes_that_a_line_parts_take_a_linear_model(rng, training, monkeypatc
 @pytest.mark.third_party(reason="Adam's dtypes are promoted")
 @pytest.mark.parametrize("draws", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_classes_that_a_ring_parts_take_a_network(draws, rng, training, monkeypatch):
-    monkeypatch.setattr(trial, "by_chains", lambda *_: draws)
+    monkeypatch.setattr(trial, "by_chains", lambda *_, **__: draws)
     x = rng.normal(size=(200 if draws else 400, 2)).astype(np.float32)
     ring = (np.abs(np.hypot(*x.T) - 1.2) < 0.4).astype(np.int32)
     tried = found(SETTINGS, "categorical", is_class=True)
@@ -163,11 +162,42 @@ def test_classes_that_a_ring_parts_take_a_network(draws, rng, training, monkeypa
 def test_classes_are_tried_by_short_chains_where_they_end_in_time():
     tried = found(SETTINGS, "categorical", is_class=True)
     fit = SETTINGS._replace(warmup=400, samples=400, chains=None)
-    assert trial.by_chains(tried, fit, 200, 20, 2)
-    assert not trial.by_chains(tried, fit, 20_000, 20, 2)
-    assert not trial.by_chains(tried, fit._replace(samples=10_000), 200, 20, 2)
-    assert not trial.by_chains([STRAIGHT, ONE], fit, 200, 20, None)
-    assert not trial.by_chains([*tried, NARROW], fit, 200, 20, 2)
+    assert by_chains(tried, fit, 200, 20, is_class=True)
+    assert not by_chains(tried, fit, 20_000, 20, is_class=True)
+    assert not by_chains(tried, fit._replace(samples=10_000), 200, 20, is_class=True)
+    assert not by_chains([STRAIGHT, ONE], fit, 200, 20, is_class=False)
+    assert not by_chains([*tried, NARROW], fit, 200, 20, is_class=True)
+
+
+def test_numbers_of_few_rows_a_column_are_tried_by_chains_with_scales_of_columns():
+    fit = SETTINGS._replace(warmup=400, samples=400, chains=None)
+
+    def tried(rows, likelihood="student-t", **changes):
+        asked = fit._replace(**changes)
+        return candidates(asked, likelihood, "nuts", rows, 200, is_class=False)
+
+    wide = [TAILED._replace(hidden=LINEAR), TAILED, TAILED._replace(relevance=True)]
+    assert tried(150) == wide
+    assert by_chains(wide, fit, 150, 200, is_class=False)
+    # Scales that are asked for, or given, are no scales to try.
+    assert tried(150, relevance=True) == [one._replace(relevance=True) for one in wide[::2]]
+    for other in (tried(800), tried(150, prior_scale=1.0), tried(150, sampler="ensemble")):
+        assert len(other) > 3
+        assert not any(one.relevance for one in other)
+    assert [one.likelihood for one in tried(99)] == ["student-t"]
+
+
+@pytest.mark.third_party(reason="BlackJAX's NUTS and Optax promote dtypes and ranks")
+@pytest.mark.long
+def test_of_many_columns_those_that_matter_are_found(rng):
+    x = rng.normal(size=(150, 100)).astype(np.float32)
+    y = x[:, 3] - x[:, 7] + 0.3 * rng.normal(size=150)
+    y = ((y - y.mean()) / y.std()).astype(np.float32)
+    settings = SETTINGS._replace(warmup=400, samples=400, chains=None)
+    tried = candidates(settings, "gaussian", "nuts", *x.shape, is_class=False)
+    taken, why = trial.best_of(tried, settings, x, y)
+    assert taken.relevance
+    assert "short chains" in why
 
 
 def test_an_interrupted_trial_is_no_trial(monkeypatch, rng):
@@ -208,7 +238,7 @@ def test_a_later_one_must_be_better_by_more_than_its_error(monkeypatch, rng):
     scores[NARROW] = [0.3, 0.2, 0.4, 0.3]
     assert trial.best_of([ONE, VARYING, NARROW], SETTINGS, x, y)[0] == VARYING
     # By draws, as the fit's are, the larger mean.
-    monkeypatch.setattr(trial, "by_chains", lambda *_: True)
+    monkeypatch.setattr(trial, "by_chains", lambda *_, **__: True)
     scores[VARYING] = [1.0, -0.9, 0.5, -0.4]
     assert trial.best_of([ONE, VARYING], SETTINGS, x, y)[0] == VARYING
     assert "with short chains of each" in trial.best_of([ONE, VARYING], SETTINGS, x, y)[1]
