@@ -26,6 +26,7 @@ from experiments.studies.thermalization.faster_chains import (
     run_chains,
     stage_name,
 )
+from experiments.studies.thermalization.traps import HEADER, traps
 from experiments.study import Context, Row
 from jaxbnn.diagnostics import ess_bulk, merge_time, split_rhat
 
@@ -37,6 +38,7 @@ def run_faster(settings: FasterSettings, context: Context) -> list[Row]:
     rows: list[Row] = []
     table: list[list] = []
     curves: list[dict] = []
+    held: list[list] = []
     by_name = {arm.name: arm for arm in settings.arms}
     for case in settings.cases:
         if settings.only_deltas and case.delta not in settings.only_deltas:
@@ -54,11 +56,13 @@ def run_faster(settings: FasterSettings, context: Context) -> list[Row]:
                 start: _stage(settings, case, arm, start, context, draw)
                 for start in ("informed", *starts)
             }
-            _judge(found, reference, settings, case, arm, rows, table, curves)
+            _judge(found, reference, settings, case, arm, rows, table, curves, held)
     header = ["arm", "start", "Delta", "labels", "thermalized", "95 % interval",
               "median iterations", "95 % interval", "median seconds", "judged by the reference",
               "informed MSE", "error", "R-hat"]  # fmt: skip
     context.save_table("arms", header, table)
+    if held:
+        context.save_table("traps", ["arm", "start", "Delta", "labels", *HEADER], held)
     _print(header, table)
     if curves:
         _figure(curves, context)
@@ -87,7 +91,7 @@ def _stage(
     return context.stage(stage_name(case, arm, start), compute, of=of)
 
 
-def _judge(found, reference, settings, case, arm, rows, table, curves) -> None:
+def _judge(found, reference, settings, case, arm, rows, table, curves, held) -> None:
     informed = found["informed"]
     labels = "noiseless" if case.is_noiseless else "noisy"
     where = f"Delta = {in_scientific(case.delta)}, {labels} labels"
@@ -136,6 +140,8 @@ def _judge(found, reference, settings, case, arm, rows, table, curves) -> None:
             + [_short(number) for number in level]
             + [f"{max(values.max() for values in worst.values()):.3f}"]
         )
+        away = traps(settings.widths, series, informed, joined.is_passed, case.num_copies)
+        held += [[arm.name, start, in_scientific(case.delta), labels, *line] for line in away]
         curves.append(
             {"arm": arm.name, "start": start, "where": where,
              "times": np.where(passed, bound, np.inf), "num_steps": int(series["steps"][-1]),
