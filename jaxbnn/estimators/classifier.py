@@ -66,7 +66,7 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
         Draws and posterior in standardised units, as `jaxbnn.interop.arviz.to_arviz(draws_,
         posterior_)` and `jaxbnn.summary` take them.
     sampler_, likelihood_, hidden_, activation_
-        Those that were taken.
+        Those that were taken; units are "tanh" or "relu".
     notes_
         Sentences about the fit.
     relevance_

@@ -53,7 +53,8 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
         Fixes the weights' prior standard deviations at so many times the usual ones. None: nuts
         learns them, the others take 1.
     relevance
-        Whether nuts learns a prior scale for each column, too.
+        Whether nuts learns a prior scale for each column, too. With fewer than four rows a column,
+        and `hidden` None, this is tried besides.
     chains
         Each begins anew, from the prior or a trained network. None: 4, and 10 of the ensemble.
     warmup, samples
@@ -78,11 +79,11 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
         Draws and posterior in standardised units, as `jaxbnn.interop.arviz.to_arviz(draws_,
         posterior_)` and `jaxbnn.summary` take them.
     sampler_, likelihood_, hidden_, activation_
-        Those that were taken.
+        Those that were taken; units are "tanh" or "relu".
     notes_
         Sentences about the fit.
     relevance_
-        (columns,): with `relevance`, each column's learnt prior scale, in units of the usual one.
+        (columns,): each column's learnt prior scale, in units of the usual one, where learnt.
     x_scaling_, y_scaling_
         Means and standard deviations of the rows of `fit`.
     n_features_in_, feature_names_in_
