@@ -1,4 +1,4 @@
-"""Tests of jaxbnn.__main__, cli.fit, cli.folder, cli.hosts, cli.one_host, cli.options,
+"""Tests of jaxbnn.__main__, cli.fit, cli.hosts, cli.one_host, cli.options,
 cli.pictures, cli.place, cli.prepare and cli.verdict: the command, called as from a shell: what it
 writes, says, and refuses.
 """
