@@ -181,7 +181,7 @@ def _by_estimator(settings: dict[str, Any], seed: int, seen: Drawn, fresh: Drawn
             values = np.exp(np.asarray(model.draws_.positions[leaf], float))
             ends = np.quantile(values, [(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2])
             found |= dict(zip((f"{name}_lower", name, f"{name}_upper"), ends.tolist(), strict=True))
-    if settings.get("relevance"):
+    if hasattr(model, "relevance_"):  # asked for, or taken
         largest = np.argsort(model.relevance_)[-_THAT_MATTER:]
         found["columns_found"] = int(np.sum(largest < _THAT_MATTER))
     return found
