@@ -164,8 +164,8 @@ def table_of(results: list[dict[str, Any]]) -> str:
         "Made by `python -m experiments benchmark class_priors --set write_table=true`.\n\n"
         f"Mean log scores of held-out rows, in nats, over {splits} splits: {_ROWS} rows or fewer "
         "to learn from, two chains of 200 + 200\ndraws, scales of the prior learnt, with hidden "
-        "units one for each column. Hidden units, their activation, and the prior's\nscales "
-        "of the first and the last layer (of lines between classes, their only one). Digits are even or odd, "
-        "kin8nm is cut\ninto thirds, protein into six classes of which two are common.\n\n"
-        + markdown_table(["network", *names], lines)
+        "units one for each column. Hidden units, their activation, and the prior's\n"
+        "scales of the first and the last layer (of lines between classes, their only one). "
+        "Digits are even or odd, kin8nm is cut\ninto thirds, protein into six classes of which "
+        "two are common.\n\n" + markdown_table(["network", *names], lines)
     )
