@@ -54,9 +54,13 @@ class Stored:
         return [self[name] for name in self]
 
     def keep(self, of: Callable[[dict[str, Any]], bool] = lambda found: True) -> None:
-        """Write results to the repository's file, a line each; those that `of` says."""
+        """Write results to the repository's file, a line each; those that `of` says.
+
+        What the file has and the folder lacks stays there: a folder may be lost while it is used.
+        """
         assert self.file is not None
-        found = {name: self[name] for name in self}
+        before = json.loads(self.file.read_text("utf-8")) if self.file.exists() else {}
+        found = dict(sorted((before | {name: self[name] for name in self}).items()))
         lines = [f"{json.dumps(n)}: {json.dumps(one)}" for n, one in found.items() if of(one)]
         self.file.parent.mkdir(parents=True, exist_ok=True)
         with written_whole(self.file) as temporary:

@@ -19,3 +19,15 @@ def test_another_machine_goes_on_with_what_the_repository_keeps(tmp_path):
     there["b-0"] = {"log_score": 0.0}
     assert Stored(tmp_path / "there", kept)["b-0"] == {"log_score": 0.0}
     assert "c-0" not in there
+
+
+def test_a_folder_that_is_lost_takes_nothing_with_it(tmp_path):
+    """Another worker, or a user who tidies up, may remove it while a result is measured."""
+    kept = tmp_path / "all.json"
+    here = Stored(tmp_path / "here", kept)
+    here["b-0"] = {"log_score": -1.5}
+    here.keep()
+    (tmp_path / "here" / "b-0.json").unlink()
+    here["a-0"] = {"log_score": -1.0}
+    here.keep()
+    assert json.loads(kept.read_text()) == {"a-0": {"log_score": -1.0}, "b-0": {"log_score": -1.5}}
