@@ -1,7 +1,7 @@
 """What the experiments of this study share: networks, priors, schedules, intervals, names."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -73,3 +73,8 @@ def cnn() -> Network:
         networks.Dense(10),
     )
     return Network(layers, (28, 28, 1))
+
+
+def late_levels(series: Mapping) -> np.ndarray:
+    """Return the mean test error of each chain in the last half of its steps."""
+    return series["mse"][:, series["steps"] > series["steps"][-1] / 2].mean(axis=1)

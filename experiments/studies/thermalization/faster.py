@@ -15,7 +15,11 @@ import numpy as np
 from matplotlib.figure import Figure
 from scipy.stats import binom, binomtest
 
-from experiments.studies.thermalization.common import in_scientific, mean_and_error
+from experiments.studies.thermalization.common import (
+    in_scientific,
+    late_levels,
+    mean_and_error,
+)
 from experiments.studies.thermalization.faster_chains import (
     Arm,
     Case,
@@ -232,11 +236,6 @@ def effective_sizes(informed: Mapping) -> dict[str, tuple]:
         sizes = [np.min(ess_bulk(one[None])) * scale for one in draws]
         found[name] = mean_and_error(sizes)
     return found
-
-
-def late_levels(series: Mapping) -> np.ndarray:
-    """Return the mean test error of each chain in the last half of its steps."""
-    return series["mse"][:, series["steps"] > series["steps"][-1] / 2].mean(axis=1)
 
 
 def worst_rhat(found: Mapping[str, Mapping], num_copies: int) -> dict[str, np.ndarray]:

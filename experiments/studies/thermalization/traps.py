@@ -11,6 +11,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.optimize import linear_sum_assignment
 
+from experiments.studies.thermalization.common import late_levels
+
 # A cosine below this is another unit; one below zero, the unit turned round.
 _LIKE, _TURNED = 0.8, -0.5
 # Two with a larger one are one unit, standing there twice.
@@ -36,11 +38,11 @@ def traps(
     """
     if len(widths) != 3:
         return []
+    levels = late_levels(series) / late_levels(informed)
     found = []
     for chain in np.flatnonzero(~np.asarray(is_joined)):
         w, v = _units(widths, series["final_weights"][chain])
         w0, v0 = _units(widths, informed["final_weights"][chain])
-        late = [np.mean(one["mse"][chain, len(one["steps"]) // 2 :]) for one in (series, informed)]
         cosines = _cosines(w, w0)
         mine, theirs = linear_sum_assignment(-np.abs(cosines))
         matched = cosines[mine, theirs]
@@ -49,7 +51,7 @@ def traps(
         found.append(
             [
                 int(chain) // num_copies,
-                f"{late[0] / late[1]:.3f}",
+                f"{levels[chain]:.3f}",
                 _listed(sizes[matched < _TURNED]),
                 _listed(sizes[np.abs(matched) < _LIKE]),
                 int(np.sum(among > _DOUBLE)),
