@@ -72,7 +72,7 @@ def usual_scales(hidden: tuple[int, ...], *, is_class: bool) -> tuple[float, flo
     within the range of the data; of classes, whose outputs are log odds, the last layer has to be
     larger, and a smoother function tells more. Without hidden layers there is one layer: only
     large weights tell well separated classes apart with confidence. Those of classes are compared
-    by `python -m experiments benchmark class_priors`.
+    by `python -m tests.class_priors`.
     """
     if is_class:
         return (1.0, 3.0) if hidden else (6.0, 6.0)

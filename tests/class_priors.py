@@ -1,6 +1,6 @@
 """Which prior scales, and which units, tell classes apart: held-out log scores of short chains.
 
-    python -m experiments benchmark class_priors --set write_table=true
+    python -m tests.class_priors
 
 What `jaxbnn.tabular.settings.usual_scales` has for classes rests on this, and not on the sets of
 `benchmark command`: the classes are of three sets of scikit-learn's, and of two UCI sets of numbers
@@ -11,6 +11,7 @@ goes on.
 """
 
 import itertools
+import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ from jaxbnn.tabular.posteriors import make_posterior
 from jaxbnn.tabular.samplers import run as sampled
 from jaxbnn.tabular.settings import Settings
 
-PAGE = Path(__file__).with_suffix(".md")
+PAGE = Path(__file__).with_name("CLASS_PRIORS.md")
 KEPT = FOLDER / "class_priors.json"
 _ROWS, _HELD_OUT = 160, 2000
 # Shares of the rows below each border: thirds, and six classes of which two are common.
@@ -162,7 +163,7 @@ def table_of(results: list[dict[str, Any]]) -> str:
     splits = len({one["split"] for one in results})
     return (
         "# Prior scales and units for classes\n\n"
-        "Made by `python -m experiments benchmark class_priors --set write_table=true`.\n\n"
+        "Made by `python -m tests.class_priors`.\n\n"
         f"Mean log scores of held-out rows, in nats, over {splits} splits: {_ROWS} rows or fewer "
         "to learn from, two chains of 200 + 200\ndraws, scales of the prior learnt, with hidden "
         "units one for each column. Hidden units, their activation, and the prior's\n"
@@ -170,3 +171,8 @@ def table_of(results: list[dict[str, Any]]) -> str:
         "Digits are even or odd, kin8nm is cut\ninto thirds, protein into six classes of which "
         "two are common.\n\n" + markdown_table(["network", *names], lines)
     )
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        run(Path(folder), splits=(0, 1), write_table=True)

@@ -1,10 +1,10 @@
-"""Tests of experiments.benchmarks.class_priors: its classes, one fit, and what its table says."""
+"""The comparison of prior scales of classes: its classes, one fit, and what its table says."""
 
 import numpy as np
 import pytest
 
-from experiments.benchmarks import class_priors
 from experiments.errors import InputError
+from tests import class_priors
 
 pytest.importorskip("sklearn")
 
