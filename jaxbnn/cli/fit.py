@@ -17,7 +17,7 @@ from jaxbnn.cli.place import WRITTEN, written
 from jaxbnn.cli.prepare import Prepared, on_all_rows, settled
 from jaxbnn.cli.progress import Progress, of_sampling, of_updates
 from jaxbnn.cli.report import Report, about, markdown, next_steps, worse_of
-from jaxbnn.cli.verdict import judge_classes, judge_numbers
+from jaxbnn.cli.verdict import copies_sentences, judge_classes, judge_numbers
 from jaxbnn.prediction import ClassPrediction, NumberScores, predict, scores
 from jaxbnn.sampling import BadCheckpoint
 from jaxbnn.tabular.posteriors import make_posterior
@@ -71,6 +71,9 @@ def fit(
         chains, sentence = worse_of(chains, second)
         sentences.append(sentence)
     held, draw = _judge(first, level)
+    whole = np.column_stack([first.x, first.y])
+    copies = copies_sentences(whole[prepared.training], whole[held_out])
+    held = held._replace(sentences=[*held.sentences, *copies])
     with written(out, WRITTEN) as part:
         progress.begin("drawing pictures")
         draw(part)

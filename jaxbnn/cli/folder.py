@@ -16,7 +16,7 @@ from jaxbnn.interop.arviz import from_arviz, to_arviz
 from jaxbnn.tabular.kinds import LIKELIHOODS
 from jaxbnn.tabular.posteriors import make_posterior
 from jaxbnn.tabular.samplers import Fitted
-from jaxbnn.tabular.settings import SAMPLERS, Settings, usual_scales
+from jaxbnn.tabular.settings import SAMPLERS, Settings
 from jaxbnn.targets import Posterior
 
 # Log likelihoods of more terms than this are left out of the file.
@@ -42,9 +42,7 @@ def save(
     )
     data.to_netcdf(str(folder / DRAWS), engine="h5netcdf")
     # Written out, so that draws keep their meaning where the usual scales change.
-    scales = settings.weight_scales or usual_scales(
-        settings.hidden, is_class=encoding.classes is not None
-    )
+    scales = settings.scales(is_class=encoding.classes is not None)
     kept = settings._replace(weight_scales=scales)._asdict()
     model = {"sampler": sampler, "settings": kept, "encoding": encoding.to_dict()}
     (folder / MODEL).write_text(json.dumps(model, indent=2) + "\n", encoding="utf-8")

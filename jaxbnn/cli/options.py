@@ -120,8 +120,8 @@ def _add_fit(fit: argparse.ArgumentParser) -> None:
     fit.add_argument(
         "--relevance",
         action="store_true",
-        help="learn a prior scale for each column, too, and tell them: for many columns (of "
-        "classes, by hidden units, always where --hidden is not given)",
+        help="learn a prior scale for each column, too, and tell them: for many columns (without "
+        "--hidden it is tried in any case of classes, and of numbers with few rows a column)",
     )
     fit.add_argument(
         "--hidden",

@@ -22,6 +22,8 @@ _FINE = ("fits", "little", "open")
 # So many nats a row more than nothing matter to nobody.
 _SMALL_GAIN = 0.02
 _FEWEST = 10
+# Of the held-out rows: fewer copies change little.
+_MANY_COPIES = 0.05
 # So many nats a row less than nothing are no accident, however few rows make them up.
 _FAR_BELOW = -1.0
 
@@ -150,6 +152,30 @@ def judge_gain(
         else "it has learnt next to nothing"
     )
     return "none", f"Its probabilities score no better than the classes' shares: {reason}."
+
+
+def copies_sentences(
+    seen: Float[np.ndarray, "n d"], held_out: Float[np.ndarray, "m d"]
+) -> list[str]:
+    """Say where many held-out rows stand among the training rows, too, inputs and target.
+
+    Examples
+    --------
+    >>> rows = np.eye(3)
+    >>> copies_sentences(rows[:1], rows[1:])
+    []
+    >>> copies_sentences(rows[:2], rows[1:])[0][:51]
+    '1 of the 2 held-out rows is equal to a training row'
+    """
+    known = {row.tobytes() for row in np.ascontiguousarray(seen)}
+    count = sum(row.tobytes() in known for row in np.ascontiguousarray(held_out))
+    if count < _MANY_COPIES * len(held_out) or not count:
+        return []
+    return [
+        f"{count} of the {len(held_out)} held-out rows {'is' if count == 1 else 'are'} equal to a "
+        "training row, target and all. Where that is no chance, but one case written down twice, "
+        "the scores are better than those of new rows will be: take such copies out of the file."
+    ]
 
 
 def confusion(y: np.ndarray, said: np.ndarray, num_classes: int) -> list[list[int]]:

@@ -10,7 +10,7 @@ from jaxtyping import Array, PyTree
 
 from jaxbnn.networks import mlp
 from jaxbnn.tabular.kinds import COUNTS
-from jaxbnn.tabular.settings import LEARNING, Settings, check_sampler, usual_scales
+from jaxbnn.tabular.settings import LEARNING, Settings, check_sampler
 from jaxbnn.targets import (
     Categorical,
     Gaussian,
@@ -38,7 +38,7 @@ def make_posterior(
     """Return the posterior: numbers with noise to be learnt, counts, or classes.
 
     Weights are N(0, s^2 / (fan_in tau)), with s of the first and the last layer as
-    `settings.weight_scales` or `usual_scales` has them, and s = 1 between. By nuts and ensemble,
+    `settings.scales` has them, and s = 1 between. By nuts and ensemble,
     tau is learnt for each layer's weights and for its biases, tau ~ Gamma(2, 4): the standard
     deviations are those at tau = 1 times a factor of median 1.5, between .92 and 3.4 with
     probability .9; with a heavier tail chains of networks take long to settle. Without hidden
@@ -55,7 +55,7 @@ def make_posterior(
     likelihood, own = _likelihood(name, sampler, settings, num_classes)
     biases = [1.0] * (len(widths) - 2) + [_SD_OF_LOG_MEAN**-2 if name in COUNTS else 1.0]
     is_class = num_classes is not None
-    scales = settings.weight_scales or usual_scales(settings.hidden, is_class=is_class)
+    scales = settings.scales(is_class=is_class)
     precisions: dict[str, Any] = {
         "weight_precision": weight_precision(widths, *scales),
         "bias_precision": biases,

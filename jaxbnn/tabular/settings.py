@@ -59,6 +59,10 @@ class Settings(NamedTuple):
         """Return the activation: ReLU by gibbs and dvi, whose conditionals and moments it has."""
         return "relu" if sampler in ("gibbs", "dvi") else self.activation
 
+    def scales(self, *, is_class: bool) -> tuple[float, float]:
+        """Return the prior's scales: `weight_scales`, or those of `usual_scales`."""
+        return self.weight_scales or usual_scales(self.hidden, is_class=is_class)
+
     def size(self, num_features: int) -> int:
         """Return the number of the network's parameters, for a target of one output."""
         widths = (num_features, *self.hidden, 1)

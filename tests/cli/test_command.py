@@ -183,6 +183,16 @@ def test_relevance_tells_the_columns_that_matter(tmp_path):
     assert main(["predict", str(out), data, "--out", str(tmp_path / "p.csv")]) == 0
 
 
+def test_copies_across_the_split_are_told(houses, tmp_path):
+    data = write(tmp_path / "houses.csv", {name: 2 * values for name, values in houses.items()})
+    assert main(["fit", data, "--target", "price", "--sampler", "dvi", *TINY]) == 0
+    text = (tmp_path / "houses-fit" / "summary.md").read_text()
+    # Of 118 rows with a price 24 are held out, and most of these have their copy among the others.
+    count = int(re.search(r"(\d+) of the 24 held-out rows are equal to a training row", text)[1])
+    assert 12 <= count <= 24
+    assert "copies" in (tmp_path / "houses-fit" / "summary.html").read_text()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("sampler", ["pcn", "auto"])
 def test_other_samplers(sampler, flowers, houses, tmp_path):
