@@ -1,6 +1,8 @@
 """What the experiments of this study share: parameters in the paper's order, rows of its tables."""
 
-from collections.abc import Callable, Mapping
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float, PyTree
@@ -81,6 +83,22 @@ def diagnostics_of(draws: Matrix, acceptance_rate: Float[np.ndarray, " chains"])
     }
 
 
+def other_rhats(draws: Matrix) -> dict[str, float]:
+    """Return what else the printed R-hats may be, each the largest over parameters.
+
+    Of ranks, as `rstan`, which the authors used, has it today; and of chains that are split before
+    they are handed to a function that splits them: of their quarters.
+    """
+    middle = draws.shape[1] // 2
+    halves = np.concatenate([draws[:, :middle], draws[:, middle : 2 * middle]])
+    return {
+        "psrf_rank": float(np.max(diagnostics.rank_rhat(draws))),
+        "psrf_split_of_halves": float(np.max(diagnostics.split_rhat(halves))),
+        "psrf_folded_split_of_halves": float(np.max(diagnostics.folded_split_rhat(halves))),
+        "psrf_rank_of_halves": float(np.max(diagnostics.rank_rhat(halves))),
+    }
+
+
 def means_of(draws: Matrix) -> dict:
     """Return the Monte Carlo mean of every parameter with its error between chains."""
     means = draws.mean(axis=1, dtype=np.float64)
@@ -94,3 +112,21 @@ def table_rows(found: Mapping[str, np.ndarray], setting: str, source: str | None
         Row(quantity, setting, float(pair[0]), float(pair[1]), source)
         for quantity, pair in found.items()
     ]
+
+
+def over_seeds(by_seed: Sequence[Sequence[Row]]) -> list[Row]:
+    """Return the means over the seeds, each with the error of the mean; of one seed, its rows.
+
+    Every seed has the same rows, in one order. What has no error in one seed, as the paper's
+    numbers have, is none of these, and keeps no source.
+    """
+    if len(by_seed) == 1:
+        return list(by_seed[0])
+    rows = []
+    for same in zip(*by_seed, strict=True):
+        values = np.array([row.value for row in same])
+        error = values.std(ddof=1) / math.sqrt(len(values))
+        source = None if same[0].standard_error is None else same[0].source
+        mean = float(values.mean())
+        rows.append(dataclasses.replace(same[0], value=mean, standard_error=error, source=source))
+    return rows

@@ -21,6 +21,8 @@ from experiments.datasets import iris
 from experiments.studies.challenges import pictures
 from experiments.studies.challenges.common import (
     diagnostics_of,
+    other_rhats,
+    over_seeds,
     paper_order,
     parameter_names,
     table_rows,
@@ -98,8 +100,7 @@ def run_iris(settings: IrisSettings, context: Context) -> list[Row]:
     for index, run in enumerate(settings.runs):
         seeds = []
         for seed in range(settings.num_seeds):
-            key = jax.random.fold_in(context.key, index)
-            key = jax.random.fold_in(key, seed) if seed else key  # the first runs alone as well
+            key = jax.random.fold_in(jax.random.fold_in(context.key, index), seed)
             # Pictures show the first seed; of the others fewer draws are kept.
             every = 10 if seed else 1
             compute = functools.partial(_sample, run, settings, data, context, key, every)
@@ -129,18 +130,15 @@ def _rows(run: IrisRun, seeds: list[dict]) -> list[Row]:
     What the paper prints twice is a row twice.
     """
     source = None if run.sampler == "NUTS" else SOURCE
+    by_seed = [_rows_of_seed(run.sampler, found, source) for found in seeds]
+    rows = _as_printed(over_seeds(by_seed))
     if len(seeds) == 1:
-        return _as_printed(_rows_of_seed(run.sampler, seeds[0], source))
-    singles = [_rows_of_seed(f"{run.sampler}, seed {i + 1}", s, None) for i, s in enumerate(seeds)]
-    rows = []
-    for same in zip(*singles, strict=True):
-        values = np.array([row.value for row in same])
-        error = values.std(ddof=1) / math.sqrt(len(values))
-        is_printed = same[0].standard_error is not None
-        rows.append(
-            Row(same[0].quantity, run.sampler, values.mean(), error, source if is_printed else None)
-        )
-    return _as_printed(rows) + [row for single in singles for row in single]
+        return rows
+    return rows + [
+        dataclasses.replace(row, setting=f"{row.setting}, seed {i + 1}", source=None)
+        for i, own in enumerate(by_seed)
+        for row in own
+    ]
 
 
 def _as_printed(rows: list[Row]) -> list[Row]:
@@ -153,7 +151,9 @@ def _rows_of_seed(setting: str, found: dict, source: str | None) -> list[Row]:
     numbers = {
         name: value
         for name, value in found.items()
-        if name.endswith(("_log_density", "_predictions")) or name in ("step_size", "frozen_chains")
+        if (name.startswith("psrf_") and name not in pairs)
+        or name.endswith(("_log_density", "_predictions"))
+        or name in ("step_size", "frozen_chains")
     }
     return table_rows(pairs, setting, source) + [
         Row(name, setting, float(value)) for name, value in numbers.items()
@@ -193,6 +193,7 @@ def _sample(run: IrisRun, settings: IrisSettings, data, context: Context, key, e
         "frozen_chains": np.sum(np.asarray(draws.acceptance_rate) < 0.01),
         "step_size": np.asarray(draws.parameters["step_size"]).mean(),
         **diagnostics_of(matrix, draws.acceptance_rate),
+        **other_rhats(matrix),
         **invariants_of(log_density, np.asarray(probabilities)),
     }
 

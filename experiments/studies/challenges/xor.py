@@ -19,6 +19,8 @@ from experiments.studies.challenges import pictures
 from experiments.studies.challenges.common import (
     diagnostics_of,
     means_of,
+    other_rhats,
+    over_seeds,
     paper_order,
     parameter_names,
     table_rows,
@@ -83,9 +85,14 @@ class XorRun(Settings):
 
 
 class XorSettings(Settings):
-    """Settings of the XOR experiment; the runs are the rows of the tables."""
+    """Settings of the XOR experiment; the runs are the rows of the tables.
+
+    Each is run `num_seeds` times, each time with chains of its own: this says by how much the
+    numbers of one set of chains, which is what the paper prints, vary.
+    """
 
     num_chains: int = Field(ge=3)  # the errors leave out one chain at a time
+    num_seeds: int = Field(default=1, ge=1)
     num_iterations: int = Field(ge=100)
     num_burn_in: int = Field(ge=1)
     runs: tuple[XorRun, ...] = Field(min_length=1)
@@ -161,13 +168,16 @@ def run_xor(settings: XorSettings, context: Context) -> list[Row]:
     """Run every row of the tables, draw the figures, return the numbers."""
     rows, kept = [], {}
     for index, run in enumerate(settings.runs):
-        key = jax.random.fold_in(context.key, index)
-        compute = functools.partial(_sample, run, settings, context, key)
-        found = context.stage(f"run_{index}", compute)
-        draws = found.pop("draws")
-        kept[run.setting] = draws
-        rows += _rows(run, found)
-        print(f"\n{run.setting}, step size {float(found['step_size']):.4g}")
+        seeds = []
+        for seed in range(settings.num_seeds):
+            key = jax.random.fold_in(jax.random.fold_in(context.key, index), seed)
+            compute = functools.partial(_sample, run, settings, context, key, keeps_draws=not seed)
+            name = f"run_{index}" + (f"_seed_{seed + 1}" if seed else "")
+            seeds.append(context.stage(name, compute))
+        # Pictures, regions and covariances are of the first seed.
+        draws = kept[run.setting] = seeds[0].pop("draws")
+        rows += over_seeds([_rows(run, found) for found in seeds])
+        print(f"\n{run.setting}, step size {float(seeds[0]['step_size']):.4g}")
         print(diagnostics.summary(draws, names=parameter_names(9)))
         if run.prior_bound is not None:
             rows += chain_rows(draws[..., pictures.THETA_4], run.setting)
@@ -181,7 +191,9 @@ def run_xor(settings: XorSettings, context: Context) -> list[Row]:
     ]
 
 
-def _sample(run: XorRun, settings: XorSettings, context: Context, key) -> dict:
+def _sample(
+    run: XorRun, settings: XorSettings, context: Context, key, *, keeps_draws: bool
+) -> dict:
     key_start, key_run = jax.random.split(key)
     x, y = xor()
     data = {"x": jnp.asarray(x), "y": jnp.asarray(y)}
@@ -214,9 +226,10 @@ def _sample(run: XorRun, settings: XorSettings, context: Context, key) -> dict:
         )
     matrix = paper_order(draws.positions)
     return {
-        "draws": matrix,
+        **({"draws": matrix} if keeps_draws else {}),
         "step_size": np.asarray(draws.parameters["step_size"][0]),
         **diagnostics_of(matrix, draws.acceptance_rate),
+        **other_rhats(matrix),
         **(_mean_ess(matrix) if run.sampler == "MH" else {}),
         **means_of(matrix),
     }
@@ -243,6 +256,6 @@ def _rows(run: XorRun, found: dict) -> list[Row]:
         Row("mean", f"{run.setting}, theta_{i + 1}", float(mean), float(error), table_3)
         for i, (mean, error) in enumerate(means)
     ]
-    eps = float(found["step_size"])
-    rows.append(Row("step_size", run.setting, eps))
+    others = [name for name in found if name.startswith("psrf_") and name not in pairs]
+    rows += [Row(name, run.setting, float(found[name])) for name in (*others, "step_size")]
     return rows

@@ -57,9 +57,10 @@ def run_against(settings: AgainstSettings, context: Context) -> list[Row]:
     for number, name in enumerate(settings.datasets):
         splits = whole_splits(name, 1)
         network = mlp((splits.x.shape[-1], *settings.recipe.hidden_widths, 2))
-        key = jax.random.fold_in(context.key, number)
+        keys = jax.random.split(jax.random.fold_in(context.key, number), 3)
+        key_first, key_inference, key_chains = keys
 
-        def first(key=key, splits=splits, name=name) -> dict[str, Any]:
+        def first(key=key_first, splits=splits, name=name) -> dict[str, Any]:
             again = Splits(*(np.repeat(value, settings.num_chains, axis=0) for value in splits))
             folder = context.checkpoint(f"{name}_prior")
             trained = train(key, "DVI", settings.recipe, again, checkpoint=folder)
@@ -79,7 +80,12 @@ def run_against(settings: AgainstSettings, context: Context) -> list[Row]:
             stage = f"{name}_{method}"
 
             def of_fit(
-                key=key, method=method, splits=splits, network=network, prior=prior, stage=stage
+                key=key_inference,
+                method=method,
+                splits=splits,
+                network=network,
+                prior=prior,
+                stage=stage,
             ):
                 folder = context.checkpoint(stage)
                 return _by_inference(key, method, settings, splits, network, prior, folder)
@@ -91,7 +97,7 @@ def run_against(settings: AgainstSettings, context: Context) -> list[Row]:
         starts = jax.tree.unflatten(structure, means)
 
         def of_chains(
-            key=key, splits=splits, network=network, prior=prior, starts=starts, name=name
+            key=key_chains, splits=splits, network=network, prior=prior, starts=starts, name=name
         ):
             return _by_chains(key, settings, splits, network, prior, starts, context, name)
 
@@ -107,11 +113,10 @@ def run_against(settings: AgainstSettings, context: Context) -> list[Row]:
 
 
 def _by_inference(key, method, settings, splits, network, prior, checkpoint) -> dict[str, Any]:
-    trained = train(key, method, settings.recipe, splits, prior=prior, checkpoint=checkpoint)
+    key_train, key_draws = jax.random.split(key)
+    trained = train(key_train, method, settings.recipe, splits, prior=prior, checkpoint=checkpoint)
     state = jax.tree.map(lambda leaf: leaf[0], trained.fit.states)
-    sampled = trained.algorithm.sample(
-        jax.random.fold_in(key, 1), state, num_samples=settings.num_vi_draws
-    )
+    sampled = trained.algorithm.sample(key_draws, state, num_samples=settings.num_vi_draws)
     leaves = jax.tree.leaves(sampled)
     weights = np.concatenate([np.asarray(v).reshape(len(v), -1) for v in leaves], axis=1)
     summary = _summary(network, jax.tree.map(lambda leaf: leaf[None], sampled), splits)
@@ -140,7 +145,7 @@ def _by_chains(key, settings, splits, network, prior, starts, context, name) -> 
     with context.timed(f"{name}, NUTS", steps * count):
         draws = context.sample(
             f"{name}_NUTS",
-            jax.random.fold_in(key, 3),
+            key,
             make_kernel,
             starts,
             settings.num_draws,

@@ -60,7 +60,7 @@ def _watched(
     key, name: str, method: Method, settings: CurvesSettings, checkpoint: Path | None
 ) -> Mapping[str, Any]:
     splits = whole_splits(name, settings.num_splits)
-    key_score = jax.random.fold_in(key, 1)
+    key_train, key_score = jax.random.split(key)
     score = None
 
     def watch(algorithm, progress) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def _watched(
         return {"scores": scores, "updates": np.asarray(progress.done)}
 
     trained = train(
-        key,
+        key_train,
         method,
         settings.recipe,
         splits,

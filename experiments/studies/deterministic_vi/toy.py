@@ -79,7 +79,7 @@ def _fitted(
 ) -> dict[str, Any]:
     splits = Splits(*(np.repeat(value, settings.num_starts, axis=0) for value in one))
     network = network_of(settings.method, recipe, 1)
-    key_train, key_draws = jax.random.split(key)
+    key_train, key_score, key_draws = jax.random.split(key, 3)
     prior = None
     if settings.prior_variance_per_fan_in is not None:
         beta = dvi.per_fan_in(network, (1 + recipe.alpha) * settings.prior_variance_per_fan_in)
@@ -100,7 +100,7 @@ def _fitted(
         jax.tree.map(lambda leaf: leaf[best], tree) for tree in (start, trained.fit.positions)
     )
     positions = jax.tree.map(lambda leaf: leaf[None], after)
-    scores = score(key_draws, trained.algorithm, settings.method, positions, one, 200)
+    scores = score(key_score, trained.algorithm, settings.method, positions, one, 200)
     predicted = jax.jit(lambda q, x: _normal(trained.algorithm, settings.method, q, x))(
         after, jnp.asarray(splits.x_test[0], jnp.float32)
     )
