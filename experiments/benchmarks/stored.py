@@ -14,31 +14,31 @@ FOLDER = Path(__file__).parents[2] / "record" / "benchmarks"
 
 
 class Stored:
-    """The results in a folder, by name.
+    """The results in a folder, by name, and those of the repository's file that the folder lacks.
 
     Parameters
     ----------
     folder
-        Made if need be.
+        Made if need be; holds what is measured here, and nothing of the file.
     kept
-        The repository's file, whose results are put into the folder; those there stay.
+        The repository's file, read once.
     """
 
     def __init__(self, folder: Path, kept: Path | None = None):
         self.folder, self.file = folder, kept
         folder.mkdir(parents=True, exist_ok=True)
-        if kept is not None and kept.exists():
-            for name, found in json.loads(kept.read_text(encoding="utf-8")).items():
-                if name not in self:
-                    self[name] = found
+        self._of_the_file = self._read()
 
     def __contains__(self, name: str) -> bool:
         """Whether there is a result of this name."""
-        return self._path(name).exists()
+        return self._path(name).exists() or name in self._of_the_file
 
     def __getitem__(self, name: str) -> dict[str, Any]:
-        """Return the result of this name."""
-        return json.loads(self._path(name).read_text(encoding="utf-8"))
+        """Return the result of this name; of two the one measured here."""
+        path = self._path(name)
+        if not path.exists():
+            return self._of_the_file[name]
+        return json.loads(path.read_text(encoding="utf-8"))
 
     def __setitem__(self, name: str, found: Mapping[str, Any]) -> None:
         """Write one result as JSON, whole or not at all."""
@@ -47,7 +47,7 @@ class Stored:
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names, in order."""
-        return iter(sorted(path.stem for path in self.folder.glob("*.json")))
+        return iter(sorted({*self._own(), *self._of_the_file}))
 
     def values(self) -> list[dict[str, Any]]:
         """Return all results, in order of their names."""
@@ -56,15 +56,24 @@ class Stored:
     def keep(self, of: Callable[[dict[str, Any]], bool] = lambda found: True) -> None:
         """Write results to the repository's file, a line each; those that `of` says.
 
-        What the file has and the folder lacks stays there: a folder may be lost while it is used.
+        What the file has and the folder lacks stays as it is by now: other processes may have
+        written to the file, and a folder may be lost while it is used.
         """
         assert self.file is not None
-        before = json.loads(self.file.read_text("utf-8")) if self.file.exists() else {}
-        found = dict(sorted((before | {name: self[name] for name in self}).items()))
+        own = {name: self[name] for name in self._own()}
+        found = dict(sorted((self._read() | own).items()))
         lines = [f"{json.dumps(n)}: {json.dumps(one)}" for n, one in found.items() if of(one)]
         self.file.parent.mkdir(parents=True, exist_ok=True)
         with written_whole(self.file) as temporary:
             temporary.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+    def _own(self) -> list[str]:
+        return [path.stem for path in self.folder.glob("*.json")]
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        if self.file is None or not self.file.exists():
+            return {}
+        return json.loads(self.file.read_text(encoding="utf-8"))
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.json"

@@ -4,29 +4,30 @@ import numpy as np
 import pytest
 
 from experiments.benchmarks import known_truth
+from experiments.benchmarks.known_truth import laws
 from experiments.errors import InputError
 
 
 @pytest.mark.parametrize(
     ("draw", "variance"),
     [
-        (known_truth.heavy_tails, lambda mean: 0.09 * 3),  # 3 / (3 - 2)
-        (known_truth.counts, lambda mean: mean),
-        (known_truth.scattered_counts, lambda mean: mean + mean**2 / 2),
-        (known_truth.many_columns, lambda mean: 0.25),
+        (laws.heavy_tails, lambda mean: 0.09 * 3),  # 3 / (3 - 2)
+        (laws.counts, lambda mean: mean),
+        (laws.scattered_counts, lambda mean: mean + mean**2 / 2),
+        (laws.many_columns, lambda mean: 0.25),
     ],
 )
 def test_the_laws_are_what_the_page_says(draw, variance, rng):
     x, y, _ = draw(rng, 40_000)
-    if draw is known_truth.many_columns:
+    if draw is laws.many_columns:
         mean = x[:, :5] @ [1, 1, -1, 0.5, 0] + np.sin(2 * x[:, 4])
     else:
         mean = np.sin(2 * x[:, 0]) + 0.5 * x[:, 1]
-        mean = mean if draw is known_truth.heavy_tails else np.exp(1 + mean)
+        mean = mean if draw is laws.heavy_tails else np.exp(1 + mean)
     # Five and more standard errors; a variance of t_3 itself has none, its middle has.
     z = (y - mean) / np.sqrt(variance(mean))
     assert abs(z.mean()) < 0.03
-    if draw is known_truth.heavy_tails:
+    if draw is laws.heavy_tails:
         np.testing.assert_allclose(np.quantile(np.abs(y - mean) / 0.3, 0.5), 0.7649, atol=0.03)
     else:
         np.testing.assert_allclose(z.var(), 1, atol=0.08)
@@ -74,7 +75,7 @@ def test_a_short_fit_is_judged(name):
     pytest.importorskip("sklearn")
     short = {"hidden": (4,), "warmup": 60, "samples": 60, "chains": 2}
     with pytest.warns(match="believe"):
-        found = known_truth.judged(name, 0, 500, **short)
+        found = laws.judged(name, 0, 500, **short)
     assert 0.5 < found["coverage"] <= 1
     assert np.isfinite(found["log_score_below_the_truth"])
     assert ("degrees" in found) == ("tails" in name)

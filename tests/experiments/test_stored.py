@@ -31,3 +31,18 @@ def test_a_folder_that_is_lost_takes_nothing_with_it(tmp_path):
     here["a-0"] = {"log_score": -1.0}
     here.keep()
     assert json.loads(kept.read_text()) == {"a-0": {"log_score": -1.0}, "b-0": {"log_score": -1.5}}
+
+
+def test_of_two_workers_neither_takes_back_what_the_other_kept(tmp_path):
+    kept = tmp_path / "all.json"
+    Stored(tmp_path / "before", kept)["a-0"] = {"log_score": -3.0}
+    Stored(tmp_path / "before", kept).keep()
+    one, two = Stored(tmp_path / "one", kept), Stored(tmp_path / "two", kept)
+    assert one["a-0"] == two["a-0"] == {"log_score": -3.0}
+    one["a-0"] = {"log_score": -1.0}
+    one.keep()
+    two["b-0"] = {"log_score": -2.0}
+    two.keep()
+    assert json.loads(kept.read_text()) == {"a-0": {"log_score": -1.0}, "b-0": {"log_score": -2.0}}
+    # Begun before the other had measured, a worker goes on with what it read.
+    assert two["a-0"] == {"log_score": -3.0}
