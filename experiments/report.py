@@ -14,10 +14,13 @@ from typing import Any
 from experiments.errors import InputError
 from experiments.paper_numbers import PaperValue
 from experiments.results import RowKey, markdown_table
+from experiments.spreads import spreads_of
 
 RULE = (
     "WITHIN: |ours - paper| <= 3 sqrt(standard error^2 + paper's error^2) + half a unit of the "
-    "paper's last printed digit; OUTSIDE: not. NO ERROR: our row has no standard error, so it is "
+    "paper's last printed digit; OUTSIDE: not. Where the paper prints the number of one run, and no "
+    "error, the spread of ours over several runs, where we made several, stands for its error. "
+    "NO ERROR: our row has no standard error, so it is "
     "not judged. NO VALUE: not a finite number. NOT PRINTED: the row names a place in a paper, but "
     "no value is transcribed under its quantity and setting. MISSING: a result that a paper "
     "prints and no run has."
@@ -36,11 +39,12 @@ def full_report(directory: Path, paper_values: Mapping[RowKey, PaperValue]) -> s
     sections = []
     for run in runs:
         lines = []
+        spreads = spreads_of(run["rows"])
         for row in run["rows"]:
             key = (row["source"] or "", row["quantity"], row["setting"])
             paper = paper_values.get(key)
             seen.add(key)
-            states = judge(row, paper)
+            states = judge(row, paper, spreads.get((row["quantity"], row["setting"])))
             totals.setdefault(run["scale"], Counter()).update(["rows", *states])
             lines.append(_line(row, paper, states))
         title = f"## {run['experiment']}, scale {run['scale']}, seed {run['seed']}\n\n"
@@ -61,17 +65,23 @@ def full_report(directory: Path, paper_values: Mapping[RowKey, PaperValue]) -> s
 HEADER = ["quantity", "setting", "ours", "std error", "paper", "error", "ratio", "state", "source"]
 
 
-def judge(row: Mapping[str, Any], paper: PaperValue | None) -> list[str]:
-    """Return the states of one row of metrics.json (see RULE); none where nothing is said."""
+def judge(
+    row: Mapping[str, Any], paper: PaperValue | None, spread: float | None = None
+) -> list[str]:
+    """Return the states of one row of metrics.json (see RULE); none where nothing is said.
+
+    `spread` is that of one run's number, which stands for an error that the paper does not print.
+    """
     states = []
     if row["value"] is None:
         states.append("NO VALUE")
     elif row["standard_error"] is None:
         states.append("NO ERROR")
     elif paper is not None:
-        spread = math.hypot(row["standard_error"], paper.error or 0.0)
+        of_paper = (spread or 0.0) if paper.error is None else paper.error
+        error = math.hypot(row["standard_error"], of_paper)
         # A hair more, because 0.15 - 0.1 is not 0.05 in binary.
-        limit = (3.0 * spread + paper.half_digit) * (1.0 + 1e-9)
+        limit = (3.0 * error + paper.half_digit) * (1.0 + 1e-9)
         within = abs(row["value"] - paper.value) <= limit
         states.append("WITHIN" if within else "OUTSIDE")
     if row["source"] and paper is None:

@@ -22,6 +22,7 @@ from experiments.record import RECORD, ROOT, recorded_runs
 from experiments.record.code import code_digest
 from experiments.report import judge
 from experiments.results import RowKey, markdown_table, written_whole
+from experiments.spreads import spreads_of
 from experiments.study import load_experiment
 
 PAGES = ROOT / "docs" / "reproduction.md"
@@ -35,7 +36,8 @@ STATES = ("WITHIN", "IMPRECISE", "OUTSIDE", "NO ERROR", "NO VALUE", "NOT RUN")
 LEGEND = """\
 * WITHIN: |ours - paper| is at most three times both errors together, plus half a unit of the
   paper's last digit; and our standard error is at most the paper's, or 5 % of the value where
-  the paper prints none.
+  the paper prints none. An error in brackets is not printed: the number is that of one run, of
+  which we made several, and has their standard deviation.
 * IMPRECISE: as near, but our standard error is larger than that.
 * OUTSIDE: farther away; the reason stands below the table.
 * NO ERROR, NO VALUE: our run states no standard error, or found no finite number.
@@ -46,12 +48,16 @@ LEGEND = """\
 
 @dataclass(frozen=True)
 class Found:
-    """One row of a recorded run: the row, the run's name and scale, whether its code changed."""
+    """One row of a recorded run: the row, the run's name and scale, whether its code changed.
+
+    `spread` is that of the number over several runs, None where there is one.
+    """
 
     row: Mapping[str, Any]
     run: str
     scale: str
     is_stale: bool
+    spread: float | None
 
 
 @dataclass(frozen=True)
@@ -88,11 +94,11 @@ def pages(record: Path = RECORD, index: Path = PAGES) -> dict[Path, str]:
     return texts
 
 
-def state_of(row: Mapping[str, Any] | None, paper: PaperValue) -> str:
-    """Return which of STATES a printed result is in."""
+def state_of(row: Mapping[str, Any] | None, paper: PaperValue, spread: float | None = None) -> str:
+    """Return which of STATES a printed result is in; `spread` as `judge` has it."""
     if row is None:
         return "NOT RUN"
-    state = judge(row, paper)[0]
+    state = judge(row, paper, spread)[0]
     most = 0.05 * abs(paper.value) if paper.error is None else paper.error
     # A count or a share that came out the same in every repetition has no error to speak of.
     if state == "WITHIN" and row["standard_error"] > max(most, paper.half_digit):
@@ -108,7 +114,7 @@ def _entries(record: Path, papers: Iterable[PaperValue]) -> list[Entry]:
         if paper.kind != "result":
             continue
         one = found.get((paper.source, paper.quantity, paper.setting))
-        state = state_of(one.row if one else None, paper)
+        state = state_of(one.row, paper, one.spread) if one else state_of(None, paper)
         reason = _reason(reasons, paper) if state in ("OUTSIDE", "NOT RUN") else None
         entries.append(Entry(paper, one, state, reason))
     return entries
@@ -122,9 +128,11 @@ def _found(record: Path) -> dict[RowKey, Found]:
     for folder, run in runs:
         is_stale = _is_stale(run)
         metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+        spreads = spreads_of(metrics["rows"])
         for row in metrics["rows"]:
             key = (row["source"] or "", row["quantity"], row["setting"])
-            found[key] = Found(row, run["experiment"], run["scale"], is_stale)
+            spread = spreads.get(key[1:])
+            found[key] = Found(row, run["experiment"], run["scale"], is_stale, spread)
     return found
 
 
@@ -243,7 +251,10 @@ def _line(entry: Entry) -> list[Any]:
     run = f"{entry.found.run} {entry.found.scale}" if entry.found else None
     paper = entry.paper
     ours = [row["value"], row["standard_error"]]
-    return [paper.quantity, paper.setting, *ours, paper.value, paper.error, state, run]
+    error: float | str | None = paper.error
+    if error is None and entry.found is not None and entry.found.spread is not None:
+        error = f"({entry.found.spread:.2g})"
+    return [paper.quantity, paper.setting, *ours, paper.value, error, state, run]
 
 
 def _reasons(entries: Sequence[Entry]) -> str:

@@ -10,6 +10,7 @@ from scipy.special import expit
 
 from experiments.datasets import xor
 from experiments.errors import InputError
+from experiments.spreads import spreads_of
 from experiments.studies.challenges import covariances, gradient_descent, regions
 from experiments.studies.challenges.common import over_seeds, paper_order
 from experiments.study import Context, Row
@@ -124,8 +125,9 @@ def test_over_seeds_are_the_mean_and_its_error():
         [Row("ess_min", "MALA", v, 0.5, "004 Table 1"), Row("step_size", "MALA", 2 * v)]
         for v in (1.0, 2.0, 6.0)
     ]
-    ess, step = over_seeds(by_seed)
+    ess, step, spread = over_seeds(by_seed)
     assert (ess.value, ess.source) == (3.0, "004 Table 1")
     assert ess.standard_error == pytest.approx(np.sqrt(7 / 3))  # the variance of 1, 2, 6 is 7
     assert (step.value, step.source) == (6.0, None)
     assert over_seeds(by_seed[:1]) == by_seed[0]
+    assert spreads_of([vars(spread)]) == {("ess_min", "MALA"): pytest.approx(np.sqrt(7))}

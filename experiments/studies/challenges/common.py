@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from jaxtyping import Float, PyTree
 
+from experiments.spreads import spread_name
 from experiments.study import Row
 from jaxbnn import diagnostics
 
@@ -118,15 +119,19 @@ def over_seeds(by_seed: Sequence[Sequence[Row]]) -> list[Row]:
     """Return the means over the seeds, each with the error of the mean; of one seed, its rows.
 
     Every seed has the same rows, in one order. What has no error in one seed, as the paper's
-    numbers have, is none of these, and keeps no source.
+    numbers have, is none of these, and keeps no source. The paper's numbers are those of one seed:
+    by how much these vary is a row of its own.
     """
     if len(by_seed) == 1:
         return list(by_seed[0])
-    rows = []
+    rows, spreads = [], []
     for same in zip(*by_seed, strict=True):
         values = np.array([row.value for row in same])
-        error = values.std(ddof=1) / math.sqrt(len(values))
+        spread = float(values.std(ddof=1))
+        error = spread / math.sqrt(len(values))
         source = None if same[0].standard_error is None else same[0].source
         mean = float(values.mean())
         rows.append(dataclasses.replace(same[0], value=mean, standard_error=error, source=source))
-    return rows
+        if source is not None:
+            spreads.append(Row(spread_name(same[0].quantity), same[0].setting, spread))
+    return rows + spreads
