@@ -18,7 +18,7 @@ from experiments.spreads import spreads_of
 
 RULE = (
     "WITHIN: |ours - paper| <= 3 sqrt(standard error^2 + paper's error^2) + half a unit of the "
-    "paper's last printed digit; OUTSIDE: not. Where the paper prints the number of one run, and no "
+    "paper's last printed digit; OUTSIDE: not. Where the paper prints the number of one run and no "
     "error, the spread of ours over several runs, where we made several, stands for its error. "
     "NO ERROR: our row has no standard error, so it is "
     "not judged. NO VALUE: not a finite number. NOT PRINTED: the row names a place in a paper, but "

@@ -23,6 +23,7 @@ from experiments.record.ledger import WRITTEN, Ledger, current_commit
 from experiments.record.pages import PAGES, current_code, pages, state_of
 from experiments.record.pictures import MOST_BYTES
 from experiments.results import Row, write_results
+from experiments.spreads import spread_name
 from experiments.study import Context
 
 NAME = "challenges/figure1"
@@ -192,6 +193,36 @@ def row(value, standard_error):
 )
 def test_near_is_not_enough_where_our_own_error_is_large(ours, paper, state):
     assert state_of(ours, paper) == state
+
+
+@pytest.mark.parametrize(
+    ("ours", "paper", "spread", "state"),
+    [
+        (row(1.24, 0.02), printed(), None, "OUTSIDE"),
+        (row(1.24, 0.02), printed(), 0.08, "WITHIN"),
+        (row(1.24, 0.06), printed(), 0.08, "IMPRECISE"),
+        (row(1.30, 0.02), printed(), 0.08, "OUTSIDE"),
+        (row(1.24, 0.02), printed(error=0.01), 0.08, "OUTSIDE"),  # what is printed comes first
+    ],
+)
+def test_the_spread_of_our_runs_stands_for_an_error_that_is_not_printed(ours, paper, spread, state):
+    assert state_of(ours, paper, spread) == state
+
+
+def test_pages_show_the_spread_and_judge_by_it(finished, tmp_path):
+    first = next(v for v in load_paper_values().values() if v.kind == "result" and v.value > 0)
+    assert first.error is None
+    off = 0.2 * first.value
+    rows = [
+        Row(first.quantity, first.setting, first.value + off, 0.01 * first.value, first.source),
+        Row(spread_name(first.quantity), first.setting, off / 2),
+    ]
+    record = tmp_path / "record"
+    record_runs(finished(rows=rows, code=[current_code(NAME)]), record)
+    made = pages(record, tmp_path / "reproduction.md")
+    assert "1 WITHIN" in made[tmp_path / "reproduction.md"]
+    page = made[tmp_path / "reproduction" / f"{first.source[:3]}.md"]
+    assert f"| ({off / 2:.2g}) " in page
 
 
 def test_pages_count_say_reasons_and_name_what_is_stale(finished, tmp_path):
