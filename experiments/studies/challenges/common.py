@@ -118,9 +118,9 @@ def table_rows(found: Mapping[str, np.ndarray], setting: str, source: str | None
 def over_seeds(by_seed: Sequence[Sequence[Row]]) -> list[Row]:
     """Return the means over the seeds, each with the error of the mean; of one seed, its rows.
 
-    Every seed has the same rows, in one order. What has no error in one seed, as the paper's
-    numbers have, is none of these, and keeps no source. The paper's numbers are those of one seed:
-    by how much these vary is a row of its own.
+    Every seed has the same rows, in one order. A number without an error in one seed is none that
+    the paper prints, and gets no source. What the paper prints is of one seed: by how much that
+    varies is a row of its own.
     """
     if len(by_seed) == 1:
         return list(by_seed[0])
