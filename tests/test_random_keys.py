@@ -44,7 +44,7 @@ def used_twice(source: str) -> list[str]:
                 if isinstance(target, ast.Name)
             }
             arguments = {one.arg for one in function.args.args}
-            # One of a split's own keys, by the name of the key that was split, is another key.
+            # After `key, other = split(key)` the argument `key` is another key.
             found += [
                 f"{function.name}: {name}"
                 for name in sorted(folded & passed)

@@ -118,9 +118,9 @@ def table_rows(found: Mapping[str, np.ndarray], setting: str, source: str | None
 def over_seeds(by_seed: Sequence[Sequence[Row]]) -> list[Row]:
     """Return the means over the seeds, each with the error of the mean; of one seed, its rows.
 
-    Every seed has the same rows, in one order. A number without an error in one seed is none that
-    the paper prints, and gets no source. What the paper prints is of one seed: by how much that
-    varies is a row of its own.
+    Every seed has the same rows, in one order. The paper prints numbers of one seed: the standard
+    deviation of each over the seeds is a row of its own. What has no error in one seed is not in
+    the paper, and gets no source.
     """
     if len(by_seed) == 1:
         return list(by_seed[0])
