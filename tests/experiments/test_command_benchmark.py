@@ -113,6 +113,32 @@ def test_what_is_stored_is_not_run_again(monkeypatch, tmp_path):
         command.run(tmp_path, sets=["irs"])
 
 
+@pytest.mark.parametrize("score", [-1.0, -1.0000001])
+def test_again_runs_what_is_of_an_earlier_state_and_says_whether_it_is_the_same(
+    score, monkeypatch, tmp_path
+):
+    found = {"set": "iris", "split": 0, "method": "jaxbnn", "log_score": -1.0}
+    code, seconds = ["before"], [2.0]
+    monkeypatch.setattr(command, "KEPT", tmp_path / "kept.json")
+    monkeypatch.setattr(command, "_code_of", lambda method: code[0])
+    monkeypatch.setattr(command, "_measured", lambda *a: found | {"cpu_seconds": seconds[0]})
+    options = {"sets": ["iris"], "splits": [0], "methods": ["jaxbnn"]}
+    command.run(tmp_path, **options)
+    code[0], seconds[0], found["log_score"] = "now", 3.0, score
+    assert command.run(tmp_path, **options)[0].value == -1.0  # not run
+    assert command.run(tmp_path, **options, again=True)[-1].value == 3.0
+    kept = Stored(tmp_path / "stored", command.KEPT)["iris-0-jaxbnn"]
+    assert kept["code"] == "now"
+    assert kept["is_as_before"] == (score == -1.0)
+    seconds[0] = 4.0
+    assert command.run(tmp_path, **options, again=True)[-1].value == 3.0  # of today
+    page.write(tmp_path / "page.md", [kept], "now")
+    text = (tmp_path / "page.md").read_text()
+    same = int(score == -1.0)
+    assert "0 of 1 results of jaxbnn are of an earlier state of its code. Of 1 that were" in text
+    assert f"again after it had changed, {same} were the same to the last digit." in text
+
+
 def test_a_fit_of_other_rows_is_refused(tmp_path):
     """By the counts of all classes among the held-out rows, and by the distance from the mean."""
     y = np.arange(60) % 3

@@ -6,7 +6,8 @@ Each method runs in a process of its own, whose processor time is taken with tha
 Results are stored one by one for each (set, split, method), and what is stored is not run again,
 unless another method's program has changed: the command can be stopped at any time, and started
 with other sets, methods or splits, in one `out_dir` at a time. The page says how many of jaxbnn's
-results are of an earlier state of the code. All results are also written to
+results are of an earlier state of the code; `--set again=true` runs them again, and the page says
+how many of those came out the same. All results are also written to
 `record/benchmarks/command.json`, from which any machine goes on. The others need packages that
 jaxbnn does not: they get an environment of their own, made in `out_dir`.
 """
@@ -15,6 +16,7 @@ import itertools
 import json
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,7 @@ def run(
     sets: tuple[str, ...] | list[str] = SETS,
     methods: tuple[str, ...] | list[str] = METHODS,
     splits: tuple[int, ...] | list[int] = (0, 1, 2, 3, 4),
+    again: bool = False,
     write_page: bool = False,
 ) -> list[Row]:
     """Measure what is not stored yet; one row a number of each set, split and method.
@@ -66,6 +69,8 @@ def run(
         Some of `tables.SETS` and of METHODS; or of OURS, to try a sampler on splits of its own.
     splits
         Seeds of `fit`, which choose its held-out fifth; all methods are tested on these rows.
+    again
+        Whether to run jaxbnn's results of an earlier state of the code again.
     write_page
         Whether to write `docs/command_comparison.md` from all that is stored.
     """
@@ -76,7 +81,7 @@ def run(
     todo = [
         (name, split, method)
         for name, split, method in itertools.product(sets, splits, methods)
-        if not _is_stored(stored, f"{name}-{split}-{method}", method)
+        if not _is_stored(stored, f"{name}-{split}-{method}", method, again)
     ]
     if any(method not in OURS for *_, method in todo):
         python = peers_python(out_dir / "peers")
@@ -84,9 +89,12 @@ def run(
         if method in OURS or python is not None:
             found = _measured(out_dir, stored, table(name), split, method, python)
             if found is not None:
-                stored[f"{name}-{split}-{method}"] = found | {"code": _code_of(method)}
+                case = f"{name}-{split}-{method}"
+                if case in stored and method in OURS:
+                    found["is_as_before"] = is_same(found, stored[case])
+                stored[case] = found | {"code": _code_of(method)}
                 stored.keep(lambda one: one["method"] in METHODS)
-                print(f"{name}-{split}-{method}: {_told(found)}", flush=True)
+                print(f"{case}: {_told(found)}", flush=True)
     results = stored.values()
     if write_page:
         seen = sorted({one["split"] for one in results})
@@ -103,11 +111,19 @@ def _code_of(method: str) -> str:
     return code_digest([programs.__name__])[:16]
 
 
-def _is_stored(stored: Stored, name: str, method: str) -> bool:
-    """Whether there is a result; of another method, by today's program."""
+def _is_stored(stored: Stored, name: str, method: str, again: bool) -> bool:
+    """Whether there is a result; of another method, or `again`, by today's code."""
     if name not in stored:
         return False
-    return method in OURS or stored[name].get("code") == _code_of(method)
+    is_enough = method in OURS and not again
+    return is_enough or stored[name].get("code") == _code_of(method)
+
+
+def is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two results are equal to the last digit, but for the time that they took."""
+    left_out = ("cpu_seconds", "wall_seconds", "code", "is_as_before")
+    first, second = ({k: v for k, v in r.items() if k not in left_out} for r in (one, other))
+    return first == second
 
 
 def _measured(

@@ -64,7 +64,13 @@ def write(
 def _staleness(results: list[dict[str, Any]], code: str) -> str:
     ours = [one for one in results if one["method"] == "jaxbnn"]
     old = sum(one.get("code") != code for one in ours)
-    return f"{old} of {len(ours)} results of jaxbnn are of an earlier state of its code.\n"
+    text = f"{old} of {len(ours)} results of jaxbnn are of an earlier state of its code."
+    if again := [one["is_as_before"] for one in ours if "is_as_before" in one]:
+        text += (
+            f" Of {len(again)} that were run again after it had changed, {sum(again)} were the "
+            "same to the last digit."
+        )
+    return text + "\n"
 
 
 def _without_numbers(results: list[dict[str, Any]]) -> list[str]:
