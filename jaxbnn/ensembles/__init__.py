@@ -8,6 +8,7 @@ from jaxbnn.ensembles.microcanonical import (
 )
 from jaxbnn.ensembles.microcanonical_adaptation import microcanonical_adaptation
 from jaxbnn.ensembles.recipe import EnsembleDraws, sample_ensemble
+from jaxbnn.ensembles.score_metric import score_metric
 from jaxbnn.ensembles.training import OptimisedStarts, TrainingDiverged, optimised_starts
 from jaxbnn.ensembles.way_in import WayIn
 
@@ -21,4 +22,5 @@ __all__ = [
     "microcanonical_parameters",
     "optimised_starts",
     "sample_ensemble",
+    "score_metric",
 ]

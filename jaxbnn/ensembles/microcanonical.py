@@ -20,6 +20,7 @@ from blackjax.base import SamplingAlgorithm
 from blackjax.util import generate_unit_vector
 from jaxtyping import Array, Float, PyTree
 
+from jaxbnn.ensembles.score_metric import in_metric
 from jaxbnn.kernels import on_vector
 from jaxbnn.numerics import check_positive
 
@@ -178,7 +179,9 @@ def adjusted_microcanonical(parameters: dict[str, Array], posterior: Any) -> Sam
         One chain's "step_size", "decoherence_length" and "inverse_mass_matrix"; where there is an
         entry "reference", a position, energies are sums of differences from it, which keep their
         precision in float32 with many data (`Posterior.log_density_from`). Where there is an entry
-        "num_integration_steps", trajectories have so many steps, and L is not looked at.
+        "num_integration_steps", trajectories have so many steps, and L is not looked at. Entries
+        "directions" and "factors", those of `score_metric`, are a metric with directions beside the
+        diagonal.
     posterior
         The posterior, or whatever else has a `log_density`.
 
@@ -207,14 +210,18 @@ def adjusted_microcanonical(parameters: dict[str, Array], posterior: Any) -> Sam
     log_density = posterior.log_density
     if "reference" in parameters:
         log_density = posterior.log_density_from(parameters["reference"])
-    return on_vector(
-        lambda whole: adjusted_mclmc(
-            _checked(parameters, log_density, whole),
+
+    def in_diagonal(log_density, inverse_mass_matrix):
+        return adjusted_mclmc(
+            log_density,
             step_size=parameters["step_size"],
             L_proposal_factor=_REFRESHMENT,
-            inverse_mass_matrix=parameters["inverse_mass_matrix"],
+            inverse_mass_matrix=inverse_mass_matrix,
             integration_steps_params=(num_integration_steps(parameters),),
         )
+
+    return on_vector(
+        lambda whole: in_metric(in_diagonal, _checked(parameters, log_density, whole), parameters)
     )
 
 

@@ -2,7 +2,7 @@
 
 Unadjusted microcanonical chains come from an optimised start to where the posterior's mass is with
 fewer gradients than HMC, and then draw from a law that is not quite the posterior's. An exact
-kernel that starts there needs a short warm-up only, and no metric of its own.
+kernel that starts there needs a short warm-up only: its metric is found on the way in.
 """
 
 import math
@@ -25,6 +25,7 @@ from jaxbnn.ensembles.microcanonical import (
     num_integration_steps,
 )
 from jaxbnn.ensembles.microcanonical_adaptation import SHORTEST_WARMUP
+from jaxbnn.ensembles.score_metric import in_metric, score_metric
 from jaxbnn.ensembles.way_in import Tuning, WayIn, bias_in_words, go_in
 from jaxbnn.kernels import cycle, jittered, on_vector, prior_precisions
 from jaxbnn.numerics import check_count, check_positive
@@ -34,8 +35,9 @@ from jaxbnn.sampling.validation import check_checkpoint, check_key
 from jaxbnn.targets import Posterior
 from jaxbnn.targets.hierarchical import HierarchicalPrior
 
-# The exact step size is found from this part of the unadjusted one.
-_EXACT_SHARE = 0.4
+# The exact step size is found from this part of the unadjusted one; the second is that of a metric
+# with directions.
+_EXACT_SHARE, _SHARE_WITH_DIRECTIONS = 0.4, 0.7
 # On the way in, the tuning finds its step size by a few blow-ups; more are told of.
 _MOST_BLOW_UPS = 0.05
 # HMC takes its step sizes from this part of the mean to either side.
@@ -74,6 +76,7 @@ def sample_ensemble(
     start_energy_error: float = 0.5,
     is_preconditioned: bool = True,
     num_warmup: int = 200,
+    num_directions: int = 100,
     trajectory_steps: int = 50,
     thinning: int = 1,
     checkpoint: str | os.PathLike | None = None,
@@ -86,8 +89,8 @@ def sample_ensemble(
     with frozen parameters, and in later parts as many as in all before. It ends after two parts at
     the least, when every chain's log density is stationary over the last (`stationarity_time`) and
     the chains have not moved together since the one before, or when `most_steps` are done. The law:
-    `num_warmup` steps in which dual averaging tunes the exact kernel's step size, with the metric
-    of the way in; then kept draws.
+    `num_warmup` steps in which dual averaging tunes the exact kernel's step size, with the diagonal
+    metric of the way in and directions from its scores; then kept draws.
 
     Parameters
     ----------
@@ -114,6 +117,10 @@ def sample_ensemble(
         As in `microcanonical_adaptation`.
     num_warmup
         Steps of the exact kernel before the first kept draw; unadjusted chains need none.
+    num_directions
+        Narrow directions that the exact kernel's metric has beside the diagonal, at most
+        (`score_metric`): half of the way in's records of the scores at most, and of the dimensions.
+        0: none, as where chains times dimensions are more than 160,000.
     trajectory_steps
         Integration steps of a trajectory; each is two gradients of a microcanonical kernel, and one
         of HMC. Of unadjusted chains: steps from one draw to the next.
@@ -164,6 +171,7 @@ def sample_ensemble(
     check_positive("energy_error", energy_error)
     check_positive("start_energy_error", start_energy_error)
     check_count("num_warmup", num_warmup)
+    check_count("num_directions", num_directions, 0)
     check_count("trajectory_steps", trajectory_steps)
     check_checkpoint(checkpoint)
     folder = None if checkpoint is None else Path(checkpoint)
@@ -175,13 +183,14 @@ def sample_ensemble(
             key, *arguments, data=posterior, checkpoint=path, progress=progress, **options
         )
 
-    tuning = Tuning(num_tuning, energy_error, start_energy_error, is_preconditioned)
+    has_scores = num_directions > 0 and kernel != "microcanonical"
+    tuning = Tuning(num_tuning, energy_error, start_energy_error, is_preconditioned, has_scores)
     positions, way_in = go_in(key_in, run, positions, tuning, most_steps)
     if kernel == "microcanonical":
         law = {"parameters": way_in.parameters, "thinning": thinning * trajectory_steps}
     else:
         law = {
-            "parameters": _exact_parameters(way_in, positions, trajectory_steps),
+            "parameters": _exact_parameters(way_in, positions, trajectory_steps, num_directions),
             "thinning": thinning,
             "num_warmup": num_warmup,
             "adapt": dual_averaging(_TARGETS[kernel], is_pooled=False),
@@ -230,15 +239,24 @@ def _chains(numbers: np.ndarray) -> str:
     return f"chain{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
 
 
-def _exact_parameters(way_in: WayIn, positions: PyTree, trajectory_steps: int) -> dict:
+def _exact_parameters(
+    way_in: WayIn, positions: PyTree, trajectory_steps: int, num_directions: int
+) -> dict:
     """Return the exact kernel's parameters: the metric of the way in, and a smaller step."""
-    step_size = _EXACT_SHARE * way_in.parameters["step_size"]
-    return {
+    variances = way_in.parameters["inverse_mass_matrix"]
+    directions, share = {}, _EXACT_SHARE
+    if way_in.scores is not None:
+        _, num_records, size = way_in.scores.shape
+        if most := min(num_directions, num_records // 2, size // 2):
+            directions = score_metric(jnp.asarray(way_in.scores), variances, most)
+            share = _SHARE_WITH_DIRECTIONS
+    step_size = share * way_in.parameters["step_size"]
+    return directions | {
         "step_size": step_size,
         "decoherence_length": trajectory_steps * step_size,
         # Each chain's own length / step size would have all wait for the longest trajectory.
         "num_integration_steps": jnp.full(step_size.shape, trajectory_steps, jnp.int32),
-        "inverse_mass_matrix": way_in.parameters["inverse_mass_matrix"],
+        "inverse_mass_matrix": variances,
         "reference": positions,
     }
 
@@ -246,18 +264,18 @@ def _exact_parameters(way_in: WayIn, positions: PyTree, trajectory_steps: int) -
 def _hmc(parameters: dict[str, Array], posterior: Any) -> SamplingAlgorithm:
     """HMC with a random step size; a microcanonical step in d dimensions is sqrt(d) of its own."""
     log_density = posterior.log_density_from(parameters["reference"])
-    metric = default_metric(parameters["inverse_mass_matrix"])
-    size = parameters["inverse_mass_matrix"].shape[0]
     num_steps = num_integration_steps(parameters)
-    return jittered(
-        lambda eps: on_vector(
-            lambda whole: blackjax.hmc(
-                lambda vector: log_density(whole(vector)), eps / math.sqrt(size), metric, num_steps
-            )
-        ),
-        parameters["step_size"],
-        jitter=_JITTER,
-    )
+
+    def of_step_size(eps):
+        def in_diagonal(log_density, variances):
+            step_size = eps / math.sqrt(variances.shape[0])
+            return blackjax.hmc(log_density, step_size, default_metric(variances), num_steps)
+
+        return on_vector(
+            lambda whole: in_metric(in_diagonal, lambda v: log_density(whole(v)), parameters)
+        )
+
+    return jittered(of_step_size, parameters["step_size"], jitter=_JITTER)
 
 
 # One function a kernel, so that the runner finds the program that it compiled for it.

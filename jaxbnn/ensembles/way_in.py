@@ -23,7 +23,9 @@ from jaxbnn.sampling import Draws
 
 # Records of the log density that each part leaves, unless it is shorter: as many in each, so that
 # all parts share one compiled program.
-_RECORDS = 200
+RECORDS = 200
+# Numbers of a part's scores, all chains together: with more, scores are not kept.
+_MOST_SCORES = 2**25
 _WANTED = ("energy_error", "start_energy_error")
 # `stationarity_time` judges so many at least, in the last half of them.
 _FEWEST = 20
@@ -43,6 +45,7 @@ class Tuning(NamedTuple):
     energy_error: float
     start_energy_error: float
     is_preconditioned: bool
+    has_scores: bool
 
 
 class WayIn(NamedTuple):
@@ -62,6 +65,8 @@ class WayIn(NamedTuple):
         (record,) and (chain, record): the log density on the way, but for the tuning.
     is_settled
         (chain,): whether the chain's log density was stationary at the end.
+    scores
+        (chain, record, d): gradients of the log density in the last part, or None.
     """
 
     num_steps: int
@@ -71,6 +76,7 @@ class WayIn(NamedTuple):
     steps: Int[np.ndarray, " record"]
     log_density: Float[np.ndarray, "chain record"]
     is_settled: Bool[np.ndarray, " chain"]
+    scores: Float[np.ndarray, "chain record d"] | None
 
 
 def go_in(
@@ -89,6 +95,7 @@ def go_in(
     )
     parameters = microcanonical_parameters(positions)
     num_chains, size = parameters["inverse_mass_matrix"].shape
+    has_scores = tuning.has_scores and num_chains * RECORDS * size <= _MOST_SCORES
     parts: list[Draws] = []
     ends = [0]
     num_blow_ups = np.zeros(num_chains)
@@ -115,12 +122,12 @@ def go_in(
             f"way_in_{len(parts)}",
             microcanonical,
             positions,
-            min(length, _RECORDS),
+            min(length, RECORDS),
             parameters=parameters,
             num_warmup=num_tuning,
             thinning=_record_steps(length),
             adapt=adapt,
-            collect=_collect,
+            collect=_with_scores if has_scores else _log_density,
             reduce={"energy": energy_errors()},
         )
         if drawn.interrupted:
@@ -132,8 +139,8 @@ def go_in(
         num_blow_ups += parameters["num_blow_ups"] + undone
         parts.append(drawn)
         ends.append(ends[-1] + num_tuning + int(drawn.steps[-1]))
-        before = np.asarray(parts[-2].positions) if len(parts) > 1 else None
-        is_settled = settled(drawn.steps, np.asarray(drawn.positions), before)
+        before = parts[-2].positions["log_density"] if len(parts) > 1 else None
+        is_settled = settled(drawn.steps, drawn.positions["log_density"], before)
         is_settled &= undone <= _MOST_UNDONE * drawn.steps[-1]
     starts = [end + num_tuning for end in ends[:-1]]
     return positions, WayIn(
@@ -142,19 +149,24 @@ def go_in(
         num_blow_ups=num_blow_ups.astype(int),
         parameters=parameters,
         steps=np.concatenate([p.steps + start for p, start in zip(parts, starts, strict=True)]),
-        log_density=np.concatenate([np.asarray(part.positions) for part in parts], axis=1),
+        log_density=np.concatenate([part.positions["log_density"] for part in parts], axis=1),
         is_settled=is_settled,
+        scores=parts[-1].positions["scores"] if has_scores else None,
     )
 
 
 def _record_steps(length: int) -> Int[np.ndarray, " record"]:
     """Return the steps after which a part of this length is recorded: evenly, and the last."""
-    num_records = min(length, _RECORDS)
+    num_records = min(length, RECORDS)
     return length * np.arange(1, num_records + 1) // num_records
 
 
-def _collect(state: Any, info: Any) -> Array:
-    return state.vector.logdensity
+def _log_density(state: Any, info: Any) -> dict[str, Array]:
+    return {"log_density": state.vector.logdensity}
+
+
+def _with_scores(state: Any, info: Any) -> dict[str, Array]:
+    return _log_density(state, info) | {"scores": state.vector.logdensity_grad}
 
 
 def settled(

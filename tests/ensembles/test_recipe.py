@@ -62,6 +62,26 @@ def test_the_kept_draws_have_the_posterior_s_moments(kernel):
     assert told.is_settled.all() == ("settled" not in " ".join(found.warnings))
 
 
+@pytest.mark.parametrize("most_scores", [10, 10_000])
+def test_the_exact_kernel_has_directions_where_scores_were_kept(most_scores, monkeypatch):
+    monkeypatch.setattr(way_in, "_MOST_SCORES", most_scores)
+    found = run(10, most_steps=400)
+    if most_scores == 10:
+        assert found.way_in.scores is None
+        assert "directions" not in found.draws.parameters
+    else:
+        assert found.way_in.scores.shape[::2] == (4, 5)
+        assert found.draws.parameters["directions"].shape == (4, 5, 2)
+        assert found.draws.parameters["factors"].shape == (4, 2)
+
+
+@pytest.mark.parametrize("options", [{"num_directions": 0}, {"kernel": "microcanonical"}])
+def test_no_scores_are_kept_for_nothing(options):
+    found = run(10, most_steps=400, **options)
+    assert found.way_in.scores is None
+    assert "directions" not in found.draws.parameters
+
+
 @pytest.mark.long
 def test_a_second_call_reads_what_the_first_has_made(tmp_path):
     found = run(50, checkpoint=tmp_path / "run")

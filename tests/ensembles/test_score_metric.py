@@ -1,0 +1,133 @@
+"""A metric with directions: found from scores, exact, and the diagonal's where it has none."""
+
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from blackjax.base import SamplingAlgorithm
+
+from jaxbnn.ensembles import adjusted_microcanonical, score_metric
+from tests.kernels.reference_measure import module_of
+from tests.kit import both_sizes, check_exact_start, for_mutants
+from tests.kit.targets import skew_banana
+
+pytestmark = pytest.mark.third_party(reason="BlackJAX's kernels promote dtypes")
+
+MODULE = module_of(score_metric)
+TARGET = skew_banana()
+POSTERIOR = SimpleNamespace(log_density=TARGET.log_density)
+TUNED = {
+    "step_size": jnp.array(0.9),
+    "decoherence_length": jnp.array(2.5),
+    "inverse_mass_matrix": jnp.array([0.7, 1.6]),
+    "directions": jnp.array([[0.8], [-0.6]]),
+    "factors": jnp.array([0.6]),
+}
+
+
+def check(num_chains, steps=2):
+    kernel = adjusted_microcanonical(TUNED, POSTERIOR)
+    return check_exact_start(kernel, TARGET, steps=steps, num_chains=num_chains)
+
+
+@both_sizes(50_000)
+def test_the_kernel_with_directions_leaves_its_target_invariant(num_chains):
+    result = check(num_chains)
+    assert result.passes, str(result)
+
+
+def moved_elsewhere(make_kernel, log_density, parameters):
+    """The position goes along directions that the density has not seen."""
+    kernel = TRUE_METRIC(make_kernel, log_density, parameters | {"factors": jnp.ones(1)})
+
+    def step(rng_key, state):
+        new, info = kernel.step(rng_key, state)
+        sd = jnp.sqrt(parameters["inverse_mass_matrix"])
+        moved = (new.position - state.position) / sd
+        moved = MODULE._stretched(moved, parameters["directions"], parameters["factors"])
+        return new._replace(position=state.position + sd * moved), info
+
+    return SamplingAlgorithm(kernel.init, step)
+
+
+TRUE_METRIC = MODULE.in_metric
+
+
+@for_mutants(50_000)
+def test_a_density_of_another_place_is_found(num_chains, monkeypatch):
+    monkeypatch.setattr(module_of(adjusted_microcanonical), "in_metric", moved_elsewhere)
+    assert not check(num_chains).passes
+
+
+def check_carried_gradients():
+    """After each step the state is that of its position; refused steps change no digit."""
+    kernel = adjusted_microcanonical(TUNED | {"step_size": jnp.array(1.4)}, POSTERIOR)
+    step = jax.jit(kernel.step)
+    state = kernel.init(jnp.array([0.3, -0.2]))
+    seen = set()
+    for i in range(30):
+        before, (state, info) = state, step(jax.random.key(i), state)
+        seen.add(bool(info.is_accepted))
+        if not info.is_accepted:
+            jax.tree.map(np.testing.assert_array_equal, state, before)
+        value, gradient = jax.value_and_grad(TARGET.log_density)(state.position)
+        np.testing.assert_allclose(state.vector.logdensity, value, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(state.vector.logdensity_grad, gradient, rtol=1e-4, atol=1e-4)
+    assert seen == {True, False}
+
+
+def test_gradients_stay_those_of_the_position_and_refused_steps_change_nothing():
+    check_carried_gradients()
+
+
+# A gradient that came back wrong spoils the law by less than 50,000 chains tell.
+@pytest.mark.long
+def test_a_gradient_that_comes_back_wrong_is_found(monkeypatch):
+    true = MODULE._stretched
+    monkeypatch.setattr(MODULE, "_stretched", lambda v, d, f: true(v, d, jnp.minimum(f, 1)))
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        check_carried_gradients()
+
+
+def test_factors_of_one_are_the_diagonal():
+    diagonal = {k: v for k, v in TUNED.items() if k not in ("directions", "factors")}
+    start, key = jnp.array([0.3, -0.2]), jax.random.key(1)
+    ends = []
+    for parameters in (diagonal, TUNED | {"factors": jnp.ones(1)}):
+        kernel = adjusted_microcanonical(parameters, POSTERIOR)
+        ends.append(kernel.step(key, kernel.init(start))[0].position)
+    np.testing.assert_allclose(ends[1], ends[0], rtol=1e-5)
+    assert not np.allclose(ends[0], start)
+
+
+def test_the_narrow_directions_of_a_gaussian_are_found():
+    d, k = 40, 5
+    roots = np.concatenate([[300.0, 100, 40, 20, 10], np.ones(d - k)])
+    axes = np.linalg.qr(np.random.default_rng(0).normal(size=(d, d)))[0]
+    sd = np.linspace(0.5, 2, d)  # of the diagonal metric
+    normals = np.random.default_rng(1).normal(size=(2, 400, d))
+    scores = (normals * roots) @ axes.T / sd  # covariance: the precision, in units of sd
+    found = score_metric(jnp.asarray(scores), jnp.tile(jnp.asarray(sd**2), (2, 1)), k)
+    assert found["directions"].shape == (2, d, k)
+    precision = (axes * roots**2) @ axes.T
+    for directions, factors in zip(found["directions"], found["factors"], strict=True):
+        np.testing.assert_allclose(directions.T @ directions, np.eye(k), atol=1e-5)
+        map_ = np.eye(d) + directions @ np.diag(factors - 1) @ directions.T
+        # From 90,000: by 400 scores the directions are known to a few percent.
+        assert np.linalg.eigvalsh(map_ @ precision @ map_)[-1] < 90
+
+
+def test_scores_that_say_nothing_make_no_direction():
+    same = jnp.ones((1, 9, 6))
+    assert (score_metric(same, jnp.ones((1, 6)), 2)["factors"] == 1).all()
+    # Three distinct scores tell of two directions, and not of how wide the others are.
+    few = jnp.repeat(jax.random.normal(jax.random.key(0), (1, 3, 6)), 3, axis=1)
+    assert (score_metric(few, jnp.ones((1, 6)), 2)["factors"] == 1).all()
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 30), (2, 30, 5)])
+def test_more_directions_than_scores_tell_of_are_refused(shape):
+    with pytest.raises(ValueError, match=r"num_directions is 5, but .* tell of fewer than 5"):
+        score_metric(jnp.ones(shape), jnp.ones((2, shape[2])), 5)
