@@ -245,7 +245,7 @@ def _exact_parameters(
     """Return the exact kernel's parameters: the metric of the way in, and a smaller step."""
     variances = way_in.parameters["inverse_mass_matrix"]
     directions, share = {}, _EXACT_SHARE
-    if way_in.scores is not None:
+    if way_in.scores is not None and np.isfinite(way_in.scores).all():
         _, num_records, size = way_in.scores.shape
         if most := min(num_directions, num_records // 2, size // 2):
             directions = score_metric(jnp.asarray(way_in.scores), variances, most)

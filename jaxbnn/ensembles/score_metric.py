@@ -16,8 +16,11 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, Float
+
+from jaxbnn.numerics import check_count, check_finite
 
 # Entries of a kernel's parameters, beside the diagonal "inverse_mass_matrix".
 DIRECTIONS, FACTORS = "directions", "factors"
@@ -52,14 +55,24 @@ def score_metric(
     Raises
     ------
     ValueError
-        If there are no more records, or dimensions, than directions.
+        If there are no more records, or dimensions, than directions; scores that are not finite, or
+        of other shapes than the matrix.
 
     Examples
     --------
     >>> scores = jnp.array([3.0, 1.0, 0.1]) * jax.random.normal(jax.random.key(0), (2, 500, 3))
-    >>> score_metric(scores, jnp.ones((2, 3)), 1)["factors"].round(1).tolist()
-    [[0.3], [0.3]]
+    >>> score_metric(scores, jnp.ones((2, 3)), 1)["factors"].shape
+    (2, 1)
     """
+    check_count("num_directions", num_directions)
+    expected = (*np.shape(scores)[:1], *np.shape(scores)[2:])
+    if np.ndim(scores) != 3 or np.shape(inverse_mass_matrix) != expected:
+        raise ValueError(
+            "scores must have shape (chain, record, d) and the inverse mass matrix (chain, d), but "
+            f"have {np.shape(scores)} and {np.shape(inverse_mass_matrix)}."
+        )
+    check_finite("scores", scores)
+    scores, inverse_mass_matrix = jnp.asarray(scores), jnp.asarray(inverse_mass_matrix)
     num_records = min(scores.shape[1], scores.shape[2])
     if num_directions >= num_records:
         raise ValueError(
@@ -100,12 +113,23 @@ def in_metric(
         Of the vector itself.
     parameters
         "inverse_mass_matrix" (d,); and "directions" (d, k) and "factors" (k,), or neither.
+
+    Raises
+    ------
+    ValueError
+        Directions and factors whose shapes do not fit.
     """
     variances = parameters["inverse_mass_matrix"]
     if DIRECTIONS not in parameters:
         return make_kernel(log_density, variances)
     sd, ones = jnp.sqrt(variances), jnp.ones_like(variances)
-    directions, factors = parameters[DIRECTIONS], parameters[FACTORS]
+    directions, factors = parameters[DIRECTIONS], jnp.asarray(parameters.get(FACTORS, 1.0))
+    if factors.ndim != 1 or np.shape(directions) != (*sd.shape, *factors.shape):
+        raise ValueError(
+            "a metric with directions has parameters['directions'] of shape (d, k) and "
+            f"parameters['factors'] (k,) a chain, for d = {sd.size}, but they have shapes "
+            f"{np.shape(directions)} and {factors.shape}; score_metric makes them."
+        )
 
     def step(rng_key, state):
         def local(u):

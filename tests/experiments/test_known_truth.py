@@ -58,7 +58,11 @@ def test_results_are_stored_and_the_page_counts_what_was_recovered(tmp_path, mon
     learnt = {"concentration": 60.0, "concentration_lower": 1.0, "concentration_upper": 99.0}
     assert known_truth._recovered([{"fit": "counts", **learnt}]) == "-"
     assert "holds 2 in 1 of 1" in known_truth._recovered([{"fit": "scattered counts", **learnt}])
+    assert "earlier state" not in text
     monkeypatch.setattr(known_truth, "_code", lambda: "other")
+    known_truth.run(tmp_path, **options | {"seeds": []})
+    text = (tmp_path / "page.md").read_text()
+    assert "2 of 2 results are of an earlier state of the code." in text
     known_truth.run(tmp_path, **options)
     assert len(ran) == 4
     with pytest.raises(InputError, match="There is no 'count' here"):

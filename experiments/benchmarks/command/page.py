@@ -63,9 +63,10 @@ def write(
 
 def _staleness(results: list[dict[str, Any]], code: str) -> str:
     ours = [one for one in results if one["method"] == "jaxbnn"]
-    old = sum(one.get("code") != code for one in ours)
+    today = [one for one in ours if one.get("code") == code]
+    old = len(ours) - len(today)
     text = f"{old} of {len(ours)} results of jaxbnn are of an earlier state of its code."
-    if again := [one["is_as_before"] for one in ours if "is_as_before" in one]:
+    if again := [one["is_as_before"] for one in today if "is_as_before" in one]:
         text += (
             f" Of {len(again)} that were run again after it had changed, {sum(again)} were the "
             "same to the last digit."

@@ -55,7 +55,8 @@ def run(
     seeds
         Of the data and of the fits.
     write_page
-        Whether to write `docs/known_truth.md` from all that is stored of today's code.
+        Whether to write `docs/known_truth.md` from all that is stored; it says how much is of an
+        earlier state of the code.
     """
     check_known(fits, FITS)
     stored, code = Stored(out_dir / "stored", KEPT), _code()
@@ -70,8 +71,7 @@ def run(
     results = stored.values()
     if write_page:
         with written_whole(PAGE) as temporary:
-            today = [one for one in results if one["code"] == code]
-            temporary.write_text(page_of(today), encoding="utf-8")
+            temporary.write_text(page_of(results, code), encoding="utf-8")
         print(PAGE)
     about = ("fit", "seed", "code", "likelihood")
     return [
@@ -103,9 +103,11 @@ The log score is given as what is lacking to that of the true law, in nats a row
 """  # noqa: E501
 
 
-def page_of(results: list[dict[str, Any]]) -> str:
-    """Return the page."""
+def page_of(results: list[dict[str, Any]], code: str) -> str:
+    """Return the page; `code` is today's digest."""
     parts = [_HEAD]
+    if old := sum(one["code"] != code for one in results):
+        parts.append(f"{old} of {len(results)} results are of an earlier state of the code.\n\n")
     header = [
         "",
         "likelihood",
