@@ -23,7 +23,7 @@ from jaxbnn.sampling import Draws
 
 # Records of the log density that each part leaves, unless it is shorter: as many in each, so that
 # all parts share one compiled program.
-RECORDS = 200
+_RECORDS = 200
 # Numbers of a part's scores, all chains together: with more, scores are not kept.
 _MOST_SCORES = 2**25
 _WANTED = ("energy_error", "start_energy_error")
@@ -95,8 +95,9 @@ def go_in(
     )
     parameters = microcanonical_parameters(positions)
     num_chains, size = parameters["inverse_mass_matrix"].shape
-    has_scores = tuning.has_scores and num_chains * RECORDS * size <= _MOST_SCORES
+    has_scores = tuning.has_scores and num_chains * _RECORDS * size <= _MOST_SCORES
     parts: list[Draws] = []
+    scores = None
     ends = [0]
     num_blow_ups = np.zeros(num_chains)
     is_settled = np.zeros(num_chains, bool)
@@ -122,7 +123,7 @@ def go_in(
             f"way_in_{len(parts)}",
             microcanonical,
             positions,
-            min(length, RECORDS),
+            min(length, _RECORDS),
             parameters=parameters,
             num_warmup=num_tuning,
             thinning=_record_steps(length),
@@ -137,10 +138,12 @@ def go_in(
         check_tuned(parameters, num_tuning)
         undone = drawn.reduced["energy"].per_chain.num_blow_ups
         num_blow_ups += parameters["num_blow_ups"] + undone
-        parts.append(drawn)
+        # Of the scores, which are many numbers, only those of the last part are kept.
+        scores = drawn.positions.get("scores")
+        parts.append(drawn._replace(positions=np.asarray(drawn.positions["log_density"])))
         ends.append(ends[-1] + num_tuning + int(drawn.steps[-1]))
-        before = parts[-2].positions["log_density"] if len(parts) > 1 else None
-        is_settled = settled(drawn.steps, drawn.positions["log_density"], before)
+        before = parts[-2].positions if len(parts) > 1 else None
+        is_settled = settled(drawn.steps, parts[-1].positions, before)
         is_settled &= undone <= _MOST_UNDONE * drawn.steps[-1]
     starts = [end + num_tuning for end in ends[:-1]]
     return positions, WayIn(
@@ -149,15 +152,15 @@ def go_in(
         num_blow_ups=num_blow_ups.astype(int),
         parameters=parameters,
         steps=np.concatenate([p.steps + start for p, start in zip(parts, starts, strict=True)]),
-        log_density=np.concatenate([part.positions["log_density"] for part in parts], axis=1),
+        log_density=np.concatenate([part.positions for part in parts], axis=1),
         is_settled=is_settled,
-        scores=parts[-1].positions["scores"] if has_scores else None,
+        scores=scores,
     )
 
 
 def _record_steps(length: int) -> Int[np.ndarray, " record"]:
     """Return the steps after which a part of this length is recorded: evenly, and the last."""
-    num_records = min(length, RECORDS)
+    num_records = min(length, _RECORDS)
     return length * np.arange(1, num_records + 1) // num_records
 
 
