@@ -51,6 +51,22 @@ def test_distances_of_densities_that_are_known():
     assert error < 1e-12
 
 
+@pytest.mark.long
+@pytest.mark.third_party(reason="BlackJAX's kernels promote dtypes")
+def test_metrics_are_compared_after_the_same_way_in(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main([str(CONFIGS / "metric.toml"), "--scale", "smoke", "--out", "out"]) == 0
+    stages = tmp_path / "out" / "ensembles" / "metric" / "smoke" / "stages"
+    ends = [
+        [np.load(stages / f"gaussian_{seed}_{k}_directions.npz")[name] for k in (0, 4)]
+        for seed in (0, 1)
+        for name in ("way_in_log_density", "squared_jump")
+    ]
+    for (way_in, other), (jump, other_jump) in zip(ends[::2], ends[1::2], strict=True):
+        np.testing.assert_array_equal(way_in, other)
+        assert jump != other_jump
+
+
 @pytest.mark.long  # half a minute of compiling
 @pytest.mark.third_party(reason="BlackJAX's kernels promote dtypes")
 def test_the_study_writes_a_row_a_number(tmp_path, monkeypatch):

@@ -112,3 +112,35 @@ def between_modes_picture(
     axes.set_ylabel("LPPD (nats a row)")
     axes.legend(fontsize=8)
     return figure
+
+
+def metric_picture(rows: Sequence[Row], num_directions: Sequence[int]) -> Figure:
+    """Draw step size, jumps and R-hat with each number of directions; a group each posterior.
+
+    Bars are two standard errors over seeds long on both sides.
+    """
+    titles = {
+        "step_size": "step size",
+        "squared_jump": "mean squared jump of predictions",
+        "median_rhat": "R-hat of predictions, median",
+    }
+    names = list(dict.fromkeys(row.setting.split(",")[0] for row in rows))
+    figure = Figure(figsize=(4.0 * len(titles), 3.2), layout="constrained")
+    for axes, (quantity, title) in zip(
+        figure.subplots(1, len(titles)), titles.items(), strict=True
+    ):
+        for index, (k, color) in enumerate(zip(num_directions, plots.COLORS, strict=False)):
+            found = {row.setting: row for row in rows if row.quantity == quantity}
+            here = [found[f"{name}, {k} directions"] for name in names]
+            at = np.arange(len(names)) + (index - (len(num_directions) - 1) / 2) * 0.15
+            bars = [2 * (row.standard_error or 0.0) for row in here]
+            axes.errorbar(
+                at, [row.value for row in here], bars, color=color, marker="o", markersize=4,
+                linestyle="none", label=f"{k} directions",
+            )  # fmt: skip
+        axes.set_xticks(range(len(names)), names)
+        axes.set_title(title, fontsize=9)
+        if quantity != "median_rhat":
+            axes.set_yscale("log")
+    figure.axes[0].legend(fontsize=8)
+    return figure
