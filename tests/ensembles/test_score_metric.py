@@ -1,4 +1,6 @@
-"""A metric with directions: found from scores, exact, and the diagonal's where it has none."""
+"""A metric with directions: found from scores, exact with either kernel that has it, in either
+precision, and the diagonal's where it has none.
+"""
 
 from types import SimpleNamespace
 
@@ -8,7 +10,7 @@ import numpy as np
 import pytest
 from blackjax.base import SamplingAlgorithm
 
-from jaxbnn.ensembles import adjusted_microcanonical, score_metric
+from jaxbnn.ensembles import adjusted_microcanonical, recipe, score_metric
 from tests.kernels.reference_measure import module_of
 from tests.kit import both_sizes, check_exact_start, for_mutants
 from tests.kit.targets import skew_banana
@@ -17,7 +19,10 @@ pytestmark = pytest.mark.third_party(reason="BlackJAX's kernels promote dtypes")
 
 MODULE = module_of(score_metric)
 TARGET = skew_banana()
-POSTERIOR = SimpleNamespace(log_density=TARGET.log_density)
+POSTERIOR = SimpleNamespace(
+    log_density=TARGET.log_density,
+    log_density_from=lambda place: lambda x: TARGET.log_density(x) - TARGET.log_density(place),
+)
 TUNED = {
     "step_size": jnp.array(0.9),
     "decoherence_length": jnp.array(2.5),
@@ -25,16 +30,23 @@ TUNED = {
     "directions": jnp.array([[0.8], [-0.6]]),
     "factors": jnp.array([0.6]),
 }
+MAKERS = {"adjusted_microcanonical": adjusted_microcanonical, "hmc": recipe._hmc}
 
 
-def check(num_chains, steps=2):
-    kernel = adjusted_microcanonical(TUNED, POSTERIOR)
-    return check_exact_start(kernel, TARGET, steps=steps, num_chains=num_chains)
+def tuned(name, **changes):
+    """Return a kernel with directions; energies of HMC are differences from a reference."""
+    reference = {"reference": jnp.array([0.1, 0.2])} if name == "hmc" else {}
+    return MAKERS[name](TUNED | reference | changes, POSTERIOR)
 
 
+def check(name, num_chains, steps=2):
+    return check_exact_start(tuned(name), TARGET, steps=steps, num_chains=num_chains)
+
+
+@pytest.mark.parametrize("name", MAKERS)
 @both_sizes(50_000)
-def test_the_kernel_with_directions_leaves_its_target_invariant(num_chains):
-    result = check(num_chains)
+def test_a_kernel_with_directions_leaves_its_target_invariant(num_chains, name):
+    result = check(name, num_chains)
     assert result.passes, str(result)
 
 
@@ -55,31 +67,46 @@ def moved_elsewhere(make_kernel, log_density, parameters):
 TRUE_METRIC = MODULE.in_metric
 
 
+@pytest.mark.parametrize("name", MAKERS)
 @for_mutants(50_000)
-def test_a_density_of_another_place_is_found(num_chains, monkeypatch):
-    monkeypatch.setattr(module_of(adjusted_microcanonical), "in_metric", moved_elsewhere)
-    assert not check(num_chains).passes
+def test_a_density_of_another_place_is_found(num_chains, name, monkeypatch):
+    monkeypatch.setattr(module_of(MAKERS[name]), "in_metric", moved_elsewhere)
+    assert not check(name, num_chains).passes
 
 
-def check_carried_gradients():
+def check_carried_gradients(name, tolerance=1e-4, **changes):
     """After each step the state is that of its position; refused steps change no digit."""
-    kernel = adjusted_microcanonical(TUNED | {"step_size": jnp.array(1.4)}, POSTERIOR)
+    kernel = tuned(name, **changes | {"step_size": jnp.array(1.6)})
     step = jax.jit(kernel.step)
     state = kernel.init(jnp.array([0.3, -0.2]))
+    density = TARGET.log_density if name != "hmc" else POSTERIOR.log_density_from([0.1, 0.2])
     seen = set()
     for i in range(30):
         before, (state, info) = state, step(jax.random.key(i), state)
         seen.add(bool(info.is_accepted))
         if not info.is_accepted:
             jax.tree.map(np.testing.assert_array_equal, state, before)
-        value, gradient = jax.value_and_grad(TARGET.log_density)(state.position)
-        np.testing.assert_allclose(state.vector.logdensity, value, rtol=1e-4, atol=1e-4)
-        np.testing.assert_allclose(state.vector.logdensity_grad, gradient, rtol=1e-4, atol=1e-4)
+        value, gradient = jax.value_and_grad(density)(state.position)
+        for ours, theirs in zip(carried(state), (value, gradient), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
     assert seen == {True, False}
+    return state.position.dtype
 
 
-def test_gradients_stay_those_of_the_position_and_refused_steps_change_nothing():
-    check_carried_gradients()
+def carried(state):
+    return state.vector.logdensity, state.vector.logdensity_grad
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_gradients_stay_those_of_the_position_and_refused_steps_change_nothing(name):
+    assert check_carried_gradients(name) == np.float32
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_float64_carries_them_to_its_own_precision(name, x64):
+    # As they were written: 0.8 and -0.6 of float32 are no unit vector of float64.
+    doubles = {key: jnp.round(jnp.asarray(value, float), 6) for key, value in TUNED.items()}
+    assert check_carried_gradients(name, 1e-11, **doubles) == np.float64
 
 
 # A gradient that came back wrong spoils the law by less than 50,000 chains tell.
@@ -88,7 +115,7 @@ def test_a_gradient_that_comes_back_wrong_is_found(monkeypatch):
     true = MODULE._stretched
     monkeypatch.setattr(MODULE, "_stretched", lambda v, d, f: true(v, d, jnp.minimum(f, 1)))
     with pytest.raises(AssertionError, match="Not equal to tolerance"):
-        check_carried_gradients()
+        check_carried_gradients("adjusted_microcanonical")
 
 
 def test_factors_of_one_are_the_diagonal():
