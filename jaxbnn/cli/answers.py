@@ -11,6 +11,7 @@ from jaxtyping import PyTree
 
 from jaxbnn.cli import folder as folders
 from jaxbnn.cli.encoding import Encoding
+from jaxbnn.cli.fields import as_numbers, is_missing
 from jaxbnn.cli.place import OUTSIDE, written
 from jaxbnn.cli.progress import Progress
 from jaxbnn.cli.table import Table
@@ -59,9 +60,14 @@ def write_predictions(
 
 
 def _digits(encoding: Encoding) -> int:
-    """Return as many digits as tell six of a target's standard deviation, at most a double's."""
-    if encoding.classes is not None or not encoding.y_mean:
+    """Return as many digits as tell six of a target's standard deviation, at most a double's.
+
+    Counts, whose mean is not taken away, have eight at most.
+    """
+    if encoding.classes is not None:
         return 6
+    if not encoding.y_mean:
+        return 8
     more = math.ceil(math.log10(abs(encoding.y_mean) / encoding.y_sd))
     return min(6 + max(more, 0), 15)
 
@@ -154,12 +160,25 @@ def predictions_of(
     return {name: encoding.in_units(found.mean), **renamed}
 
 
+def _is_other(values: Sequence[str], value: str) -> np.ndarray:
+    """Return which values are not this one; what is missing is not known to be another."""
+    there = ~is_missing(list(values))
+    numbers = as_numbers([*values, value])
+    if numbers is None:
+        return there & (np.array(values, dtype=object) != value)
+    *others, one = numbers
+    return there & ~np.isclose(others, one, rtol=1e-9, atol=1e-12)
+
+
 def outside(encoding: Encoding, table: Table) -> tuple[np.ndarray, list[str]]:
     """Return for each row the columns in which it lies outside the training rows, and a remark."""
     strange: list[list[str]] = [[] for _ in range(table.num_rows)]
     for column in encoding.columns:
         for row in np.flatnonzero(column.is_outside(table.columns[column.name])):
             strange[row].append(column.name)
+    for name, value in encoding.constant.items():
+        for row in np.flatnonzero(_is_other(table.columns.get(name, []), value)):
+            strange[row].append(name)
     number = sum(bool(names) for names in strange)
     if not number:
         return np.array([""] * table.num_rows, dtype=object), []

@@ -26,6 +26,8 @@ from jaxbnn.cli.fields import (
 
 _MOST_CATEGORIES = 20
 _MISSING_CATEGORY = "(missing)"
+# Standard deviations from the mean.
+_FARTHEST = 1e9
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,9 @@ class Column:
                 f"fit; {how_to_mend(strange) if self.date is None else 'mend it'}."
             )
         missing = np.isnan(numbers)
-        parts = [np.where(missing, 0.0, (numbers - self.mean) / self.sd)]
+        # Further out nothing differs, and single precision would call it infinite.
+        scaled = np.clip((numbers - self.mean) / self.sd, -_FARTHEST, _FARTHEST)
+        parts = [np.where(missing, 0.0, scaled)]
         parts += [missing] if self.has_missing else []
         return parts + [f for part in self.date_parts for f in part_features(numbers, part)]
 

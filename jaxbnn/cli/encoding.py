@@ -5,7 +5,7 @@ becomes one column a category, and missing text a category; dates become days an
 of them. Constant columns are left out.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,8 @@ _FEW_NUMBERS = 10
 class Encoding:
     """How a table becomes x and y.
 
-    `classes` is None where the target is a number, `width` the columns of a file without a header.
+    `classes` is None where the target is a number, `width` the columns of a file without a header,
+    and `constant` has the one value of each column that was left out because of it.
     """
 
     target: str
@@ -42,6 +43,7 @@ class Encoding:
     y_mean: float
     y_sd: float
     width: int = 0
+    constant: dict[str, str] = field(default_factory=dict)
 
     @property
     def features(self) -> list[str]:
@@ -146,8 +148,9 @@ def learn_encoding(
     if not is_class and numbers is None:
         strange = no_numbers(table.columns[target])
         raise ValueError(
-            f"the target {target!r} holds {strange[0]!r}, which is no number; leave out --task "
-            "regression to predict classes."
+            f"the target {target!r} holds {strange[0]!r}, which is no number; leave out "
+            f"{'--task regression' if task == 'regression' else f'--likelihood {kind.likelihood}'} "
+            "to predict classes."
         )
     if is_class and len(distinct) > _MOST_CLASSES:
         strange = no_numbers(table.columns[target])
@@ -168,12 +171,17 @@ def learn_encoding(
             "classes, give --task classification."
         )
     columns, gaps = [], []
+    constant: dict[str, str] = {}
     for name, values in training.columns.items():
         if name == target:
             continue
         column, note = learn_column(name, values, table.columns[name])
         notes += [note] if note else []
         columns += [column] if column else []
+        if column is None and not is_missing(values).all():
+            constant[name] = next(
+                v for v, gone in zip(values, is_missing(values), strict=True) if not gone
+            )
         if column and column.has_missing:
             gaps.append(f"{name} ({is_missing(values).sum()})")
     if gaps:
@@ -187,4 +195,4 @@ def learn_encoding(
     if y is not None and kind.likelihood not in COUNTS:
         mean, sd = float(y.mean()), float(y.std())
     classes = (kind.order or distinct) if is_class else None
-    return Encoding(target, columns, classes, mean, sd), notes
+    return Encoding(target, columns, classes, mean, sd, constant=constant), notes

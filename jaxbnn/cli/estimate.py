@@ -5,6 +5,8 @@ import time
 import jax
 import numpy as np
 
+from jaxbnn.tabular.kinds import NEWER
+from jaxbnn.tabular.samplers import TUNING, WAY_IN
 from jaxbnn.tabular.settings import Settings
 from jaxbnn.targets import Posterior
 
@@ -13,25 +15,34 @@ _LEAST = 2e10
 _LONG = 1800.0
 # Gradients that a trajectory of NUTS takes; with six doublings 63 at most.
 _FEWEST, _MOST = 15, 63
+# Of an ensemble: of a trajectory of 50 steps, and of a step.
+_A_TRAJECTORY, _A_STEP = 100, 2
 _REPEATS = 3
 
 
 def warning(sampler: str, settings: Settings, posterior: Posterior) -> str | None:
     """Return a sentence on a run of half an hour or more; None of a shorter one, or unknown.
 
-    For nuts, from the time that the gradient of the log density takes here and now, for all chains.
+    For nuts and ensemble, from the time that the gradient of the log density takes here and now,
+    for all chains.
     """
     num_data, num_features = posterior.x.shape
     draws = settings.warmup + settings.samples
     work = num_data * settings.size(num_features) * draws * settings.chains_of(sampler)
-    if sampler != "nuts" or work < _LEAST:
+    if sampler not in ("nuts", "ensemble") or work < _LEAST:
         return None
     seconds = _seconds_of_gradient(posterior, settings.chains_of(sampler))
-    return sentence(_FEWEST * draws * seconds, _MOST * draws * seconds)
+    fewest, most = _FEWEST * draws, _MOST * draws
+    if sampler == "ensemble":
+        # The way in has two parts at the least, of as many steps as five tunings.
+        law = _A_TRAJECTORY * (settings.warmup // 8 + settings.samples)
+        fewest, most = (law + _A_STEP * steps * settings.warmup for steps in (5 * TUNING, WAY_IN))
+    knows_dvi = settings.likelihood not in NEWER and not settings.relevance
+    return sentence(fewest * seconds, most * seconds, knows_dvi=knows_dvi)
 
 
-def sentence(fewest: float, most: float) -> str | None:
-    """Return the sentence on so many seconds.
+def sentence(fewest: float, most: float, *, knows_dvi: bool = True) -> str | None:
+    """Return the sentence on so many seconds; `knows_dvi`: whether dvi takes what is asked for.
 
     Examples
     --------
@@ -41,8 +52,9 @@ def sentence(fewest: float, most: float) -> str | None:
     """  # noqa: E501
     if most < _LONG:
         return None
+    dvi = "--sampler dvi, " if knows_dvi else ""
     return (
-        f"this will take between {_spoken(fewest)} and {_spoken(most)}; quicker are --sampler dvi, "
+        f"this will take between {_spoken(fewest)} and {_spoken(most)}; quicker are {dvi}"
         "fewer --hidden units, fewer --samples and --warmup, or fewer rows (Ctrl-C keeps what is "
         "drawn)."
     )

@@ -20,6 +20,7 @@ from jaxbnn.cli.report import Report, about, markdown, next_steps, worse_of
 from jaxbnn.cli.verdict import copies_sentences, judge_classes, judge_numbers
 from jaxbnn.prediction import ClassPrediction, NumberScores, predict, scores
 from jaxbnn.sampling import BadCheckpoint
+from jaxbnn.tabular.kinds import COUNTS
 from jaxbnn.tabular.posteriors import make_posterior
 from jaxbnn.tabular.samplers import Fitted, relevance_note, run
 from jaxbnn.tabular.settings import describe
@@ -189,4 +190,7 @@ def _judge(first: _Sampled, level: float) -> tuple[Verdict, Callable[[Path], Non
         return judge_classes(encoding, y[rows], prediction, found, counts / counts.sum()), draw
     assert isinstance(found, NumberScores)
     mean, spread = float(learnt_from.mean()), float(learnt_from.std()) or 1.0
-    return judge_numbers(encoding, y[rows], prediction, found, mean, spread), draw
+    are_counts = prepared.settings.likelihood in COUNTS
+    return judge_numbers(
+        encoding, y[rows], prediction, found, mean, spread, are_counts=are_counts
+    ), draw

@@ -65,6 +65,8 @@ def choose_likelihood(
         raise ValueError(f"--likelihood {asked} does not fit --task {task}; leave one of them out.")
     if order is not None and asked not in ("auto", "ordinal"):
         raise ValueError(f"--order gives ordered classes, but --likelihood is {asked}.")
+    if order is not None and task == "regression":
+        raise ValueError("--order gives ordered classes, but --task is regression; leave one out.")
     numbers = as_numbers(values)
     distinct = sorted(set(values))
     if asked == "ordinal" or order is not None:

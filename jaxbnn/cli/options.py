@@ -32,7 +32,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def _file_before_hidden(arguments: list[str]) -> list[str]:
     """Return the arguments with what follows the numbers of --hidden, a file, put before it."""
-    if "--hidden" not in arguments:
+    if arguments[:1] != ["fit"] or "--hidden" not in arguments:
         return arguments
     start = end = arguments.index("--hidden")
     while end + 1 < len(arguments) and arguments[end + 1].isdigit():
@@ -217,7 +217,8 @@ def settings_of(options: argparse.Namespace) -> Settings:
         options.samples,
         options.noise,
         options.seed,
-        options.likelihood,
+        # Classes in an order that is given are of no other.
+        "ordinal" if options.order and options.likelihood == "auto" else options.likelihood,
         options.prior_scale,
         options.relevance,
         options.hidden is None,

@@ -46,11 +46,18 @@ def was_headerless(folder: Path) -> bool:
 
 
 def check_free(folder: Path, force: bool) -> None:
-    """Refuse a folder that holds a fit, unless it may be written over."""
-    if (folder / MODEL).exists() and not force:
+    """Refuse a folder that holds a fit, or files of its names, unless they may be written over."""
+    there = [name for name in WRITTEN if (folder / name).exists()]
+    if not there or force:
+        return
+    if MODEL in there:
         raise ValueError(
             f"{folder} holds a fit already; give --force to write over it, or another --out."
         )
+    raise ValueError(
+        f"{folder} holds {there[0]}, which no fit has written and a fit would write over; give "
+        "another --out, or --force."
+    )
 
 
 def check_predictions(out: Path, data: Path) -> None:

@@ -10,7 +10,7 @@ from jaxbnn.cli.encoding import Encoding, learn_encoding, usable_rows
 from jaxbnn.cli.kinds import Kind, choose_likelihood
 from jaxbnn.cli.options import separator_of
 from jaxbnn.cli.table import Table, read_table, take
-from jaxbnn.tabular.candidates import Candidate, candidates
+from jaxbnn.tabular.candidates import Candidate, candidates, is_wide
 from jaxbnn.tabular.noise import noise_notes, rounding_noise
 from jaxbnn.tabular.settings import (
     DEEP,
@@ -94,8 +94,12 @@ def settled(prepared: Prepared, taken: Candidate, why: str | None = None) -> Pre
     notes = [note for note in prepared.notes if note != kind.note or is_as_known]
     if why is not None:
         notes.append(why)
+    shape = len(prepared.training), len(prepared.encoding.features)
+    is_forced = len(prepared.candidates) > 1 and prepared.num_classes is None and is_wide(*shape)
     # Four layers are for the ensemble alone.
-    if prepared.settings.sampler == "auto" and taken.hidden != DEEP:
+    if prepared.settings.sampler == "auto" and is_forced and taken.sampler == "nuts":
+        notes.append("auto took nuts, for there are few rows a column.")
+    elif prepared.settings.sampler == "auto" and taken.hidden != DEEP:
         notes.append(
             f"auto took {taken.sampler}, by a benchmark at about so many rows and weights."
         )

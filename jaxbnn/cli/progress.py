@@ -12,6 +12,8 @@ from typing import Any
 _SECONDS_ON_A_TERMINAL = 0.5
 _SECONDS_IN_A_LOG = 2.0
 _SECONDS_A_LOOK = 0.1
+# Those of which another comes, which is to be compiled.
+_PHASES = {"warm-up": "warm-up", "training": "training"}
 
 
 class Progress:
@@ -144,14 +146,15 @@ def of_sampling(progress: Progress) -> Callable[[Any], None]:
     known: list[str] = []
 
     def report(done: Any) -> None:
-        detail = f"{'warm-up' if done.phase == 'warm-up' else 'draws'}, "
-        detail += f"{100 * done.done / max(done.total, 1):.0f} %"
+        detail = f"{_PHASES.get(done.phase, 'draws')}, {100 * done.done / max(done.total, 1):.0f} %"
         if done.phase in known:  # the first chunk compiled
             detail += f", {_time(done.seconds_left)} left"
         known.append(done.phase)
-        progress.tell("sampling", detail)
-        if done.phase == "warm-up" and done.done == done.total:
-            progress.begin("compiling", "the draws after the warm-up")
+        is_training = done.phase == "training"
+        progress.tell("training networks" if is_training else "sampling", detail)
+        if done.phase in _PHASES and done.done == done.total:
+            what = "the sampler" if is_training else "the draws after the warm-up"
+            progress.begin("compiling", what)
 
     return report
 

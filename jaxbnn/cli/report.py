@@ -90,12 +90,19 @@ def next_steps(
 ) -> list[str]:
     """Return what to do with a fit, or about it; `sampler` is the one that was taken."""
     steps = []
-    if not chains.is_good:
+    if not chains.is_good and settings.chains == 1:
+        steps.append("Fit again with `--chains 4 --force`: one chain cannot tell.")
+    elif not chains.is_good and chains.is_stuck:
+        more = f"--seed {settings.seed + 1} --force"
+        steps.append(f"Fit again with `{more}`, or by another `--sampler`: chains stood still.")
+    elif not chains.is_good:
         more = f"--warmup {2 * settings.warmup} --samples {2 * settings.samples} --force"
         steps.append(f"Fit again with `{more}`: the chains need longer.")
     safer = _SAFER.get(settings.likelihood)
     if held.is_too_sure and safer is not None:
-        steps.append(f"Fit again with `--likelihood {safer} --force`, which has heavier tails.")
+        # Neither dvi nor gibbs knows it.
+        by = " --sampler auto" if settings.sampler in ("dvi", "gibbs") else ""
+        steps.append(f"Fit again with `--likelihood {safer}{by} --force`, which has heavier tails.")
     if not held.is_good:
         steps.append(
             "Look at the pictures, and for columns that tell more of the target: what a network "

@@ -4,7 +4,7 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import stdtrit
+from scipy.special import ndtr, stdtrit
 
 from jaxbnn.cli.effect import weigh
 from jaxbnn.cli.encoding import Encoding
@@ -22,6 +22,8 @@ _FINE = ("fits", "little", "open")
 # So many nats a row more than nothing matter to nobody.
 _SMALL_GAIN = 0.02
 _FEWEST = 10
+# Errors smaller than those of the mean by less than this are no gain.
+_GAIN_OF_ERROR = 0.95
 # Of the held-out rows: fewer copies change little.
 _MANY_COPIES = 0.05
 # So many nats a row less than nothing are no accident, however few rows make them up.
@@ -35,16 +37,22 @@ def judge_numbers(
     found: NumberScores,
     mean: float = 0.0,
     spread: float = 1.0,
+    *,
+    are_counts: bool = False,
 ) -> Verdict:
     """Judge predictions of numbers, in the target's own units.
 
     `mean` and `spread`, a standard deviation, are those of the training rows: predictions should
-    score better than a normal law with these.
+    score better than a normal law with these; of counts, than what it gives from half below to half
+    above. The ends of intervals of counts are counts, so that they hold more than their level: it
+    is judged with each end counted for the part that the level takes of it.
     """
     n, sd = len(y), encoding.y_sd
     rmse = float(np.sqrt(np.mean(found.error**2))) * sd
     guess = float(np.sqrt(np.mean((y - mean) ** 2))) * sd
-    inside = float(coverage(found.pit, [prediction.level])[0])
+    inside = held = float(coverage(found.pit, [prediction.level])[0])
+    if are_counts:
+        held = float(np.mean((y >= prediction.lower) & (y <= prediction.upper)))
     numbers = {
         "rmse": rmse,
         "rmse_of_the_mean": guess,
@@ -52,20 +60,23 @@ def judge_numbers(
         "log_score_standard_error": float(found.log_score.std() / np.sqrt(n)),
         "crps": float(found.crps.mean()) * sd,
         "level": prediction.level,
-        "coverage": inside,
+        "coverage": held,
         "held_out": n,
     }
-    density = -0.5 * ((y - mean) / spread) ** 2 - np.log(spread) - 0.5 * np.log(2 * np.pi)
-    has_learnt = rmse <= 0.95 * guess
+    density = _log_normal(y, mean, spread, are_counts=are_counts)
+    learnt = _judge_errors(found.error, y - mean)
+    has_learnt = learnt == "clear" or (learnt == "open" and rmse <= _GAIN_OF_ERROR * guess)
     judgement, _ = judge_gain(np.asarray(found.log_score) - density, names_better=has_learnt)
     is_too_sure = has_learnt and judgement == "none"
     sentences = [
         f"Typical error (RMSE) on {n} held-out rows: {plain(rmse)}; always guessing the "
         f"mean: {plain(guess)}."
     ]
-    if not has_learnt:
+    if learnt == "none":
         sentences.append("It has learnt next to nothing: the inputs hardly tell of the target.")
-    sentences.append(coverage_sentence(inside, prediction.level, n))
+    elif learnt == "open":
+        sentences.append(f"{n} rows are too few to judge whether its errors are the smaller ones.")
+    sentences.append(coverage_sentence(inside, prediction.level, n, held if are_counts else None))
     if is_too_sure:
         own, other = plain(numbers["log_score"]), plain(float(density.mean() - np.log(sd)))
         sentences.append(
@@ -75,6 +86,37 @@ def judge_numbers(
     is_covered = weigh(inside, n, prediction.level).judgement in _FINE
     is_good = has_learnt and is_covered and not is_too_sure
     return Verdict(sentences, numbers, is_good, is_too_sure)
+
+
+def _log_normal(
+    y: Float[np.ndarray, " n"], mean: float, spread: float, *, are_counts: bool
+) -> Float[np.ndarray, " n"]:
+    """Return a normal law's log density; of counts the log probability of half to either side."""
+    z = np.abs((y - mean) / spread)
+    density = -0.5 * z**2 - np.log(spread) - 0.5 * np.log(2 * np.pi)
+    if not are_counts:
+        return density
+    # Far out the difference of two tails is 0, and the density all the same.
+    share = ndtr(-z + 0.5 / spread) - ndtr(-z - 0.5 / spread)
+    return np.where(share > 1e-12, np.log(np.maximum(share, 1e-12)), density)
+
+
+def _judge_errors(
+    errors: Float[np.ndarray, " n"], of_mean: Float[np.ndarray, " n"]
+) -> Literal["clear", "open", "none"]:
+    """Judge whether the typical error is smaller than always guessing the mean, by 5 % at least.
+
+    By the 95 % interval (Student's t, of ten rows or more) of the mean difference of squares:
+    "clear" above 0, "none" below it, else "open".
+    """
+    gain = (_GAIN_OF_ERROR * np.asarray(of_mean, float)) ** 2 - np.asarray(errors, float) ** 2
+    n = len(gain)
+    if n < _FEWEST:
+        return "open"
+    width = float(stdtrit(n - 1, 0.975) * gain.std(ddof=1) / np.sqrt(n))
+    if abs(gain.mean()) <= width:
+        return "open"
+    return "clear" if gain.mean() > 0 else "none"
 
 
 def judge_classes(
@@ -217,10 +259,18 @@ def confidence_sentence(claimed: float, accuracy: float, num_rows: int) -> str:
     return more[effect.judgement]
 
 
-def coverage_sentence(inside: float, level: float, num_rows: int) -> str:
-    """Say whether as many rows lie in their intervals as should."""
+def coverage_sentence(inside: float, level: float, num_rows: int, held: float | None = None) -> str:
+    """Say whether as many rows lie in their intervals as should.
+
+    `held` is of intervals of counts, whose ends are counted in part for `inside`.
+    """
     effect = weigh(inside, num_rows, level)
     said = f"The {level:.0%} intervals hold {inside:.1%} of the held-out rows"
+    if held is not None:
+        said = (
+            f"The {level:.0%} intervals, from count to count, hold {held:.1%} of the held-out "
+            f"rows, and {inside:.1%} with their ends counted in part"
+        )
     points = f"{100 * abs(inside - level):.0f} points"
     more = {
         "fits": f"{said}, as they should ({effect}).",

@@ -19,6 +19,7 @@ from blackjax.base import SamplingAlgorithm
 from blackjax.mcmc.metrics import default_metric
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
+from jaxbnn.ensembles.energy_error import energy_errors
 from jaxbnn.ensembles.microcanonical import (
     adjusted_microcanonical,
     microcanonical,
@@ -26,7 +27,7 @@ from jaxbnn.ensembles.microcanonical import (
 )
 from jaxbnn.ensembles.microcanonical_adaptation import SHORTEST_WARMUP
 from jaxbnn.ensembles.score_metric import in_metric, score_metric
-from jaxbnn.ensembles.way_in import Tuning, WayIn, bias_in_words, go_in
+from jaxbnn.ensembles.way_in import Tuning, WayIn, bias_in_words, chains_in_words, go_in
 from jaxbnn.kernels import cycle, jittered, on_vector, prior_precisions
 from jaxbnn.numerics import check_count, check_positive
 from jaxbnn.numerics.arguments import a_or_an
@@ -112,7 +113,8 @@ def sample_ensemble(
         Steps of each tuning, at least 100. The decoherence length is not tuned: it is sqrt(d), in
         units of the inverse mass matrix, since on the way in nothing is stationary yet.
     most_steps
-        Steps of the way in, at most; chains that have not settled by then are told of.
+        Steps of the way in, at most, but for one part of `num_tuning` + 80, which there always is;
+        chains that have not settled by then are told of, as all are after a single part.
     energy_error, start_energy_error, is_preconditioned
         As in `microcanonical_adaptation`.
     num_warmup
@@ -166,6 +168,8 @@ def sample_ensemble(
     (4, 50, 1, 3)
     """
     _check_what(key, posterior, kernel)
+    check_count("num_samples", num_samples)
+    check_count("thinning", thinning)
     check_count("num_tuning", num_tuning, SHORTEST_WARMUP)
     check_count("most_steps", most_steps)
     check_positive("energy_error", energy_error)
@@ -187,7 +191,11 @@ def sample_ensemble(
     tuning = Tuning(num_tuning, energy_error, start_energy_error, is_preconditioned, has_scores)
     positions, way_in = go_in(key_in, run, positions, tuning, most_steps)
     if kernel == "microcanonical":
-        law = {"parameters": way_in.parameters, "thinning": thinning * trajectory_steps}
+        law = {
+            "parameters": way_in.parameters,
+            "thinning": thinning * trajectory_steps,
+            "reduce": {"energy": energy_errors()},
+        }
     else:
         law = {
             "parameters": _exact_parameters(way_in, positions, trajectory_steps, num_directions),
@@ -220,12 +228,13 @@ def _warnings(way_in: WayIn, draws: Draws) -> tuple[str, ...]:
     found = []
     if (moving := np.flatnonzero(~way_in.is_settled)).size:
         found.append(
-            f"The log density of {_chains(moving)} had not settled after {way_in.num_steps} "
-            "unadjusted steps: kept draws may begin on the way in; give more steps (most_steps)."
+            f"The log density of {chains_in_words(moving)} had not settled after "
+            f"{way_in.num_steps} unadjusted steps: kept draws may begin on the way in; give more "
+            "steps (most_steps)."
         )
     if (blown := np.flatnonzero(way_in.num_blow_ups > _MOST_BLOW_UPS * way_in.num_steps)).size:
         found.append(
-            f"The energy of {_chains(blown)} blew up in "
+            f"The energy of {chains_in_words(blown)} blew up in "
             f"{', '.join(str(way_in.num_blow_ups[c]) for c in blown)} of {way_in.num_steps} steps "
             "on the way in, which were undone: these chains hardly went where the posterior is "
             "narrow; tune for longer (num_tuning), or for a smaller energy error (energy_error)."
@@ -233,10 +242,6 @@ def _warnings(way_in: WayIn, draws: Draws) -> tuple[str, ...]:
     if draws.interrupted:
         found.append("The run was stopped by Ctrl-C before all draws were made.")
     return tuple(found)
-
-
-def _chains(numbers: np.ndarray) -> str:
-    return f"chain{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
 
 
 def _exact_parameters(

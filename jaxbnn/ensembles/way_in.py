@@ -145,6 +145,8 @@ def go_in(
         before = parts[-2].positions if len(parts) > 1 else None
         is_settled = settled(drawn.steps, parts[-1].positions, before)
         is_settled &= undone <= _MOST_UNDONE * drawn.steps[-1]
+    if len(parts) < 2:
+        is_settled = np.zeros(num_chains, bool)
     starts = [end + num_tuning for end in ends[:-1]]
     return positions, WayIn(
         num_steps=ends[-1],
@@ -204,10 +206,28 @@ def _differ(one: Float[np.ndarray, " chain"], other: Float[np.ndarray, " chain"]
 
 
 def bias_in_words(draws: Draws) -> tuple[str, ...]:
-    """Say what the energy error of unadjusted draws implies, and which of their steps blew up."""
+    """Say what the energy error of unadjusted draws implies, and in how many steps it blew up.
+
+    The draws were made with `energy_errors` as the reducer "energy", which sees all steps.
+    """
     infos = draws.infos
     size = draws.parameters["inverse_mass_matrix"].shape[1]
-    return energy_error_in_words(infos.energy_change, size, is_whole=infos.nonans)
+    is_whole = np.asarray(infos.nonans) & np.isfinite(infos.energy_change)
+    found = energy_error_in_words(infos.energy_change, size, is_whole=is_whole)
+    found = found[: int(is_whole.any())]
+    num_blow_ups = draws.reduced["energy"].per_chain.num_blow_ups
+    if (blown := np.flatnonzero(num_blow_ups)).size:
+        found += (
+            f"The energy of {chains_in_words(blown)} blew up in "
+            f"{', '.join(str(num_blow_ups[c]) for c in blown)} of {draws.steps[-1]} steps, which "
+            "were undone: the region where it does may be missed; tune for a smaller energy error.",
+        )
+    return found
+
+
+def chains_in_words(numbers: Int[np.ndarray, " some"]) -> str:
+    """Return "chain 3", or "chains 3, 4"."""
+    return f"chain{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
 
 
 def check_tuned(parameters: dict[str, Array], num_tuning: int) -> None:

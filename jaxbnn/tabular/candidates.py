@@ -130,6 +130,11 @@ def candidates(
     return found
 
 
+def is_wide(num_data: int, num_features: int) -> bool:
+    """Whether there are few rows a column: numbers are then tried, and sampled, by nuts."""
+    return num_data < _ROWS_A_COLUMN * num_features
+
+
 def by_chains(
     tried: Sequence[Candidate],
     settings: Settings,
@@ -143,8 +148,9 @@ def by_chains(
     Those of classes, and of numbers with few rows a column. In time where these chains and those of
     the fit are expected to end within `jaxbnn.tabular.choice.MOST_SECONDS`.
     """
-    is_wide = num_data < _ROWS_A_COLUMN * num_features
-    if not (is_class or is_wide) or any(one.sampler != "nuts" for one in tried):
+    if not (is_class or is_wide(num_data, num_features)) or any(
+        one.sampler != "nuts" for one in tried
+    ):
         return False
     steps = (settings.warmup + settings.samples) * settings.chains_of("nuts")
     short = FOLDS * SHORT.chains * (SHORT.warmup + SHORT.samples)

@@ -36,7 +36,7 @@ _MOST_SCALES_TOLD = 12
 _MOST_KEPT = 8
 # Of the ensemble: unadjusted steps of each tuning, and of the way in at most, for each draw of the
 # warm-up that is asked for.
-_TUNING, _WAY_IN = 4, 100
+TUNING, WAY_IN = 4, 100
 # The part of its rows by which a network stops.
 _STOPS_BY = 0.1
 # Stages before the last have little noise: the network is nearly the deterministic one.
@@ -161,7 +161,8 @@ def _ensemble(
         key_start,
         posterior,
         settings.chains_of("ensemble"),
-        validation=_STOPS_BY,
+        # Of fewer than ten rows, one at least.
+        validation=max(_STOPS_BY, 1 / len(posterior.x)),
         checkpoint=None if folder is None else folder / "starts",
         progress=progress,
     )
@@ -170,8 +171,8 @@ def _ensemble(
         posterior,
         found.positions,
         settings.samples,
-        num_tuning=max(_TUNING * settings.warmup, SHORTEST_WARMUP),
-        most_steps=max(_WAY_IN * settings.warmup, SHORTEST_WARMUP),
+        num_tuning=max(TUNING * settings.warmup, SHORTEST_WARMUP),
+        most_steps=max(WAY_IN * settings.warmup, SHORTEST_WARMUP),
         num_warmup=max(settings.warmup // 8, 1),
         checkpoint=folder,
         progress=progress,
@@ -220,7 +221,8 @@ def _gibbs(
     key: PRNGKeyArray, posterior: Posterior, settings: Settings, watch: dict[str, Any]
 ) -> Fitted:
     key_start, key_run = jax.random.split(key)
-    model, make_kernel = _gibbs_for(posterior.network, posterior.x.shape, settings.noise)
+    scale = settings.prior_scale or 1.0
+    model, make_kernel = _gibbs_for(posterior.network, posterior.x.shape, settings.noise, scale)
     x, y = posterior.x, posterior.y
     starts = jax.vmap(lambda k: model.random_position(k, x, y))(
         jax.random.split(key_start, settings.chains_of("gibbs"))
@@ -245,10 +247,13 @@ def _gibbs(
 
 @functools.lru_cache(_MOST_KEPT)
 def _gibbs_for(
-    network: Network, shape: tuple[int, ...], noise: float
+    network: Network, shape: tuple[int, ...], noise: float, scale: float
 ) -> tuple[IntermediateNoise, Callable]:
     stages = [_INNER_NOISE_VARIANCE] * (len(network.layers) - 1) + [noise**2]
-    model = IntermediateNoise(network, stages, weight_precision=weight_precision(_widths(network)))
+    precisions = [p / scale**2 for p in weight_precision(_widths(network))]
+    model = IntermediateNoise(
+        network, stages, weight_precision=precisions, bias_precision=scale**-2
+    )
 
     def make_kernel(parameters: PyTree, data: tuple) -> SamplingAlgorithm:
         return gibbs_sampler(model, *data)

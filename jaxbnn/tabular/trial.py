@@ -30,6 +30,7 @@ MOST_ROWS = 3000
 _NETWORKS = 4
 # The part of its training rows by which a network stops.
 _STOPS_BY = 0.2
+_APART = 2**31 - 1
 # The log score of a row where training diverged.
 _WORST = -1e3
 
@@ -104,7 +105,9 @@ def _scores(
             if draws:
                 networks: Any = _drawn(candidate.sampler, posterior, settings, progress)
             else:
-                key = jax.random.fold_in(jax.random.key(settings.seed), fold)
+                # `run` splits the seed's own key, and fold_in(key, i) is split(key)[i].
+                apart = jax.random.fold_in(jax.random.key(settings.seed), _APART)
+                key = jax.random.fold_in(apart, fold)
                 with warnings.catch_warnings():
                     # One that diverges is as it was in its best epoch.
                     warnings.filterwarnings("ignore", "training diverged")

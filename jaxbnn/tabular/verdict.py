@@ -19,13 +19,15 @@ _SAME_PROBABILITY = 1e-3
 class Verdict(NamedTuple):
     """Sentences for people, the numbers behind them, and whether nothing in them warns.
 
-    `is_too_sure` is whether rows it is wrong on cost more than all the others gain.
+    `is_too_sure` is whether rows it is wrong on cost more than all the others gain, `is_stuck`
+    whether a chain never moved or met NaN.
     """
 
     sentences: list[str]
     numbers: dict[str, Any]
     is_good: bool = True
     is_too_sure: bool = False
+    is_stuck: bool = False
 
     def __str__(self) -> str:
         """Return the sentences."""
@@ -64,7 +66,8 @@ def judge_chains(
         rhat, ess = float(np.max(table.rhat[moving])), float(np.min(table.ess_bulk[moving]))
         numbers |= {"rhat": rhat, "ess_bulk": ess}
         facts = f"R-hat of the predictions is at most {rhat:.3f}, with {ess:.0f} effective draws"
-    if table.nan_chains or table.frozen_chains:
+    is_stuck = bool(table.nan_chains or table.frozen_chains)
+    if is_stuck:
         stuck = sorted({*table.nan_chains, *table.frozen_chains})
         sentence = (
             f"Do not believe it: of the chains, {', '.join(map(str, stuck))} never moved or "
@@ -85,4 +88,4 @@ def judge_chains(
             f"Do not believe it yet: the chains have not settled ({facts}, where {_RHAT} and "
             f"{_ESS} are wanted); {longer}, or take {other}."
         )
-    return Verdict([sentence], numbers, sentence.startswith("Believe"))
+    return Verdict([sentence], numbers, sentence.startswith("Believe"), is_stuck=is_stuck)

@@ -13,7 +13,8 @@ from jaxbnn.cli.answers import (
     outside,
     predictions_of,
 )
-from jaxbnn.cli.encoding import Column, Encoding
+from jaxbnn.cli.encoding import Column, Encoding, learn_encoding
+from jaxbnn.cli.kinds import choose_likelihood
 from jaxbnn.cli.options import _file_before_hidden
 from jaxbnn.cli.place import OUTSIDE, check_free, check_predictions
 from jaxbnn.cli.table import Table
@@ -81,7 +82,7 @@ def test_large_numbers_keep_their_digits():
     (near,) = far.in_units(np.float32([0.001]))
     assert f"{near:.{_digits(far)}g}" == "2459123.5015"
     assert _digits(ENCODING) == 7  # 10 +- 2
-    assert _digits(Encoding("y", [], None, 0.0, 1.0)) == 6
+    assert _digits(Encoding("y", [], None, 0.0, 1.0)) == 8  # counts
 
 
 def test_a_target_called_as_a_column_of_the_predictions_keeps_its_own():
@@ -113,12 +114,52 @@ def test_a_fit_is_not_written_over_unasked(tmp_path):
         check_free(tmp_path, False)
 
 
+def test_a_user_s_file_of_the_same_name_is_not_written_over_unasked(tmp_path):
+    (tmp_path / "summary.md").write_text("my own notes")
+    with pytest.raises(ValueError, match=r"holds summary.md, which no fit has written"):
+        check_free(tmp_path, False)
+    check_free(tmp_path, True)
+
+
+def test_what_was_the_same_in_all_training_rows_is_told_where_it_is_another():
+    rows = Table({"y": list("123"), "land": ["DE"] * 3, "sites": ["7", "", "7"]}, "old.csv")
+    rows = rows._replace(columns=rows.columns | {"x": list("246")})
+    kind = choose_likelihood("y", rows.columns["y"], "gaussian", "auto", None)
+    encoding, _ = learn_encoding(rows, rows, "y", "auto", kind)
+    encoding = Encoding.from_dict(encoding.to_dict())
+    assert encoding.constant == {"land": "DE", "sites": "7"}
+    new = {"x": list("2222"), "land": ["DE", "FR", "", "DE"], "sites": ["7.0", "7", "8", "x"]}
+    found, _ = outside(encoding, Table(new, "new.csv"))
+    # A word among numbers makes all of them words.
+    assert found.tolist() == ["sites", "land", "sites", "sites"]
+    new["sites"] = ["7.0", "7", "8", ""]
+    assert outside(encoding, Table(new, "new.csv"))[0].tolist() == ["", "land", "sites", ""]
+    assert outside(encoding, Table({"x": ["2"]}, "new.csv"))[0].tolist() == [""]
+
+
+def test_a_value_beyond_single_precision_is_a_row_outside_and_stops_no_other():
+    columns = {"cement": ["1e45", "-1e45", "300"], "kind": ["a"] * 3}
+    table = Table(columns, "new.csv")
+    x = ENCODING.inputs(table)
+    assert np.isfinite(x).all()
+    assert np.isfinite(np.square(x)).all()
+    assert x[0, 0] > 1e8 > -1e8 > x[1, 0]
+    assert outside(ENCODING, table)[0].tolist() == ["cement", "cement", ""]
+
+
+def test_counts_keep_all_their_digits():
+    digits = _digits(Encoding("visits", [], None, 0.0, 1.0))
+    assert float(f"{2.0**24 - 1:.{digits}g}") == 2**24 - 1
+
+
 def test_hidden_does_not_swallow_the_file():
     arguments = ["fit", "--hidden", "50", "20", "data.csv", "--target", "y"]
     wanted = ["fit", "data.csv", "--hidden", "50", "20", "--target", "y"]
     assert _file_before_hidden(arguments) == wanted
     for same in (wanted, ["fit", "data.csv"], ["fit", "--hidden", "x", "data.csv"]):
         assert _file_before_hidden(same) == same
+    script = ["hosts", "--processes", "2", "s.py", "--hidden", "50", "out"]
+    assert _file_before_hidden(script) == script
 
 
 def test_version(capsys):

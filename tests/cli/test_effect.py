@@ -97,6 +97,58 @@ def test_a_few_rows_that_lose_thousands_of_nats_spoil_the_verdict(rng, annotatio
     assert "far too sure" not in str(away)
 
 
+def judged_counts(y, rate, rng, rows=None):
+    """Judge the true law's predictions of Poisson counts, as the command would."""
+    y, rate = y[:rows], rate[:rows]
+    law = scipy.stats.poisson(rate)
+    pit = law.cdf(y) - rng.uniform(size=len(y)) * law.pmf(y)
+    found = NumberScores(law.logpmf(y), np.abs(y - rate), pit, y - rate)
+    lower, upper = law.ppf(0.05), law.ppf(0.95)
+    prediction = SimpleNamespace(level=0.9, lower=lower, upper=upper)
+    units = SimpleNamespace(y_sd=1.0)
+    return judge_numbers(units, y, prediction, found, y.mean(), y.std(), are_counts=True), np.mean(
+        (y >= lower) & (y <= upper)
+    )
+
+
+def test_the_true_law_of_rare_counts_is_not_called_too_sure(rng, annotations_unchecked):
+    rate = np.where(rng.uniform(size=20_000) < 0.01, 1.0, 1e-4)
+    verdict, held = judged_counts(rng.poisson(rate).astype(float), rate, rng)
+    assert verdict.is_good
+    assert not verdict.is_too_sure
+    # The intervals are those that are written, and the judgement does not blame whole counts.
+    assert verdict.numbers["coverage"] == held > 0.99
+    assert f"from count to count, hold {held:.1%}" in str(verdict)
+    assert "wider than they need be" not in str(verdict)
+
+
+def test_counts_are_still_called_too_sure_where_they_are(rng, annotations_unchecked):
+    rate = rng.uniform(1, 30, 2000)
+    y = rng.poisson(rate).astype(float)
+    assert judged_counts(y, rate, rng)[0].is_good
+    law = scipy.stats.nbinom(2, 2 / (2 + rate))
+    assert judged_counts(law.rvs(random_state=rng).astype(float), rate, rng)[0].is_too_sure
+
+
+def test_of_few_rows_errors_are_not_judged(rng, annotations_unchecked):
+    def judged(error, y):
+        n = len(y)
+        found = NumberScores(np.zeros(n), np.abs(error), np.full(n, 0.5), error)
+        return judge_numbers(
+            SimpleNamespace(y_sd=1.0), y, SimpleNamespace(level=0.9), found, 0.0, 1.0
+        )
+
+    y = rng.normal(size=200)
+    for rows in (2, 9):
+        found = str(judged(1.1 * y[:rows], y[:rows]))
+        assert f"{rows} rows are too few to judge whether its errors" in found
+        assert "next to nothing" not in found
+    assert "next to nothing" in str(judged(1.2 * y, y))
+    assert "errors" not in str(judged(0.5 * y, y))
+    # An error of 5 % less is what 200 rows cannot tell from none.
+    assert "too few to judge whether its errors" in str(judged(rng.permutation(0.95 * y), y))
+
+
 def test_of_a_rare_class_probabilities_are_judged_and_not_names_alone(rng, annotations_unchecked):
     """A twentieth of the rows is of class 1, which no model names; a good one tells where."""
     n = 2000

@@ -3,7 +3,11 @@
 import numpy as np
 import pytest
 
+from jaxbnn.cli.encoding import learn_encoding
 from jaxbnn.cli.kinds import choose_likelihood
+from jaxbnn.cli.options import parse, settings_of
+from jaxbnn.cli.table import Table
+from jaxbnn.tabular.settings import choose_sampler
 
 RNG = np.random.default_rng(0)
 COUNTS = [str(k) for k in RNG.negative_binomial(2, 0.3, 200)]
@@ -68,9 +72,31 @@ def test_what_a_sampler_does_not_know_is_not_chosen():
         (["a", "b", "c"], {"asked": "ordinal"}, "give the values of 'y' from low to high"),
         (["a", "b", "c"], {"order": ["a", "b"]}, "--order must name each value of 'y' once"),
         (NORMAL, {"asked": "laplace", "order": ["a"]}, "--order gives ordered classes"),
+        (["a", "b"], {"order": ["a", "b"], "task": "regression"}, "but --task is regression"),
     ],
 )
 def test_refusals_are_one_sentence(values, arguments, sentence):
     with pytest.raises(ValueError, match=sentence) as caught:
         choose(values, **arguments)
     assert str(caught.value).endswith(".")
+
+
+def test_an_order_asks_for_ordered_classes_of_any_size():
+    """As if --likelihood ordinal stood there: `auto` takes no sampler that does not know it."""
+    call = ["fit", "data.csv", "--target", "y", "--order", "low", "high"]
+    assert settings_of(parse(call)).likelihood == "ordinal"
+    assert settings_of(parse(call[:4])).likelihood == "auto"
+    for likelihood in ("auto", "ordinal"):
+        asked = settings_of(parse([*call, "--likelihood", likelihood]))
+        assert choose_sampler(asked, "ordinal", 60_000, 5, is_class=True) != "dvi"
+
+
+def test_the_option_that_was_given_is_the_one_to_leave_out():
+    table = Table({"y": ["a", "b", "c"], "x": ["1", "2", "3"]}, "data.csv")
+    for asked, task, named in (
+        ("student-t", "auto", "leave out --likelihood student-t"),
+        ("auto", "regression", "leave out --task regression"),
+    ):
+        kind = choose_likelihood("y", table.columns["y"], asked, task, None)
+        with pytest.raises(ValueError, match=named):
+            learn_encoding(table, table, "y", task, kind)

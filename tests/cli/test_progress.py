@@ -148,6 +148,18 @@ def test_sampling_has_been_compiled_when_its_first_chunk_is_told():
     ]
 
 
+def test_training_is_told_as_training_and_what_follows_is_compiled():
+    log = io.StringIO()
+    report = of_sampling(Progress(log, clock=Clock()))
+    for phase, done in (("training", 10), ("training", 20), ("warm-up", 10)):
+        report(Done(phase, done, 20, 1.0, 3700.0, None))
+    assert log.getvalue().splitlines() == [
+        "training networks: training, 50 % ...",
+        "compiling: the sampler ...",
+        "sampling: warm-up, 50 % ...",
+    ]
+
+
 def test_updates_tell_how_long_they_will_take():
     clock, log = Clock(), io.StringIO()
     progress = Progress(log, clock=clock)

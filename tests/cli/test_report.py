@@ -125,6 +125,26 @@ def test_where_it_is_far_too_sure_a_likelihood_with_heavier_tails_is_named(likel
     assert ("Look at the pictures" in str(rest)) == (wanted is not None)
 
 
+def test_what_no_longer_chain_would_mend_is_not_asked_to_be_longer():
+    good = Verdict([], {})
+    one = next_steps(
+        SETTINGS._replace(chains=1), "nuts", Verdict([], {}, False), good, Path("o"), True
+    )
+    assert "--chains 4 --force" in one[0]
+    stuck = Verdict([], {}, False, is_stuck=True)
+    still = next_steps(SETTINGS, "nuts", stuck, good, Path("o"), True)
+    assert "--seed 1 --force" in still[0]
+    assert not any("--warmup" in step for step in one + still)
+
+
+def test_a_likelihood_is_named_with_a_sampler_that_knows_it():
+    held = Verdict([], {}, is_good=False, is_too_sure=True)
+    for sampler in ("dvi", "gibbs"):
+        asked = SETTINGS._replace(likelihood="gaussian", sampler=sampler)
+        first, *_ = next_steps(asked, sampler, Verdict([], {}), held, Path("out"), True)
+        assert "--likelihood student-t --sampler auto --force" in first
+
+
 def test_the_verdict_of_two_fits_is_the_worse_one_and_stands_there_once():
     good, bad = Verdict(["Good."], {}), Verdict(["Bad."], {}, False)
     for first, second, top, said in (

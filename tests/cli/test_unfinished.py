@@ -185,4 +185,10 @@ def test_a_long_run_is_told_of_before(monkeypatch):
     said = estimate.warning("nuts", settings, posterior)
     assert said.startswith("this will take between 20 minutes and 84 minutes; quicker are")
     assert estimate.warning("dvi", settings, posterior) is None
+    # 5 tunings of 1,600 steps to 40,000 on the way in, of two gradients; 450 trajectories of 100.
+    said = estimate.warning("ensemble", settings, posterior)
+    assert said.startswith("this will take between 1.7 hours and 3.5 hours; quicker are --sampler")
+    for asked in ({"likelihood": "poisson"}, {"relevance": True}):
+        said = estimate.warning("nuts", settings._replace(**asked), posterior)
+        assert "84 minutes; quicker are fewer" in said
     assert estimate.sentence(1e5, 1e6).startswith("this will take between 28 hours and 12 days")

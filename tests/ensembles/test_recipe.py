@@ -10,9 +10,12 @@ import pytest
 
 import jaxbnn
 from jaxbnn.ensembles import recipe, sample_ensemble, way_in
-from jaxbnn.ensembles.microcanonical import microcanonical_parameters
+from jaxbnn.ensembles.microcanonical import microcanonical, microcanonical_parameters
+from tests.kernels.reference_measure import module_of
 
 pytestmark = pytest.mark.third_party(reason="BlackJAX's kernels promote dtypes")
+
+microcanonical_kernel = module_of(microcanonical)
 
 # Bayesian linear regression: the posterior is Gaussian, its moments are known.
 NOISE = 0.4
@@ -113,6 +116,34 @@ def test_precisions_of_a_hierarchical_prior_are_drawn_with_the_weights(kernel):
     # 3,200 draws of each of four, of which a sixth at least are worth one each.
     np.testing.assert_allclose(log_precision.mean((1, 2)), -0.5772, atol=0.3)
     np.testing.assert_allclose(log_precision.var((1, 2)), np.pi**2 / 6, rtol=0.35)
+
+
+def test_undone_steps_between_draws_are_told_of(monkeypatch):
+    """Of steps that blow up, a fifth at random, one in thirty is one that is kept."""
+    true = microcanonical_kernel._guarded
+
+    def failing(kernel, largest):
+        guarded = true(kernel, largest)
+
+        def step(key, state):
+            new, info = guarded.step(key, state)
+            return new, info._replace(nonans=jax.random.uniform(key) < 0.8)
+
+        return guarded._replace(step=step)
+
+    monkeypatch.setattr(microcanonical_kernel, "_guarded", failing)
+    found = run(20, kernel="microcanonical", trajectory_steps=30, most_steps=400)
+    undone = found.draws.reduced["energy"].per_chain.num_blow_ups
+    np.testing.assert_allclose(undone, 0.2 * 600, atol=60)
+    listed = ", ".join(map(str, undone))
+    assert f"chains 0, 1, 2, 3 blew up in {listed} of 600 steps" in found.warnings[-1]
+
+
+def test_the_first_part_alone_settles_nothing():
+    found = run(10, most_steps=300)
+    assert len(found.way_in.energy_error) == 1
+    assert not found.way_in.is_settled.any()
+    assert "had not settled after" in found.warnings[0]
 
 
 def test_unadjusted_draws_come_with_a_warning_of_their_bias():
@@ -220,10 +251,14 @@ def test_an_energy_that_blows_up_throughout_gets_one_sentence():
         ({"kernel": "nuts"}, "kernel must be one of"),
         ({"num_tuning": 50}, "num_tuning must be"),
         ({"trajectory_steps": 0}, "trajectory_steps must be"),
+        ({"num_samples": 0}, "num_samples must be"),
+        ({"thinning": 0}, "thinning must be"),
         ({"energy_error": 0.0}, "energy_error must be"),
         ({"start_energy_error": -1.0}, "start_energy_error must be"),
     ],
 )
-def test_bad_arguments_get_one_sentence(options, message, annotations_unchecked):
+def test_bad_arguments_get_one_sentence(options, message, annotations_unchecked, monkeypatch):
+    # Before anything is sampled: the way in may take an hour.
+    monkeypatch.setattr(recipe, "sample", lambda *_, **__: pytest.fail("sampled"))
     with pytest.raises(ValueError, match=message):
-        run(10, **options)
+        run(**{"num_samples": 10} | options)

@@ -36,6 +36,42 @@ def test_weights_have_the_prior_that_is_described():
     assert isinstance(make_posterior("nuts", settings(), X, Y, None).prior, HierarchicalPrior)
 
 
+def test_gibbs_has_the_prior_that_is_described():
+    network = make_posterior("gibbs", settings("gibbs"), X, Y, None).network
+    usual, wide = (samplers._gibbs_for(network, X.shape, 0.3, scale)[0] for scale in (1.0, 3.0))
+    for name in ("weight_precision", "bias_precision"):
+        found, expected = (np.asarray(getattr(model, name), float) for model in (wide, usual))
+        np.testing.assert_allclose(found, expected / 9, rtol=1e-6)
+    asked, given = [], samplers._gibbs_for
+
+    def seen(*arguments):
+        asked.append(arguments[-1])
+        return given(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(samplers, "_gibbs_for", seen)
+        for more in ({}, {"prior_scale": 3.0}):
+            chosen = settings("gibbs", **more)
+            run("gibbs", make_posterior("gibbs", chosen, X, Y, None), chosen)
+    assert asked == [1.0, 3.0]
+
+
+@pytest.mark.parametrize("num_rows", [2, 5])
+def test_networks_are_trained_on_a_few_rows(num_rows, monkeypatch):
+    held_out = []
+
+    def stop(key, posterior, num_networks, *, validation, **options):
+        held_out.append(round(validation * len(posterior.x)))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(samplers, "trained", stop)
+    for rows in (num_rows, 13):
+        posterior = make_posterior("ensemble", settings("ensemble"), X[:rows], Y[:rows], None)
+        with pytest.raises(KeyboardInterrupt):
+            run("ensemble", posterior, settings("ensemble"))
+    assert held_out == [1, 1]
+
+
 def test_classes_are_predicted_by_their_probabilities():
     labels = np.arange(13, dtype=np.int32) % 3
     posterior = make_posterior("pcn", settings(), X, labels, 3)

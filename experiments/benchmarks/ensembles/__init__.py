@@ -81,7 +81,10 @@ def run(
                 stored.keep()
             said = f"NLL {found['nll']:.4f}, RMSE {found['rmse']:.4f}"
             print(f"{case}: {said} in {found['cpu_seconds']:.0f} CPU s", flush=True)
-    results = stored.values()
+    every = stored.values()
+    results = [one for one in every if _is_of_today(one, one["method"])]
+    if len(results) < len(every):
+        print(f"{len(every) - len(results)} results of earlier code or settings are left out.")
     if write_page:
         write(PAGE, results)
         print(PAGE)
@@ -96,9 +99,11 @@ def _code_of(method: str) -> str:
 
 def _is_stored(stored: Stored, case: str, method: str) -> bool:
     """Whether there is a result, of today's settings and code."""
-    if case not in stored:
-        return False
-    found, settings = stored[case], ours.SETTINGS.get(method, {})
+    return case in stored and _is_of_today(stored[case], method)
+
+
+def _is_of_today(found: dict[str, Any], method: str) -> bool:
+    settings = ours.SETTINGS.get(method, {})
     return found.get("code") == _code_of(method) and found.get("settings", {}) == settings
 
 
