@@ -53,6 +53,31 @@ def test_more_rows_than_were_over_the_limit_are_not_tried(tmp_path, monkeypatch)
     assert tried[3:] == [(200, "nuts"), (200, "dvi")]
 
 
+def test_what_is_of_an_earlier_code_is_told_and_run_again_if_asked(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(samplers, "KEPT", tmp_path / "kept.json")
+    tried = []
+
+    def measured(work, kind, name, size, sampler):
+        tried.append(sampler)
+        known = {"kind": kind, "set": name, "rows": size, "sampler": sampler}
+        return {**known, "cpu_seconds": 6.0, "log_score": -1.0, "parameters": 7}
+
+    monkeypatch.setattr(samplers, "_measured", measured)
+    options = {"sets": ["kin8nm"], "kinds": ["numbers"], "rows": [200], "samplers": ["nuts"]}
+    for code, more, runs, said in (
+        ("a" * 64, {}, 1, ""),
+        ("a" * 64, {"again": True}, 1, ""),
+        ("b" * 64, {}, 1, "1 of 1 results are of an earlier state of the code."),
+        ("b" * 64, {"again": True}, 2, ""),
+    ):
+        monkeypatch.setattr(samplers, "code_digest", lambda _, code=code: code)
+        samplers.run(tmp_path, **options, **more)
+        assert len(tried) == runs
+        told = capsys.readouterr().out
+        assert said in told
+        assert ("earlier" in told) == bool(said)
+
+
 @pytest.mark.long
 @pytest.mark.third_party(reason="scikit-learn")
 def test_a_fit_is_stored_and_not_run_again(tmp_path, monkeypatch):

@@ -6,8 +6,9 @@ The data sets are not among those of `benchmark command` and `benchmark ensemble
 is chosen on their test rows; classes are thirds of a number. Each fit, by the estimators with their
 default settings, runs in a process of its own, whose processor time is limited to what two cores
 do in five minutes. Results are stored one by one, also in `record/benchmarks/samplers.json`, from
-which any machine goes on; what is stored is not run again, nor a sampler with more rows of a set
-than were over the limit.
+which any machine goes on; what is stored is not run again unless it is of an earlier state of the
+code and `--set again=true` asks for it, nor a sampler with more rows of a set than were over the
+limit.
 """
 
 import itertools
@@ -18,8 +19,10 @@ from typing import Any
 
 from experiments.benchmarks import check_known
 from experiments.benchmarks.peers import last_line, timed, uncached
+from experiments.benchmarks.samplers import fit
 from experiments.benchmarks.samplers.fit import KINDS, SETS
 from experiments.benchmarks.stored import FOLDER, Stored
+from experiments.record.code import code_digest
 from experiments.results import Row, written_whole
 
 SAMPLERS = ("nuts", "ensemble", "dvi")
@@ -38,6 +41,7 @@ def run(
     kinds: tuple[str, ...] | list[str] = KINDS,
     rows: tuple[int, ...] | list[int] = ROWS,
     samplers: tuple[str, ...] | list[str] = SAMPLERS,
+    again: bool = False,
     write_table: bool = False,
 ) -> list[Row]:
     """Fit what is not stored yet; one row a number of each set, kind, size and sampler.
@@ -50,6 +54,8 @@ def run(
         Some of SETS, KINDS and SAMPLERS.
     rows
         Numbers of training rows.
+    again
+        Whether to run what is stored of an earlier state of the code again.
     write_table
         Whether to write `jaxbnn/tabular/samplers.toml` from all that is stored.
     """
@@ -57,19 +63,22 @@ def run(
     check_known(kinds, KINDS)
     check_known(samplers, SAMPLERS)
     stored = Stored(out_dir / "stored", KEPT)
+    code = code_digest([fit.__name__])[:16]
     for size, name, kind, sampler in itertools.product(rows, sets, kinds, samplers):
         case = f"{kind}-{name}-{size}-{sampler}"
-        if case in stored:
+        if case in stored and not (again and stored[case].get("code") != code):
             continue
         if _is_over_limit(stored.values(), kind, name, size, sampler):
             print(f"{case}: not run, for fewer rows were over the limit", flush=True)
             continue
         found = _measured(out_dir / "work" / case, kind, name, size, sampler)
         if found is not None:
-            stored[case] = found
+            stored[case] = found | {"code": code}
             stored.keep()
             print(f"{case}: {_told(found)}", flush=True)
     results = stored.values()
+    if old := sum(one.get("code") != code for one in results):
+        print(f"{old} of {len(results)} results are of an earlier state of the code.")
     if write_table:
         with written_whole(TABLE) as temporary:
             temporary.write_text(table_of(results), encoding="utf-8")
