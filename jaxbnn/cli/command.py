@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from jaxbnn.cli.options import check_level, parse, settings_of
 from jaxbnn.cli.progress import Progress
+from jaxbnn.tabular.settings import LEARNING
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,7 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             return run_hosts(options.processes, options.script, options.arguments)
         with Progress(is_quiet=options.quiet) as progress:
-            text = (_fit if options.command == "fit" else _predict)(options, progress)
+            if options.command == "fit":
+                text = _fit(options, progress, has_cores=arguments is None)
+            else:
+                text = _predict(options, progress)
         print(text)
     except (ValueError, OSError, ImportError, csv.Error) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -52,14 +56,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _fit(options: argparse.Namespace, progress: Progress) -> str:
+def _fit(options: argparse.Namespace, progress: Progress, *, has_cores: bool) -> str:
     progress.begin("reading", options.data.name)
     _check_installed("fit")
     from jaxbnn.cli import unfinished
+    from jaxbnn.cli.cores import use_cores
     from jaxbnn.cli.place import check_free, held
     from jaxbnn.cli.prepare import prepare
 
     settings = settings_of(options)
+    if has_cores:
+        use_cores(max(settings.chains_of(name) for name in LEARNING))
     out = options.out or options.data.with_name(f"{options.data.stem}-fit")
     prepared = prepare(options, settings)
     identity = unfinished.identity_of(options)

@@ -5,6 +5,7 @@ import time
 import jax
 import numpy as np
 
+from jaxbnn.tabular.devices import devices_for
 from jaxbnn.tabular.kinds import NEWER
 from jaxbnn.tabular.samplers import TUNING, WAY_IN
 from jaxbnn.tabular.settings import Settings
@@ -24,14 +25,16 @@ def warning(sampler: str, settings: Settings, posterior: Posterior) -> str | Non
     """Return a sentence on a run of half an hour or more; None of a shorter one, or unknown.
 
     For nuts and ensemble, from the time that the gradient of the log density takes here and now,
-    for all chains.
+    for all chains of a device.
     """
     num_data, num_features = posterior.x.shape
     draws = settings.warmup + settings.samples
     work = num_data * settings.size(num_features) * draws * settings.chains_of(sampler)
     if sampler not in ("nuts", "ensemble") or work < _LEAST:
         return None
-    seconds = _seconds_of_gradient(posterior, settings.chains_of(sampler))
+    chains = settings.chains_of(sampler)
+    # Devices do not wait for each other.
+    seconds = _seconds_of_gradient(posterior, chains // devices_for(chains))
     fewest, most = _FEWEST * draws, _MOST * draws
     if sampler == "ensemble":
         # The way in has two parts at the least, of as many steps as five tunings.

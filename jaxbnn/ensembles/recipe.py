@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from blackjax.base import SamplingAlgorithm
 from blackjax.mcmc.metrics import default_metric
+from jax.sharding import Mesh
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from jaxbnn.ensembles.energy_error import energy_errors
@@ -81,6 +82,7 @@ def sample_ensemble(
     trajectory_steps: int = 50,
     thinning: int = 1,
     checkpoint: str | os.PathLike | None = None,
+    mesh: Mesh | None = None,
     progress: bool | Callable = True,
 ) -> EnsembleDraws:
     """Sample a network's posterior from several starts: unadjusted chains in, then an exact kernel.
@@ -131,7 +133,7 @@ def sample_ensemble(
     checkpoint
         A folder, in which each phase has one of its own: a call with the same arguments goes on
         where the run was stopped.
-    progress
+    mesh, progress
         As in `sample`.
 
     Returns
@@ -184,7 +186,13 @@ def sample_ensemble(
     def run(key, phase, *arguments, **options):
         path = None if folder is None else folder / phase
         return sample(
-            key, *arguments, data=posterior, checkpoint=path, progress=progress, **options
+            key,
+            *arguments,
+            data=posterior,
+            checkpoint=path,
+            mesh=mesh,
+            progress=progress,
+            **options,
         )
 
     has_scores = num_directions > 0 and kernel != "microcanonical"

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import Mesh
 from jaxtyping import Bool, Float, Int, PRNGKeyArray, PyTree
 
 from jaxbnn.ensembles.arguments import Arguments, checked_arguments
@@ -24,6 +25,7 @@ from jaxbnn.ensembles.epochs import DIVERGED, RUNNING, Chain, Curves, begin, mem
 from jaxbnn.ensembles.fingerprint import fingerprint
 from jaxbnn.ensembles.initial import check_positions, initial_positions
 from jaxbnn.sampling import BadCheckpoint
+from jaxbnn.sampling.devices.placement import placement
 from jaxbnn.sampling.keys import chain_keys
 from jaxbnn.sampling.order import ordered
 from jaxbnn.sampling.progress import Progress, Reporter, choose_reporter
@@ -105,6 +107,7 @@ def optimised_starts(
     patience: int = 30,
     max_epochs: int = 1000,
     checkpoint: str | os.PathLike | None = None,
+    mesh: Mesh | None = None,
     progress: bool | Reporter = True,
 ) -> OptimisedStarts:
     """Train `num_chains` networks by minibatches, and stop each when its rows held out say so.
@@ -145,7 +148,9 @@ def optimised_starts(
     checkpoint
         A folder: every few seconds the state of training is written there whole, and a call with
         the same arguments, or with more epochs, goes on from there and gives the same numbers bit
-        for bit on the same machine. A finished training is read back.
+        for bit on the same machine and mesh. A finished training is read back.
+    mesh
+        Devices to train on, as in `sample`: chains are spread over its axis "chain".
     progress
         True writes to standard error; a function receives `Progress`, which counts updates; False
         is silent.
@@ -202,10 +207,13 @@ def optimised_starts(
     data = ordered(posterior)
     chains = begin(members, data, positions, plan=asked.plan)
     report = choose_reporter(progress)
+    place = placement(mesh, asked.num_chains, data)
+    spread = place.by_chain(members), place.data(data)
 
     def epochs(chains: Chain, first: int, count: int) -> tuple[Chain, Curves, int]:
         numbers = (jnp.asarray(n, jnp.int32) for n in (first, first + count, patience))
-        chains, curves, done = train(members, data, chains, *numbers, plan=asked.plan)
+        chains = place.by_chain(chains)
+        chains, curves, done = train(*spread, chains, *numbers, plan=asked.plan)
         return chains, jax.tree.map(lambda c: np.asarray(c)[: int(done) - first], curves), int(done)
 
     with stored_training(checkpoint, lambda: fingerprint(asked, (members, data), chains)) as store:

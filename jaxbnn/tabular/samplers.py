@@ -23,6 +23,7 @@ from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler
 from jaxbnn.kernels import cycle, on_vector, pcn, prior_precisions
 from jaxbnn.networks import Network
 from jaxbnn.sampling import Draws, dual_averaging, sample, window_adaptation
+from jaxbnn.tabular.devices import mesh_for
 from jaxbnn.tabular.posteriors import weight_precision
 from jaxbnn.tabular.settings import FEWEST_DRAWS, Settings
 from jaxbnn.tabular.trained import trained
@@ -156,15 +157,16 @@ def _ensemble(
 ) -> Fitted:
     """Train networks, and let adjusted microcanonical chains go on from them."""
     key_start, key_run = jax.random.split(key)
-    folder, progress = watch["checkpoint"], watch["progress"]
+    folder, num_networks = watch["checkpoint"], settings.chains_of("ensemble")
+    more = {"mesh": mesh_for(num_networks), "progress": watch["progress"]}
     found = trained(
         key_start,
         posterior,
-        settings.chains_of("ensemble"),
+        num_networks,
         # Of fewer than ten rows, one at least.
         validation=max(_STOPS_BY, 1 / len(posterior.x)),
         checkpoint=None if folder is None else folder / "starts",
-        progress=progress,
+        **more,
     )
     run = ensembles.sample_ensemble(
         key_run,
@@ -175,7 +177,7 @@ def _ensemble(
         most_steps=max(WAY_IN * settings.warmup, SHORTEST_WARMUP),
         num_warmup=max(settings.warmup // 8, 1),
         checkpoint=folder,
-        progress=progress,
+        **more,
     )
     return Fitted(run.draws.positions, run.draws, list(run.warnings))
 

@@ -30,7 +30,7 @@ def trained(
     key, posterior, num_networks, validation
         As in `optimised_starts`.
     options
-        Its `checkpoint` and `progress`.
+        Its `checkpoint`, `mesh` and `progress`.
     """
     kept = len(posterior.x) - round(validation * len(posterior.x))
     updates = kept // default_batch_size(kept)

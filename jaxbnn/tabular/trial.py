@@ -19,6 +19,7 @@ from jaxtyping import Float, PyTree, Shaped
 from jaxbnn import prediction
 from jaxbnn.ensembles import TrainingDiverged
 from jaxbnn.tabular.candidates import FOLDS, SHORT, Candidate, by_chains
+from jaxbnn.tabular.devices import mesh_for
 from jaxbnn.tabular.posteriors import make_posterior
 from jaxbnn.tabular.samplers import run
 from jaxbnn.tabular.settings import Settings
@@ -112,7 +113,12 @@ def _scores(
                     # One that diverges is as it was in its best epoch.
                     warnings.filterwarnings("ignore", "training diverged")
                     networks = trained(
-                        key, posterior, _NETWORKS, validation=_STOPS_BY, progress=progress
+                        key,
+                        posterior,
+                        _NETWORKS,
+                        validation=_STOPS_BY,
+                        mesh=mesh_for(_NETWORKS),
+                        progress=progress,
                     )
         except TrainingDiverged:
             found.append(np.full(size, _WORST))

@@ -1,0 +1,33 @@
+"""Tests of training and sampling an ensemble on several devices: the same numbers, the same law."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("size", ["short", pytest.param("long", marks=pytest.mark.long)])
+def test_four_virtual_devices_agree_with_one(size):
+    flags = "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0"
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+    command = [sys.executable, "-m", "tests.ensembles.devices_program", size]
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout.splitlines()[-1])
+    # As many as divide the chains.
+    assert found["devices_for"] == [1, 3, 4, 2]
+    assert found["devices"] == 4
+    # Of numbers of size 1, after a few hundred small steps.
+    assert found["training"] < 1e-4
+    assert found["resumed"] < 1e-4
+    if size == "long":
+        (alone, spread_alone), (spread, spread_of_chains) = found["alone"], found["spread"]
+        # Mean log densities of four chains each: 1e-6 of a t law with six degrees of freedom.
+        error = np.hypot(spread_alone, spread_of_chains) / 2
+        assert abs(spread - alone) < 17 * error
