@@ -226,6 +226,25 @@ def test_the_page_counts_what_the_table_says(monkeypatch):
     assert "in log score on 0 of 1 sets; not on iris." in page._verdict(results)
 
 
+def test_the_page_says_how_long_a_fit_takes_by_the_clock_on_so_many_cores():
+    ours = [
+        {"set": name, "split": k, "method": "jaxbnn", "log_score": 0.0, "wall_seconds": seconds}
+        | ({"cores": cores} if cores else {})
+        for name, k, seconds, cores in (
+            ("boston", 0, 200.0, 1),
+            ("boston", 1, 100.0, 2),
+            ("boston", 2, 120.0, 2),
+            ("boston", 3, 999.0, None),
+            ("iris", 0, 50.0, 2),
+        )
+    ]
+    text = "".join(page._by_the_clock(ours))
+    assert "| set | 1 core | 2 cores |" in text
+    assert "| boston | 200 (1) | 110 ± 10 (2) |" in text
+    assert "| iris | - | 50 (1) |" in text
+    assert page._by_the_clock(ours[3:4]) == []
+
+
 def test_the_page_is_of_its_methods_and_says_what_is_old(tmp_path):
     results = [
         {"set": "iris", "split": k, "method": method, "log_score": score, "code": code}

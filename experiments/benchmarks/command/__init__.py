@@ -14,6 +14,7 @@ jaxbnn does not: they get an environment of their own, made in `out_dir`.
 
 import itertools
 import json
+import os
 import shutil
 import sys
 from collections.abc import Mapping
@@ -121,7 +122,7 @@ def _is_stored(stored: Stored, name: str, method: str, again: bool) -> bool:
 
 def is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two results are equal to the last digit, but for the time that they took."""
-    left_out = ("cpu_seconds", "wall_seconds", "code", "is_as_before")
+    left_out = ("cpu_seconds", "wall_seconds", "cores", "code", "is_as_before")
     first, second = ({k: v for k, v in r.items() if k not in left_out} for r in (one, other))
     return first == second
 
@@ -155,7 +156,7 @@ def _measured(
         # Threads that wait for each other use processor time for nothing.
         environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     seconds, wall, status = timed(command, environment, limit, work / "log.txt")
-    known |= {"cpu_seconds": seconds, "wall_seconds": wall}
+    known |= {"cpu_seconds": seconds, "wall_seconds": wall, "cores": len(os.sched_getaffinity(0))}
     if limit is not None and seconds >= limit - 1:
         return {**known, "over_limit": True}
     if status:

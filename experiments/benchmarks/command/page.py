@@ -57,6 +57,7 @@ def write(
     parts += ["## Share of rows that were right\n", _table(results, CLASSES, "accuracy")]
     parts += ["## Coverage of the 90 % intervals\n", _table(results, NUMBERS, "coverage")]
     parts += ["## CPU seconds a split\n", _table(results, (*NUMBERS, *CLASSES), "cpu_seconds")]
+    parts += _by_the_clock([one for one in results if one["method"] == "jaxbnn"])
     with written_whole(path) as temporary:
         temporary.write_text("\n".join(parts).rstrip() + "\n", "utf-8")
 
@@ -104,11 +105,38 @@ def _table(results: list[dict[str, Any]], sets: tuple[str, ...], quantity: str) 
         cells = []
         for method in _NAMES:
             values = list(_by_split(results, name, method, quantity).values())
-            error = f" ± {_said(_error(values))}" if len(values) > 1 else ""
-            number = f" ({len(values)})" if 0 < len(values) < most else ""
-            cells.append(f"{_said(float(np.mean(values)))}{error}{number}" if values else "-")
+            number = len(values) if len(values) < most else None
+            cells.append(_cell(values, _error(values), number))
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _by_the_clock(ours: list[dict[str, Any]]) -> list[str]:
+    """Say how long `fit` took by the clock, on as many cores as each result had."""
+    cores = sorted({one["cores"] for one in ours if "cores" in one})
+    if not cores:
+        return []
+    names = [f"{number} core{'s' * (number > 1)}" for number in cores]
+    lines = ["| set | " + " | ".join(names) + " |", "| --- " * (len(cores) + 1) + "|"]
+    for name in (*NUMBERS, *CLASSES):
+        cells = []
+        for number in cores:
+            of = [one for one in ours if one.get("cores") == number]
+            values = list(_by_split(of, name, "jaxbnn", "wall_seconds").values())
+            cells.append(_cell(values, _error(values), len(values)))
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    text = (
+        "`jaxbnn fit` by the clock, each fit alone on so many cores; in brackets the number of "
+        "splits.\n"
+    )
+    return ["## Seconds that a user waits\n", text, "\n".join(lines) + "\n"]
+
+
+def _cell(values: list[float], error: float, number: int | None = None) -> str:
+    if not values:
+        return "-"
+    said = _said(float(np.mean(values))) + (f" ± {_said(error)}" if len(values) > 1 else "")
+    return said if number is None else f"{said} ({number})"
 
 
 def _verdict(results: list[dict[str, Any]]) -> str:
