@@ -18,20 +18,28 @@ PACKAGES = ("jaxbnn", "experiments")
 ROOT = Path(__file__).parents[2]
 
 
-def code_digest(modules: Iterable[str]) -> str:
-    """Return the digest of the modules named and of all that they use, over hexadecimal digits."""
+def code_digest(modules: Iterable[str], never_run: tuple[str, ...] = ()) -> str:
+    """Return the digest of the modules named and of all that they use, over hexadecimal digits.
+
+    Packages that are `never_run` are left out: what is imported there, or by them alone, is
+    another's.
+    """
     seen = hashlib.sha256()
-    for name in sorted(used_modules(modules)):
+    for name in sorted(used_modules(modules, never_run)):
         seen.update(f"{name} {_digest(name)}\n".encode())
     return seen.hexdigest()
 
 
-def used_modules(modules: Iterable[str]) -> set[str]:
-    """Return the modules of this repository that `modules` use, themselves among them."""
+def used_modules(modules: Iterable[str], never_run: tuple[str, ...] = ()) -> set[str]:
+    """Return the modules of this repository that `modules` use, themselves among them.
+
+    But for those of the packages that are `never_run`.
+    """
     waiting, found = list(modules), set()
     while waiting:
         name = waiting.pop()
-        if name in found or _file(name) is None:
+        is_out = any(name == package or name.startswith(f"{package}.") for package in never_run)
+        if name in found or is_out or _file(name) is None:
             continue
         found.add(name)
         waiting += _imports(name)

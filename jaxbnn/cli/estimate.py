@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxbnn.tabular.devices import devices_for
 from jaxbnn.tabular.kinds import NEWER
-from jaxbnn.tabular.samplers import TUNING, WAY_IN
+from jaxbnn.tabular.samplers import TUNING, most_on_the_way
 from jaxbnn.tabular.settings import Settings
 from jaxbnn.targets import Posterior
 
@@ -39,7 +39,8 @@ def warning(sampler: str, settings: Settings, posterior: Posterior) -> str | Non
     if sampler == "ensemble":
         # The way in has two parts at the least, of as many steps as five tunings.
         law = _A_TRAJECTORY * (settings.warmup // 8 + settings.samples)
-        fewest, most = (law + _A_STEP * steps * settings.warmup for steps in (5 * TUNING, WAY_IN))
+        ways = (5 * TUNING, most_on_the_way(num_data))
+        fewest, most = (law + _A_STEP * steps * settings.warmup for steps in ways)
     knows_dvi = settings.likelihood not in NEWER and not settings.relevance
     return sentence(fewest * seconds, most * seconds, knows_dvi=knows_dvi)
 

@@ -153,6 +153,9 @@ def of_sampling(progress: Progress) -> Callable[[Any], None]:
         is_training = done.phase == "training"
         progress.tell("training networks" if is_training else "sampling", detail)
         if done.phase in _PHASES and done.done == done.total:
+            if not is_training and "sampling" in known:  # of an earlier part
+                progress.tell("sampling", "draws")
+                return
             what = "the sampler" if is_training else "the draws after the warm-up"
             progress.begin("compiling", what)
 

@@ -19,6 +19,7 @@ from jaxtyping import Float, PRNGKeyArray, PyTree
 
 from jaxbnn import dvi, ensembles
 from jaxbnn.ensembles.microcanonical_adaptation import SHORTEST_WARMUP
+from jaxbnn.ensembles.way_in import WayIn
 from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler
 from jaxbnn.kernels import cycle, on_vector, pcn, prior_precisions
 from jaxbnn.networks import Network
@@ -38,6 +39,11 @@ _MOST_KEPT = 8
 # Of the ensemble: unadjusted steps of each tuning, and of the way in at most, for each draw of the
 # warm-up that is asked for.
 TUNING, WAY_IN = 4, 100
+# With more rows the way in is shorter in proportion, but for two parts, so that all fits take about
+# as long; noise, of which such tables have more, is met sooner than where there is little.
+_MOST_ROWS, _TWO_PARTS = 800, 5 * TUNING
+# A larger part of steps that blow up on the way in is told of.
+_MANY_BLOW_UPS = 0.05
 # The part of its rows by which a network stops.
 _STOPS_BY = 0.1
 # Stages before the last have little noise: the network is nearly the deterministic one.
@@ -174,12 +180,40 @@ def _ensemble(
         found.positions,
         settings.samples,
         num_tuning=max(TUNING * settings.warmup, SHORTEST_WARMUP),
-        most_steps=max(WAY_IN * settings.warmup, SHORTEST_WARMUP),
+        most_steps=max(most_on_the_way(len(posterior.x)) * settings.warmup, SHORTEST_WARMUP),
         num_warmup=max(settings.warmup // 8, 1),
         checkpoint=folder,
         **more,
     )
-    return Fitted(run.draws.positions, run.draws, list(run.warnings))
+    return Fitted(run.draws.positions, run.draws, way_in_notes(run.way_in))
+
+
+def most_on_the_way(num_data: int) -> int:
+    """Return the ensemble's unadjusted steps, at most, for each draw of the warm-up asked for.
+
+    Examples
+    --------
+    >>> most_on_the_way(500), most_on_the_way(1600), most_on_the_way(10**6)
+    (100, 50, 20)
+    """
+    return max(round(WAY_IN * min(1.0, _MOST_ROWS / num_data)), _TWO_PARTS)
+
+
+def way_in_notes(way_in: WayIn) -> list[str]:
+    """Say of how many chains the way in was too short, or too steep."""
+    notes, number = [], len(way_in.is_settled)
+    if moving := int(np.sum(~way_in.is_settled)):
+        notes.append(
+            f"{moving} of {number} chains had not settled after {way_in.num_steps} steps on the "
+            "way in, before the kept draws; a longer warm-up gives them more."
+        )
+    if blown := int(np.sum(way_in.num_blow_ups > _MANY_BLOW_UPS * way_in.num_steps)):
+        notes.append(
+            f"The energy of {blown} of {number} chains blew up in more than {_MANY_BLOW_UPS:.0%} "
+            "of their steps on the way in, which were undone: they hardly went where the "
+            "posterior is narrow; a longer warm-up tunes them for longer."
+        )
+    return notes
 
 
 def _pcn(

@@ -148,6 +148,18 @@ def test_sampling_has_been_compiled_when_its_first_chunk_is_told():
     ]
 
 
+def test_the_warm_up_of_a_later_part_compiles_nothing():
+    log = io.StringIO()
+    report = of_sampling(Progress(log, clock=Clock()))
+    for phase, done in (("warm-up", 20), ("sampling", 20), ("warm-up", 20), ("sampling", 10)):
+        report(Done(phase, done, 20, 1.0, 3700.0, None))
+    assert log.getvalue().splitlines() == [
+        "sampling: warm-up, 100 % ...",
+        "compiling: the draws after the warm-up ...",
+        "sampling: draws, 100 % ...",
+    ]
+
+
 def test_training_is_told_as_training_and_what_follows_is_compiled():
     log = io.StringIO()
     report = of_sampling(Progress(log, clock=Clock()))

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from scipy.stats import gamma, norm
 
+from jaxbnn.ensembles.way_in import WayIn
 from jaxbnn.kernels import pcn
 from jaxbnn.tabular import samplers
 from jaxbnn.tabular.posteriors import make_posterior, predicted
-from jaxbnn.tabular.samplers import relevance_scales, run
+from jaxbnn.tabular.samplers import most_on_the_way, relevance_scales, run, way_in_notes
 from jaxbnn.tabular.settings import Settings
 from jaxbnn.targets.hierarchical import HierarchicalPrior
 from tests.kit.traces import counting
@@ -189,3 +190,20 @@ def test_an_interrupted_ensemble_goes_on(tmp_path):
     jax.tree.map(np.testing.assert_array_equal, again.positions, whole.positions)
     outputs = jax.vmap(jax.vmap(predicted(posterior, X)))(again.positions)
     assert np.sqrt(np.mean((np.asarray(outputs).mean((0, 1))[:, 0] - Y) ** 2)) < 0.35
+
+
+def test_the_way_in_is_told_of_where_it_was_too_short_or_too_steep():
+    def notes(is_settled, num_blow_ups):
+        errors, none = np.zeros((1, 3)), np.zeros((3, 0))
+        counts, settled = np.array(num_blow_ups), np.array(is_settled)
+        return way_in_notes(WayIn(1000, errors, counts, {}, np.zeros(0, int), none, settled, None))
+
+    assert notes([True, True, True], [0, 10, 50]) == []
+    settling, blowing = notes([True, False, False], [0, 51, 400])
+    assert settling.startswith("2 of 3 chains had not settled after 1000 steps on the way in")
+    assert blowing.startswith("The energy of 2 of 3 chains blew up in more than 5% of their steps")
+
+
+def test_the_way_in_is_shorter_for_many_rows_but_has_two_parts():
+    steps = [most_on_the_way(n) for n in (1, 800, 801, 1600, 10_000)]
+    assert steps == [100, 100, 100, 50, 20]

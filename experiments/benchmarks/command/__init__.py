@@ -108,7 +108,8 @@ def run(
 def _code_of(method: str) -> str:
     """Return a digest of the code behind a method's results."""
     if method in OURS:
-        return code_digest(["jaxbnn.cli.command", "jaxbnn.cli.fit"])[:16]
+        # "auto" chooses from nuts, ensemble and dvi.
+        return code_digest(["jaxbnn.cli.command", "jaxbnn.cli.fit"], ("jaxbnn.gibbs",))[:16]
     return code_digest([programs.__name__])[:16]
 
 

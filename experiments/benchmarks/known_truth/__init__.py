@@ -83,7 +83,8 @@ def run(
 
 
 def _code() -> str:
-    return code_digest(["jaxbnn.estimators.regressor", laws.__name__])[:16]
+    # No fit here is by gibbs.
+    return code_digest(["jaxbnn.estimators.regressor", laws.__name__], ("jaxbnn.gibbs",))[:16]
 
 
 _HEAD = f"""# The estimators where the truth is known

@@ -71,6 +71,19 @@ def test_a_module_that_the_study_does_not_use_does_not_change_the_digest(tree):
     assert tree(**{"jaxbnn/other.py": "unused = 2\n"}) == tree()
 
 
+def test_a_package_that_never_runs_is_no_part_of_the_digest(tree):
+    def found(**changes):
+        tree(**changes)
+        return code.code_digest(["experiments.study"], ("jaxbnn.kernels",))
+
+    before = found()
+    assert found(**{"jaxbnn/kernels/pcn.py": "def pcn_kernel(x):\n    return -x\n"}) == before
+    assert found(**{"experiments/study.py": "import jaxbnn.kernels\n"}) != before
+    tree()
+    assert code.used_modules(["experiments.study"], ("jaxbnn.kernels",)) == {"experiments.study"}
+    assert "jaxbnn.kernels.pcn" in code.used_modules(["experiments.study"], ("jaxbnn.kern",))
+
+
 def test_every_kind_of_experiment_uses_the_kernels_it_runs():
     found = code.used_modules(["experiments.studies.thermalization.samplers"])
     assert {"jaxbnn.gibbs.sampler", "jaxbnn.sampling.runner"} <= found
