@@ -23,8 +23,9 @@ from jaxbnn.networks.shapes import fan_in
 from jaxbnn.networks.validation import check_inputs, check_params
 from jaxbnn.numerics.arguments import check_key, short
 
-# A Dense with no more inputs and units than this is cheapest with the data in columns.
-_NARROW = 16
+# A Dense with no more inputs and units than this is cheapest with the data in columns: by itself,
+# and where all layers of the network are such. `python -m experiments benchmark columns` measures.
+_NARROW, _MOST_IN_COLUMNS = 16, 256
 
 
 def init(rng_key: PRNGKeyArray, network: Network, dtype: DTypeLike = float) -> PyTree:
@@ -153,9 +154,10 @@ def _checked_dtype(dtype: DTypeLike) -> DTypeLike:
 
 
 def _apply_layers(network: Network, layers: tuple[Layer, ...], params: PyTree, x: Array) -> Array:
-    if x.ndim == 2 and all(_is_narrow(*layer) for layer in zip(layers, params, strict=True)):
+    if x.ndim == 2 and all(_fits_columns(*layer) for layer in zip(layers, params, strict=True)):
         # Units first and the long data axis last, where XLA vectorises on a CPU: value and gradient
-        # of an MLP (4, 3, 3) on 150 rows take a third of the time. Wider layers gain nothing.
+        # of an MLP (4, 3, 3) on 150 rows take a third of the time, of ten (10, 50, 2) on 1,000
+        # about half. Wider layers gain nothing.
         return _apply_columns(network, layers, params, x.T).T
     for layer, layer_params in zip(layers, params, strict=True):
         x = _apply_layer(network, layer, layer_params, x)
@@ -201,22 +203,22 @@ def _multiply(w: Array, x: Array) -> Array:
     return jnp.moveaxis(product, 0, -1)
 
 
-def _is_narrow(layer: Layer, params: PyTree) -> bool:
+def _fits_columns(layer: Layer, params: PyTree) -> bool:
     match layer:
         case Dense():
-            return max(params["w"].shape) <= _NARROW
+            return max(params["w"].shape) <= _MOST_IN_COLUMNS
         case Activation():
             # A caller's own function might look along the last axis.
             return isinstance(layer.function, str)
         case Residual():
-            return all(_is_narrow(*inner) for inner in zip(layer.layers, params, strict=True))
+            return all(_fits_columns(*inner) for inner in zip(layer.layers, params, strict=True))
     return False
 
 
 def _apply_columns(
     network: Network, layers: tuple[Layer, ...], params: PyTree, x: Float[Array, "inputs n"]
 ) -> Float[Array, "outputs n"]:
-    """Apply narrow layers to data in columns."""
+    """Apply layers of few units to data in columns."""
     for layer, layer_params in zip(layers, params, strict=True):
         match layer:
             case Dense():

@@ -4,9 +4,13 @@ import importlib
 import inspect
 import pkgutil
 
+import jax
+import numpy as np
 import pytest
 
 from experiments import benchmarks
+from experiments.benchmarks import columns
+from jaxbnn.networks import apply, init, mlp
 
 NAMES = [module.name for module in pkgutil.iter_modules(benchmarks.__path__)]
 
@@ -29,3 +33,15 @@ def test_every_folder_of_a_benchmark_loads():
     for module in pkgutil.walk_packages(benchmarks.__path__, "experiments.benchmarks."):
         if not module.name.endswith(".programs"):
             importlib.import_module(module.name)
+
+
+def test_columns_are_measured_against_a_network_of_the_same_outputs(tmp_path, monkeypatch):
+    monkeypatch.setattr(columns, "SHAPES", ((2, 5, (3, 4, 2)),))
+    network = mlp((3, 4, 2), "tanh")
+    params = init(jax.random.key(0), network)
+    x = jax.random.normal(jax.random.key(1), (5, 3))
+    np.testing.assert_allclose(
+        columns.in_rows(params, x), apply(network, params, x), rtol=1e-5, atol=1e-6
+    )
+    by_columns, by_rows, ratio = columns.run(tmp_path, num_pairs=1, work=1.0)
+    assert ratio.value == pytest.approx(by_rows.value / by_columns.value)

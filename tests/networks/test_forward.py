@@ -309,3 +309,16 @@ def test_init_has_the_asked_shapes_and_dtype(x64, dtype):
         assert (leaf.shape, leaf.dtype) == (expected.shape, expected.dtype)
     kernels = [params[1][0][0]["w"], params[1][2]["w"]]
     assert not np.array_equal(*kernels)
+
+
+@pytest.mark.parametrize("ntk", [False, True])
+@pytest.mark.parametrize("width", [16, 17, 256, 257])
+def test_outputs_are_the_same_however_the_data_are_laid_out(x64, rng, width, ntk):
+    network = mlp((3, width, 2), "tanh", parametrisation="ntk" if ntk else "standard")
+    params = random_params(rng, network)
+    x = rng.standard_normal((5, 3))
+    first, last = (1 / math.sqrt(3), 1 / math.sqrt(width)) if ntk else (1.0, 1.0)
+    one, _, two = jax.tree.map(np.asarray, params)
+    hidden = np.tanh(first * x @ one["w"] + one["b"])
+    expected = last * hidden @ two["w"] + two["b"]
+    np.testing.assert_allclose(apply(network, params, x), expected, rtol=1e-11, atol=1e-11)
