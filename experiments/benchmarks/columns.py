@@ -7,6 +7,7 @@ same network written with rows of data. Value and gradient of a squared error, o
 under `vmap`, many times within one program; runs of both alternate, and medians count.
 """
 
+import functools
 import os
 import statistics
 import time
@@ -57,12 +58,11 @@ def run(out_dir: Path, *, num_pairs: int = 7, work: float = _WORK) -> list[Row]:
     found = []
     for chains, rows, widths in SHAPES:
         network = mlp(widths, "tanh")
-        params = jax.vmap(lambda key, n=network: init(key, n))(
-            jax.random.split(jax.random.key(0), chains)
-        )
+        keys = jax.random.split(jax.random.key(0), chains)
+        params = jax.vmap(functools.partial(init, network=network))(keys)
         x = jax.random.normal(jax.random.key(1), (rows, widths[0]))
         number = max(int(work / (chains * rows * sum(widths[1:-1]))), 1)
-        ways = {"columns": lambda p, x, n=network: apply(n, p, x), "rows": in_rows}
+        ways: dict[str, Callable] = {"columns": functools.partial(apply, network), "rows": in_rows}
         programs = [_many(way, x, number) for way in ways.values()]
         for program in programs:
             jax.block_until_ready(program(params))
