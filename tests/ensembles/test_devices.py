@@ -1,25 +1,14 @@
 """Tests of training and sampling an ensemble on several devices: the same numbers, the same law."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.kit.devices import found_on_devices
 
 
 @pytest.mark.parametrize("size", ["short", pytest.param("long", marks=pytest.mark.long)])
 def test_four_virtual_devices_agree_with_one(size):
-    flags = "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0"
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
-    command = [sys.executable, "-m", "tests.ensembles.devices_program", size]
-    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout.splitlines()[-1])
+    found = found_on_devices(4, "tests.ensembles.devices_program", size)
     # As many as divide the chains.
     assert found["devices_for"] == [1, 3, 4, 2]
     assert found["devices"] == 4

@@ -2,12 +2,6 @@
 and what a mesh cannot do.
 """
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,10 +10,10 @@ from jax.sharding import AxisType, Mesh
 
 import jaxbnn
 from jaxbnn.sampling.devices.placement import check_mesh
+from tests.kit.devices import found_on_devices
 from tests.sampling.rounding_limits import limit_of
 from tests.sampling.tiny import ar
 
-ROOT = Path(__file__).parents[2]
 NUM_CASES = {"short": 2, "long": 31}
 # Rows of a latent (chain, K, n) that one of the eight devices holds.
 SHARDS = {"chain": [1, 4, 64], "data": [8, 4, 8], "both": [2, 4, 32]}
@@ -28,12 +22,7 @@ SHARDS = {"chain": [1, 4, 64], "data": [8, 4, 8], "both": [2, 4, 32]}
 @pytest.mark.parametrize("size", ["short", pytest.param("long", marks=pytest.mark.long)])
 def test_eight_virtual_devices_agree_with_one(size):
     """One step to rounding, chains and data spread; whole runs of elementwise targets exactly."""
-    flags = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
-    command = [sys.executable, "-m", "tests.sampling.devices_program", size]
-    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout.splitlines()[-1])
+    found = found_on_devices(8, "tests.sampling.devices_program", size)
     assert len(found) == NUM_CASES[size]
     for case, value in found.items():
         name, *words = case.split()
