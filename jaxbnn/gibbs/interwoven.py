@@ -5,6 +5,7 @@ kernel, but there each refresh decomposes the inputs anew. Here what is kept of 
 and what depends on the weights is brought up to date after the moves.
 """
 
+import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -94,9 +95,9 @@ def interwoven_gibbs(
 
     Returns
     -------
-    The pair, with `InterwovenState` and `InterwovenInfo`. Scales are drawn given the latents, and
-    moved at fixed noise, where the model has the symmetry; units are redrawn where there are hidden
-    ones.
+    The pair, with `InterwovenState` and `InterwovenInfo`. Scales are drawn given the latents in the
+    layers that have the symmetry; a warning names each that has none. They are moved at fixed
+    noise, and units redrawn, where there are hidden ones.
 
     Raises
     ------
@@ -122,10 +123,16 @@ def interwoven_gibbs(
     if more_moves:
         check_kernels("more_moves", tuple(more_moves), "write more_moves=[first, second]")
     moves = [interweave(model, x, y, step_size, num_integration_steps, proposal)]
-    if scalings(model)[0]:
-        moves += [scale_moves(model, x, warn=False), noncentred_scale_moves(model, x, y)]
+    symmetries, lost = scalings(model)
+    for sentence in lost:
+        warnings.warn(sentence, stacklevel=2)
+    if symmetries:
+        moves.append(scale_moves(model, x, warn=False))
+    has_units = bool(hidden_groups(model))
+    if has_units:
+        moves.append(noncentred_scale_moves(model, x, y))
     check_count("num_candidates", num_candidates, least=0)
-    if num_candidates and hidden_groups(model):
+    if num_candidates and has_units:
         moves.append(redraw_noisy_units(model, x, y, num_candidates))
     return gibbs_with_moves(model, x, y, [*moves, *more_moves], order)
 

@@ -40,7 +40,8 @@ def annealing(
     """Return a warm-up in which the noise variance falls to the model's and a step size adapts.
 
     It changes parameters["noise_variance"], one for each stage, and parameters["step_size"], each
-    chain's own, by dual averaging that begins anew when the noise variance has come to its end.
+    chain's own, by dual averaging that begins anew when the noise variance has come to its end: at
+    the model's own from the first step on it does not, as all steps were of one law.
 
     Parameters
     ----------
@@ -106,15 +107,21 @@ def annealing(
     da_init, da_update, da_final = dual_averaging_adaptation(target_acceptance_rate)
 
     def averaging_from(step_size):
-        begun = da_init(step_size)
+        # Where no step follows, the average is what it began with: this one, not BlackJAX's 1.
+        begun = da_init(step_size)._replace(log_step_size_avg=jnp.log(step_size))
         return jax.tree.map(lambda leaf: jnp.asarray(leaf, step_size.dtype), begun)
+
+    def is_at_end(step, parameters):
+        difference = jnp.abs(variance_at(step, parameters) - final_variance)
+        return jnp.all(difference <= 1e-5 * final_variance)
 
     def init(parameters):
         for name in ("noise_variance", "step_size"):
             if not (isinstance(parameters, dict) and name in parameters):
                 raise ValueError(
                     f"this warm-up changes parameters[{name!r}], which is not there; give "
-                    "parameters=annealed_parameters(...) or use sample_annealed."
+                    "parameters={'noise_variance': one for each stage, 'step_size': one number}, "
+                    "or use sample_annealed."
                 )
         return _AnnealingState(averaging_from(parameters["step_size"]), parameters)
 
@@ -125,7 +132,8 @@ def annealing(
         found = jax.tree.map(lambda new, was: jnp.asarray(new).astype(was.dtype), found, old)
         step_size = jnp.exp(found.log_step_size).astype(dtype)
         # The law that the step is tuned for is now the last one: forget what came before.
-        is_end = step == num_cooling
+        was_before = (step > 0) & is_at_end(jnp.maximum(step, 1) - 1, a.parameters)
+        is_end = (step > 0) & is_at_end(step, a.parameters) & ~was_before
         begun = averaging_from(step_size)
         averaging = jax.tree.map(lambda new, was: jnp.where(is_end, new, was), begun, found)
         variance = variance_at(step + 1, a.parameters).astype(a.parameters["noise_variance"].dtype)

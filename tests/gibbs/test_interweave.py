@@ -17,6 +17,7 @@ import pytest
 
 from jaxbnn import dual_averaging, sample
 from jaxbnn.gibbs import (
+    IntermediateNoise,
     gibbs_sampler,
     gibbs_with_moves,
     interweave,
@@ -28,6 +29,7 @@ from jaxbnn.gibbs import (
 from jaxbnn.gibbs.chain import GibbsPosition, chain_values
 from jaxbnn.gibbs.stages import split
 from jaxbnn.kernels import cycle
+from jaxbnn.networks import mlp
 from tests.gibbs.cases import MODELS, drawn
 from tests.gibbs.test_sweeps import geweke
 from tests.kit import both_sizes, for_mutants
@@ -255,6 +257,26 @@ def never(model, x):
         return state, kernel.step(rng_key, state)[1]._replace(is_divergent=jnp.array(True))
 
     return kernel._replace(step=step)
+
+
+def test_a_layer_without_the_symmetry_is_named_and_the_other_moves_stay(monkeypatch):
+    """With hard_tanh no scale is drawn given the latents; what holds whatever the activation is."""
+    model, x, y = (
+        IntermediateNoise(mlp((2, 3, 1), "hard_tanh"), 0.1),
+        jnp.ones((4, 2)),
+        jnp.ones((4, 1)),
+    )
+    given, right = [], interwoven.gibbs_with_moves
+
+    def told(model, x, y, moves, order):
+        given.append(moves)
+        return right(model, x, y, moves, order)
+
+    monkeypatch.setattr(interwoven, "gibbs_with_moves", told)
+    with pytest.warns(UserWarning, match=r"layer 0 \(Dense\) has no scale symmetry"):
+        interwoven_gibbs(model, x, y, 0.3)
+    names = [move.step.__qualname__.split(".")[0] for move in given[0]]
+    assert names == ["interweave", "noncentred_scale_moves", "redraw_noisy_units"]
 
 
 def test_bad_input_gets_one_sentence():

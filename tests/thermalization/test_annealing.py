@@ -1,5 +1,7 @@
 """A warm-up that is annealed ends at the model's posterior, with a step size found there."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -79,6 +81,52 @@ def test_a_schedule_of_ones_own():
     np.testing.assert_allclose(late["noise_variance"], 1e-3, rtol=1e-6)
     with pytest.raises(ValueError, match="'noise_variance'"):
         adapt.init({"step_size": 0.1})
+
+
+class Accepted(NamedTuple):
+    acceptance_rate: jax.Array
+
+
+def step_sizes(adapt, num_warmup, rate, **parameters):
+    """Return the step sizes, the first among them, and the kept one, at a rate of acceptance."""
+
+    def step(a, number):
+        a, now = adapt.update(a, number, None, Accepted(jnp.asarray(rate)))
+        return a, now["step_size"]
+
+    begun = adapt.init(PARAMETERS | parameters)
+    a, found = jax.lax.scan(step, begun, jnp.arange(num_warmup, dtype=jnp.uint32))
+    return np.append(PARAMETERS["step_size"], found), float(adapt.final(a)["step_size"])
+
+
+PARAMETERS = {"noise_variance": jnp.full(3, 0.1), "step_size": jnp.asarray(0.3)}
+
+
+@pytest.mark.parametrize(("num_warmup", "hold"), [(1, 0.3), (2, 0.3), (3, 0.3), (100, 0.01)])
+def test_a_warm_up_that_ends_as_it_begins_anew_keeps_the_step_it_had(num_warmup, hold):
+    """Dual averaging without a step gives exactly 1, whatever the chain: no step size of ours."""
+    adapt = annealing(MODEL, num_warmup, hold=hold)
+    found, kept = step_sizes(adapt, num_warmup, 0.1)
+    assert kept != 1.0
+    assert 0.999 * found.min() <= kept <= 1.001 * found.max()
+
+
+def test_step_sizes_are_forgotten_where_the_schedule_ends():
+    """Dual averaging that begins tries ten times the step; at its target rate it then stays."""
+    model = IntermediateNoise(mlp((2, 3, 1)), 1e-3)
+
+    def begins_anew(schedule=None, **parameters):
+        adapt = annealing(model, 40, hold=0.5, schedule=schedule)
+        sizes, _ = step_sizes(adapt, 40, 0.8, **parameters)
+        return np.flatnonzero(sizes[1:] > 9 * sizes[:-1]).tolist()
+
+    # The step after the first at the model's noise is the first that may be tuned by it.
+    assert begins_anew() == [0, 21]
+    for end in (7, 30):
+        assert begins_anew(lambda step, end=end: jnp.where(step < end, 0.1, 1e-3)) == [0, end + 1]
+    # At the model's noise from the first step on there is one law all the way.
+    assert begins_anew(lambda step: 1e-3) == [0]
+    assert begins_anew(anneal_from=jnp.asarray(0.0)) == [0]
 
 
 def test_each_chain_may_begin_elsewhere():

@@ -62,8 +62,8 @@ def run_faster(settings: FasterSettings, context: Context) -> list[Row]:
             }
             _judge(found, reference, settings, case, arm, rows, table, curves, held)
     header = ["arm", "start", "Delta", "labels", "thermalized", "95 % interval",
-              "median iterations", "95 % interval", "median seconds", "judged by the reference",
-              "informed MSE", "error", "R-hat"]  # fmt: skip
+              "median iterations (at least the warm-up)", "95 % interval", "median seconds",
+              "judged by the reference", "informed MSE", "error", "R-hat"]  # fmt: skip
     context.save_table("arms", header, table)
     if held:
         context.save_table("traps", ["arm", "start", "Delta", "labels", *HEADER], held)
