@@ -31,15 +31,14 @@ from experiments.studies.ensembles.densities import (
 )
 from experiments.studies.ensembles.pictures import bias_picture
 from experiments.studies.ensembles.problems import (
-    Name,
     Problem,
+    ProblemSettings,
     as_arrays,
     ensemble_draws,
     positions_of,
-    problem,
     trained,
 )
-from experiments.study import Context, Row, Settings
+from experiments.study import Context, Row
 from jaxbnn import dual_averaging, ensembles, sample
 from jaxbnn.diagnostics import ess_bulk
 
@@ -47,15 +46,11 @@ from jaxbnn.diagnostics import ess_bulk
 _FEWEST_EFFECTIVE = 100
 
 
-class BiasSettings(Settings):
+class BiasSettings(ProblemSettings):
     """The posteriors, the energy errors, and how long everything is run."""
 
-    problems: tuple[Name, ...]
     energy_errors: tuple[float, ...]
-    num_chains: int = Field(8, ge=2)
-    num_inputs: int = Field(20, ge=2)
     condition: float = Field(1e4, gt=1)
-    hidden: int = Field(50, ge=1)
     num_test: int = Field(50, ge=2)
     num_updates: int = Field(2000, ge=1)
     num_tuning: int = Field(2000, ge=100)
@@ -70,9 +65,7 @@ def run_bias(settings: BiasSettings, context: Context) -> list[Row]:
     """Sample exactly twice, then unadjusted at each energy error; a stage each."""
     rows: list[Row] = []
     for number, name in enumerate(settings.problems):
-        posed = problem(
-            name, settings.num_test, settings.num_inputs, settings.hidden, settings.condition
-        )
+        posed = settings.posed(name)
         rows += _of_problem(name, posed, jax.random.fold_in(context.key, number), settings, context)
     context.save_figure("bias", bias_picture(rows, settings.problems), dpi=100)
     return rows

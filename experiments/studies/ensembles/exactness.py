@@ -37,8 +37,13 @@ from experiments.studies.ensembles.densities import (
     total_variation,
 )
 from experiments.studies.ensembles.pictures import exactness_picture
-from experiments.studies.ensembles.problems import Name, Problem, all_draws, ensemble_draws, problem
-from experiments.study import Context, Row, Settings
+from experiments.studies.ensembles.problems import (
+    Problem,
+    ProblemSettings,
+    all_draws,
+    ensemble_draws,
+)
+from experiments.study import Context, Row
 from jaxbnn import (
     Network,
     Posterior,
@@ -59,15 +64,9 @@ _START_STEP_SIZE = 0.01
 _SIDES = ("trained", "annealed")
 
 
-class ExactnessSettings(Settings):
+class ExactnessSettings(ProblemSettings):
     """The posteriors, and how long each side is run."""
 
-    problems: tuple[Name, ...]
-    num_chains: int = Field(8, ge=2)
-    hidden: int = Field(50, ge=1)
-    num_inputs: int = Field(20, ge=2)
-    condition: float = Field(100.0, gt=1)
-    num_test: int = Field(100, ge=2)
     num_samples: int = Field(1000, ge=4)
     # Of "trained".
     kernel: Literal["adjusted_microcanonical", "hmc"] = "adjusted_microcanonical"
@@ -90,9 +89,7 @@ def run_exactness(settings: ExactnessSettings, context: Context) -> list[Row]:
     rows: list[Row] = []
     pictured: dict[str, Mapping[str, np.ndarray]] = {}
     for number, name in enumerate(settings.problems):
-        posed = problem(
-            name, settings.num_test, settings.num_inputs, settings.hidden, settings.condition
-        )
+        posed = settings.posed(name)
         key = jax.random.fold_in(context.key, number)
         found: dict[str, Mapping[str, np.ndarray]] = {}
         for index, (side, sampled) in enumerate(zip(_SIDES, (_trained, _annealed), strict=True)):

@@ -19,14 +19,13 @@ from experiments.studies.ensembles.clock import Clock
 from experiments.studies.ensembles.densities import at_targets, lppd_of_mixture, predictive_means
 from experiments.studies.ensembles.pictures import metric_picture
 from experiments.studies.ensembles.problems import (
-    Name,
     Problem,
+    ProblemSettings,
     as_arrays,
     ensemble_draws,
     positions_of,
-    problem,
 )
-from experiments.study import Context, Row, Settings
+from experiments.study import Context, Row
 from jaxbnn.ensembles import optimised_starts
 
 _CONVERGED = 1.01
@@ -41,17 +40,12 @@ _QUANTITIES = (
 )
 
 
-class MetricSettings(Settings):
+class MetricSettings(ProblemSettings):
     """The posteriors, the numbers of directions, and how long each run is."""
 
-    problems: tuple[Name, ...]
     num_directions: tuple[int, ...] = Field((0, 100), min_length=2)
     num_seeds: int = Field(3, ge=2)
     num_chains: int = Field(10, ge=2)
-    hidden: int = Field(50, ge=1)
-    num_inputs: int = Field(20, ge=2)
-    condition: float = Field(100.0, gt=1)
-    num_test: int = Field(100, ge=2)
     num_tuning: int = Field(1000, ge=100)
     most_steps: int = Field(20_000, ge=100)
     num_warmup: int = Field(200, ge=10)
@@ -65,9 +59,7 @@ def run_metric(settings: MetricSettings, context: Context) -> list[Row]:
     """Run every number of directions on every posterior and seed, a stage each, and compare."""
     rows: list[Row] = []
     for number, name in enumerate(settings.problems):
-        posed = problem(
-            name, settings.num_test, settings.num_inputs, settings.hidden, settings.condition
-        )
+        posed = settings.posed(name)
         found: dict[int, list[Mapping[str, np.ndarray]]] = {k: [] for k in settings.num_directions}
         for seed in range(settings.num_seeds):
             key = jax.random.fold_in(jax.random.fold_in(context.key, number), seed)

@@ -9,8 +9,10 @@ import numpy as np
 import numpyro.distributions as dist
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from pydantic import Field
 
 from experiments.datasets import Split, a_fifth_held_out, standardised, tabular, uci
+from experiments.study import Settings
 from jaxbnn import Draws, Gaussian, LearnedGaussian, Posterior, mlp, normal_prior, sample
 from jaxbnn.ensembles import sample_ensemble
 from jaxbnn.targets import SoftplusScaleGaussian
@@ -28,6 +30,21 @@ class Problem(NamedTuple):
     x_test: Float[np.ndarray, "m d"]
     y_test: Float[np.ndarray, " m"]
     draw: Callable[[PRNGKeyArray, int], PyTree] | None
+
+
+class ProblemSettings(Settings):
+    """Which posteriors a study has, and how many chains on each; the rest as `problem` takes it."""
+
+    problems: tuple[Name, ...]
+    num_chains: int = Field(8, ge=2)
+    num_test: int = Field(100, ge=2)
+    num_inputs: int = Field(20, ge=2)
+    hidden: int = Field(50, ge=1)
+    condition: float = Field(100.0, gt=1)
+
+    def posed(self, name: Name) -> Problem:
+        """Return the problem of this name at these sizes."""
+        return problem(name, self.num_test, self.num_inputs, self.hidden, self.condition)
 
 
 def problem(name: Name, num_test: int, num_inputs: int, hidden: int, condition: float) -> Problem:
