@@ -126,8 +126,10 @@ def _by_the_clock(ours: list[dict[str, Any]]) -> list[str]:
             cells.append(_cell(values, _error(values), len(values)))
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     text = (
-        "`jaxbnn fit` by the clock, each fit alone on so many cores; in brackets the number of "
-        "splits.\n"
+        "`jaxbnn fit` by the clock, on so many cores; in brackets the number of splits. What else "
+        "the machine did meanwhile is in it: fits on one core ran side by side on two threads of a "
+        "processor, which slows both. Processor time above is of several days and machines, too: "
+        "one of them took 1.75 times as long as another for the same fits.\n"
     )
     return ["## Seconds that a user waits\n", text, "\n".join(lines) + "\n"]
 
