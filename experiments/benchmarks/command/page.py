@@ -128,8 +128,8 @@ def _by_the_clock(ours: list[dict[str, Any]]) -> list[str]:
     text = (
         "`jaxbnn fit` by the clock, on so many cores; in brackets the number of splits. What else "
         "the machine did meanwhile is in it: fits on one core ran side by side on two threads of a "
-        "processor, which slows both. Processor time above is of several days and machines, too: "
-        "one of them took 1.75 times as long as another for the same fits.\n"
+        "processor, which slows both. Processor time above, too, is of several days and machines: "
+        "small differences mean nothing.\n"
     )
     return ["## Seconds that a user waits\n", text, "\n".join(lines) + "\n"]
 
