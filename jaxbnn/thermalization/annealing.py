@@ -132,8 +132,8 @@ def annealing(
         found = jax.tree.map(lambda new, was: jnp.asarray(new).astype(was.dtype), found, old)
         step_size = jnp.exp(found.log_step_size).astype(dtype)
         # The law that the step is tuned for is now the last one: forget what came before.
-        was_before = (step > 0) & is_at_end(jnp.maximum(step, 1) - 1, a.parameters)
-        is_end = (step > 0) & is_at_end(step, a.parameters) & ~was_before
+        before = jnp.maximum(step, 1) - 1
+        is_end = is_at_end(step, a.parameters) & ~is_at_end(before, a.parameters)
         begun = averaging_from(step_size)
         averaging = jax.tree.map(lambda new, was: jnp.where(is_end, new, was), begun, found)
         variance = variance_at(step + 1, a.parameters).astype(a.parameters["noise_variance"].dtype)

@@ -6,7 +6,6 @@ Geweke's tests of each move, and one here; a first layer that is not brought up 
 by `test_scale_moves.py` and `test_noncentred_scales.py`, from the numbers themselves.
 """
 
-import jax
 import numpy as np
 import pytest
 
@@ -23,16 +22,12 @@ from jaxbnn.gibbs.hidden_units import scalings
 from jaxbnn.networks import mlp
 from tests.gibbs.cases import ACTIVATIONS, MODELS, data
 from tests.gibbs.test_scale_moves import mutated, off_by_one
-from tests.gibbs.test_sweeps import functions_of
+from tests.gibbs.test_sweeps import functions_of, joint_of
+from tests.gibbs.test_turns import inputs
+from tests.gibbs.test_turns import model_of as regression_model
 from tests.kit import Target, check_exact_start, for_mutants
 
 TURNING = ("identity", "relu", "leaky_relu", "abs")
-
-
-def regression(activation):
-    """One hidden layer and one output, as turns need them; nothing is symmetric."""
-    network = mlp((2, 3, 1), activation)
-    return IntermediateNoise(network, (0.3, 0.5, 0.2), (0.7, 1.3), bias_precision=(0.5, 2.0))
 
 
 def probit(activation):
@@ -44,10 +39,10 @@ def can_turn(model):
     return len(layers) == 3 and layers[-1].features == 1 and layers[1].function in TURNING
 
 
-def everything(model, x, y, order="backward"):
+def everything(model, x, y):
     """All that a user may put together, the turns too where the model has them."""
     more = [turn_units(model, x, y)] if can_turn(model) else []
-    return interwoven_gibbs(model, x, y, 0.6, 2, num_candidates=3, order=order, more_moves=more)
+    return interwoven_gibbs(model, x, y, 0.6, 2, num_candidates=3, more_moves=more)
 
 
 MOVES = {
@@ -61,12 +56,8 @@ MOVES = {
 
 
 def checked(model, x, make, num_chains, steps=2):
-    def sample(key):
-        key_weights, key_latents = jax.random.split(key)
-        return model.simulate(key_latents, model.sample_prior(key_weights), x)
-
     target = Target(
-        sample,
+        joint_of(model, x),
         lambda position, y=None: model.log_density(position, x, y),
         functions_of(model, x),
     )
@@ -75,15 +66,11 @@ def checked(model, x, make, num_chains, steps=2):
     )
 
 
-def inputs(n=2):
-    return jax.numpy.asarray(0.4 + np.random.default_rng(3).normal(size=(n, 2)), np.float32)
-
-
 def cases():
     """Each move with each activation that it can have, in regression and under a probit."""
     for activation in ACTIVATIONS:
         name = activation if isinstance(activation, str) else "stairs"
-        for output, make in (("regression", regression), ("probit", probit)):
+        for output, make in (("regression", regression_model), ("probit", probit)):
             model = make(activation)
             for move in MOVES:
                 if move == "scales" and not scalings(model)[0]:
@@ -98,7 +85,7 @@ def cases():
 @pytest.mark.filterwarnings("ignore:layer .* has no scale symmetry")
 @pytest.mark.parametrize(("model", "move"), cases())
 def test_moves_keep_exact_draws(model, move):
-    result = checked(model, inputs(), MOVES[move], 200_000)
+    result = checked(model, inputs(2), MOVES[move], 200_000)
     assert result.passes, str(result)
 
 
@@ -116,5 +103,5 @@ def test_a_wrong_law_of_the_scales_is_found(num_chains):
     def make(model, x, y):
         return mutated(off_by_one)(model, x, y, None, None)
 
-    result = checked(regression("relu"), inputs(), make, num_chains, steps=4)
+    result = checked(regression_model("relu"), inputs(2), make, num_chains, steps=4)
     assert not result.passes, str(result)

@@ -60,15 +60,20 @@ def geweke(name, order, bias, num_chains, make=gibbs_sampler, steps=1):
     return geweke_of(model, x, lambda y: make(model, x, y, order, bias), num_chains, steps)
 
 
-def geweke_of(model, x, make_kernel, num_chains, steps=1):
-    """Geweke's joint test of a kernel of weights and latents, made for given labels."""
+def joint_of(model, x):
+    """Return sample(key) -> (weights with latents, labels), all drawn from the model."""
 
-    def sample_joint(key):
+    def sample(key):
         key_weights, key_latents = jax.random.split(key)
         return model.simulate(key_latents, model.sample_prior(key_weights), x)
 
+    return sample
+
+
+def geweke_of(model, x, make_kernel, num_chains, steps=1):
+    """Geweke's joint test of a kernel of weights and latents, made for given labels."""
     return check_geweke(
-        sample_joint,
+        joint_of(model, x),
         outputs_given(model, x),
         update_with(make_kernel, steps),
         rounds=ROUNDS,

@@ -13,6 +13,11 @@ from jaxbnn.thermalization import annealing, sample_annealed
 from jaxbnn.thermalization.annealing import _geometric, stage_variances
 
 MODEL = IntermediateNoise(mlp((2, 3, 1)), (0.3, 1e-3, 0.02), 2.0, 1.5)
+PARAMETERS = {"noise_variance": jnp.full(3, 0.1), "step_size": jnp.asarray(0.3)}
+
+
+class Accepted(NamedTuple):
+    acceptance_rate: jax.Array
 
 
 def dataset():
@@ -69,22 +74,13 @@ def test_a_schedule_of_ones_own():
         100,
         schedule=lambda step: jnp.where(step < 50, 0.1, 1e-3),
     )
-    parameters = {"noise_variance": jnp.full(3, 0.1), "step_size": jnp.asarray(0.3)}
-
-    class Info:
-        acceptance_rate = jnp.asarray(0.9)
-
-    a = adapt.init(parameters)
-    _, early = adapt.update(a, jnp.asarray(3), None, Info)
-    _, late = adapt.update(a, jnp.asarray(60), None, Info)
+    a, info = adapt.init(PARAMETERS), Accepted(jnp.asarray(0.9))
+    _, early = adapt.update(a, jnp.asarray(3), None, info)
+    _, late = adapt.update(a, jnp.asarray(60), None, info)
     np.testing.assert_allclose(early["noise_variance"], 0.1, rtol=1e-6)
     np.testing.assert_allclose(late["noise_variance"], 1e-3, rtol=1e-6)
     with pytest.raises(ValueError, match="'noise_variance'"):
         adapt.init({"step_size": 0.1})
-
-
-class Accepted(NamedTuple):
-    acceptance_rate: jax.Array
 
 
 def step_sizes(adapt, num_warmup, rate, **parameters):
@@ -97,9 +93,6 @@ def step_sizes(adapt, num_warmup, rate, **parameters):
     begun = adapt.init(PARAMETERS | parameters)
     a, found = jax.lax.scan(step, begun, jnp.arange(num_warmup, dtype=jnp.uint32))
     return np.append(PARAMETERS["step_size"], found), float(adapt.final(a)["step_size"])
-
-
-PARAMETERS = {"noise_variance": jnp.full(3, 0.1), "step_size": jnp.asarray(0.3)}
 
 
 @pytest.mark.parametrize(("num_warmup", "hold"), [(1, 0.3), (2, 0.3), (3, 0.3), (100, 0.01)])
@@ -131,14 +124,11 @@ def test_step_sizes_are_forgotten_where_the_schedule_ends():
 
 def test_each_chain_may_begin_elsewhere():
     adapt = annealing(MODEL, 100)
-    parameters = {"noise_variance": jnp.ones(3), "step_size": jnp.asarray(0.3)}
-
-    class Info:
-        acceptance_rate = jnp.asarray(0.9)
+    parameters, info = PARAMETERS | {"noise_variance": jnp.ones(3)}, Accepted(jnp.asarray(0.9))
 
     def first_of(anneal_from):
         given = parameters | {"anneal_from": jnp.asarray(anneal_from)}
-        return adapt.update(adapt.init(given), jnp.asarray(0), None, Info)[1]["noise_variance"]
+        return adapt.update(adapt.init(given), jnp.asarray(0), None, info)[1]["noise_variance"]
 
     np.testing.assert_allclose(first_of(0.0), (0.3, 1e-3, 0.02), rtol=1e-5)
     assert 0.8 < float(first_of(1.0)[1]) < 1

@@ -126,10 +126,10 @@ def _by_the_clock(ours: list[dict[str, Any]]) -> list[str]:
             cells.append(_cell(values, _error(values), len(values)))
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     text = (
-        "`jaxbnn fit` by the clock, on so many cores; in brackets the number of splits. What else "
-        "the machine did meanwhile is in it: fits on one core ran side by side on two threads of a "
-        "processor, which slows both. Processor time above, too, is of several days and machines: "
-        "small differences mean nothing.\n"
+        "`jaxbnn fit` by the clock, on so many cores; in brackets the number of splits. These and "
+        "the seconds above may be of several days and machines, and of machines that ran other "
+        "fits meanwhile, which slow each other on threads of one processor: small differences "
+        "mean nothing.\n"
     )
     return ["## Seconds that a user waits\n", text, "\n".join(lines) + "\n"]
 
