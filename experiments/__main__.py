@@ -1,7 +1,7 @@
 """The command: run a config, list the configs, report on results, run a benchmark.
 
     python -m experiments CONFIG.toml [--scale smoke|desk|paper] [--seed N]
-                          [--set key=value ...] [--out DIR] [--resume]
+                          [--set key=value ...] [--out DIR] [--resume] [--without-kept]
     python -m experiments list
     python -m experiments report [DIR]
     python -m experiments record [RESULTS]
@@ -15,6 +15,7 @@ Whatever the user gets wrong is one sentence on stderr and exit code 2.
 import argparse
 import importlib.util
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -75,6 +76,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--resume", action="store_true", help="go on with an earlier run: its stages are reused"
     )
+    parser.add_argument(
+        "--without-kept",
+        action="store_true",
+        help="under --resume, compute the stages that record/unfinished keeps, too",
+    )
     options = parser.parse_args(arguments)
     if options.what == "benchmark" and options.argument is None:
         parser.error("benchmark needs a name")
@@ -121,9 +127,17 @@ def _run(options: argparse.Namespace) -> int:
             f"There is no config file {path}, and the other commands are {', '.join(WORDS)}."
         )
     return commands.run_config(
-        path, options.scale, options.seed, options.assignments, options.out, options.resume
+        path,
+        options.scale,
+        options.seed,
+        options.assignments,
+        options.out,
+        options.resume,
+        use_kept=not options.without_kept,
     )
 
 
 if __name__ == "__main__":
+    # What a batch system ends a job with: as Ctrl-C, so that costs and finished chunks are written.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

@@ -17,9 +17,10 @@ from experiments.record.anew import make_anew
 from experiments.record.code import code_digest
 from experiments.record.ledger import WRITTEN, Ledger, current_commit
 from experiments.record.pages import write_pages
-from experiments.record.unfinished import bring_stages, forget_stages, keep_stages
+from experiments.record.unfinished import keep_stages, kept_stages
 from experiments.report import full_report
 from experiments.results import (
+    file_digest,
     held,
     markdown_table,
     write_results,
@@ -38,6 +39,7 @@ def run_config(
     assignments: Sequence[str],
     out: Path,
     resume: bool,
+    use_kept: bool = True,
 ) -> int:
     """Run one config at a scale; write its results, and print the table and the pictures."""
     if scale not in SCALES:
@@ -61,13 +63,12 @@ def run_config(
         seed=seed,
         out_dir=_directory(out, config.study, config.name, scale),
         resume=resume,
+        kept=kept_stages(name, scale) if use_kept else None,
         identity={"experiment": name, "kind": config.experiment, "settings": recorded},
     )
     code = code_digest({experiment.run.__module__, experiment.settings.__module__})
     print(f"{name} at scale {scale}, seed {seed}: {config.description}", flush=True)
     with held(context.out_dir):
-        if resume and (brought := bring_stages(name, scale, context.out_dir)):
-            print(f"Stages kept in the repository: {', '.join(brought)}.", flush=True)
         start = time.perf_counter()
         of = {"scale": scale, "seed": seed, **context.identity}
         ledger = Ledger.open(context.out_dir, of, code, resume=resume)
@@ -90,6 +91,7 @@ def run_config(
                 "settings_digest": settings_digest(recorded),
                 "wall_seconds": time.perf_counter() - start,
                 **ledger.entries,
+                "files": {f.name: file_digest(f) for f in (*context.files, *context.figures)},
                 "steps_per_second": context.speeds,
                 "stages_reused": context.reused,
             },
@@ -169,8 +171,6 @@ def benchmark(name: str, assignments: Sequence[str], out: Path) -> int:
 def record(results: Path | None) -> int:
     """Put the finished runs below `results` into the record, and write its pages."""
     written = record_runs(results) if results else []
-    for folder in written:
-        forget_stages("/".join(folder.parts[-3:-1]), folder.name)
     for path in [*written, *write_pages()]:
         print(path)
     return 0

@@ -1,7 +1,7 @@
 """The numbers that the papers print.
 
 They are in `experiments/paper_values/`, one TOML file a paper, as entries `[[value]]` with
-`source`, `quantity`, `setting`, `value`, `kind` and perhaps `error` and `note`.
+`source`, `quantity`, `setting`, `value`, `kind` and perhaps `error`, `rounding` and `note`.
 """
 
 import tomllib
@@ -21,6 +21,9 @@ KINDS = ("result", "quoted", "setting")
 @dataclass(frozen=True)
 class PaperValue:
     """One number that a paper prints; `half_digit` is half a unit of its last digit.
+
+    An entry's `rounding` stands in its place where the paper prints no digits: 0 for the limit of a
+    theorem, a bound for words such as "close to 1".
 
     `kind` is "result" if an experiment of the paper measures the number, "quoted" if the paper
     takes it from others' publications, "setting" if an experiment is run with it.
@@ -57,12 +60,12 @@ def load_paper_values(directory: Path = PAPER_VALUES) -> dict[RowKey, PaperValue
 
 
 def _paper_value(entry: Mapping[str, Any], where: str) -> PaperValue:
-    known = {"source", "quantity", "setting", "value", "error", "kind", "note"}
-    required = known - {"error", "note"}
+    known = {"source", "quantity", "setting", "value", "error", "kind", "rounding", "note"}
+    required = known - {"error", "rounding", "note"}
     if set(entry) - known or required - set(entry):
         wrong = sorted((set(entry) - known) | (required - set(entry)))
         raise InputError(f"{where}: unknown or missing key {', '.join(wrong)}.")
-    for name in ("value", "error"):
+    for name in ("value", "error", "rounding"):
         number = entry.get(name, 0)
         if isinstance(number, bool) or not isinstance(number, int | Decimal):
             raise InputError(f"{where}: {name} must be a number, but is {number!r}.")
@@ -70,6 +73,7 @@ def _paper_value(entry: Mapping[str, Any], where: str) -> PaperValue:
         raise InputError(f"{where}: kind must be one of {', '.join(KINDS)}, not {entry['kind']!r}.")
     printed = entry["value"]
     exponent = printed.as_tuple().exponent if isinstance(printed, Decimal) else 0
+    half_digit = 0.5 * 10.0**exponent if isinstance(exponent, int) else 0.0
     return PaperValue(
         source=entry["source"],
         quantity=entry["quantity"],
@@ -77,6 +81,6 @@ def _paper_value(entry: Mapping[str, Any], where: str) -> PaperValue:
         value=float(printed),
         kind=entry["kind"],
         error=float(entry["error"]) if "error" in entry else None,
-        half_digit=0.5 * 10.0**exponent if isinstance(exponent, int) else 0.0,
+        half_digit=float(entry.get("rounding", half_digit)),
         note=entry.get("note", ""),
     )

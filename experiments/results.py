@@ -4,11 +4,13 @@ No code that computes reads the papers' numbers (`experiments/paper_numbers.py`)
 joins them to the rows of a finished run on (source, quantity, setting), and so does the report.
 """
 
+import hashlib
 import importlib.metadata
 import json
 import math
 import os
 import platform
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -101,6 +103,11 @@ def finite_or_none(value: Any) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal digits."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write JSON whole; a NaN or an infinity anywhere in it becomes null."""
     text = json.dumps(_plain(content), indent=2, allow_nan=False, ensure_ascii=False)
@@ -130,7 +137,8 @@ def written_whole(path: Path) -> Iterator[Path]:
     is full or the folder cannot be written to.
     """
     # The suffix stays last: writers such as netCDF's choose their format by it.
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
+    writer = f"{os.getpid()}.{threading.get_ident()}"
+    temporary = path.with_name(f".{path.stem}.{writer}.part{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary

@@ -41,7 +41,7 @@ from pydantic import BaseModel, ConfigDict
 
 import experiments.studies
 from experiments.errors import InputError, did_you_mean
-from experiments.results import Row, markdown_table, versions, written_whole
+from experiments.results import Row, markdown_table, versions, write_json, written_whole
 from jaxbnn import Draws, sample
 
 __all__ = ["Context", "Experiment", "Row", "Settings", "load_experiment", "study_names"]
@@ -64,11 +64,14 @@ _ORIGIN = "__origin__"
 class StageLedger(Protocol):
     """What counts the cost of stages; `experiments.record.ledger` has it."""
 
-    def spent(self) -> float:
-        """Return the processor seconds of this process so far."""
+    def begun(self, name: str, before: Mapping[str, Any] | None) -> None:
+        """Count for a stage from now on; `before` is what `stopped` returned, if it was stopped."""
 
-    def finished(self, name: str, seconds: float) -> dict[str, Any]:
-        """Count a stage of this process; return what is to be stored with it."""
+    def stopped(self, name: str) -> dict[str, Any]:
+        """Count for a stage no more; return what is to be kept until it goes on."""
+
+    def finished(self, name: str) -> dict[str, Any]:
+        """Count a stage that is finished; return what is to be stored with it."""
 
     def reused(self, name: str, origin: Mapping[str, Any]) -> None:
         """Count a stage that was read back, by what was stored with it."""
@@ -99,6 +102,8 @@ class Context:
         The run's own directory, which exists.
     resume
         Whether finished stages of an earlier, interrupted run may be read back.
+    kept
+        A folder of finished stages that the repository keeps of such runs; or None.
     identity
         What the run computes (settings and all), as JSON data: a stage of a run with another
         identity, seed or version is never reused.
@@ -112,6 +117,7 @@ class Context:
     seed: int
     out_dir: Path
     resume: bool = False
+    kept: Path | None = None
     identity: Mapping[str, Any] = field(default_factory=dict)
     figures: list[Path] = field(default_factory=list)
     conclusions: list[str] = field(default_factory=list)
@@ -145,25 +151,53 @@ class Context:
         """
         path = self._path(Path("stages"), name, ".npz")
         fingerprint = self._fingerprint(of)
-        if self.resume and path.exists():
-            with np.load(path, allow_pickle=False) as stored:
-                if stored["__fingerprint__"].item() == fingerprint:
-                    self.reused.append(name)
-                    if self.ledger is not None and _ORIGIN in stored:
-                        self.ledger.reused(name, json.loads(stored[_ORIGIN].item()))
-                    known = {"__fingerprint__", _ORIGIN}
-                    return {key: stored[key] for key in stored.files if key not in known}
+        if self.resume and (known := self._read_back(path, fingerprint)) is not None:
+            return known
         self._stages_of[name] = of
-        begun = self.ledger.spent() if self.ledger else 0.0
-        arrays = {key: np.asarray(value) for key, value in compute().items()}
+        cost = path.with_suffix(".cost.json")
+        if self.ledger is not None:
+            self.ledger.begun(name, self._spent_before(cost, fingerprint))
+        try:
+            arrays = {key: np.asarray(value) for key, value in compute().items()}
+        except BaseException:
+            if self.ledger is not None:
+                stopped = {"fingerprint": fingerprint, "origin": self.ledger.stopped(name)}
+                write_json(cost, stopped)
+            raise
         about = {"__fingerprint__": np.asarray(fingerprint)}
         if self.ledger is not None:
-            origin = self.ledger.finished(name, self.ledger.spent() - begun)
-            about[_ORIGIN] = np.asarray(json.dumps(origin))
+            about[_ORIGIN] = np.asarray(json.dumps(self.ledger.finished(name)))
         _write_npz(path, {**arrays, **about})
+        cost.unlink(missing_ok=True)
         self.after_stage()
         self._remove_checkpoints(name)
         return arrays
+
+    def _read_back(self, path: Path, fingerprint: str) -> dict[str, np.ndarray] | None:
+        """Return a finished stage's arrays, of this run's folder or else of those kept, or None."""
+        for candidate in (path, *([self.kept / path.name] if self.kept else [])):
+            if not candidate.exists():
+                continue
+            with np.load(candidate, allow_pickle=False) as stored:
+                if stored["__fingerprint__"].item() != fingerprint:
+                    continue
+                arrays = dict(stored)
+            if candidate != path:
+                _write_npz(path, arrays)
+                print(f"Stage {path.stem} is kept in the repository.", flush=True)
+            self.reused.append(path.stem)
+            if self.ledger is not None and _ORIGIN in arrays:
+                self.ledger.reused(path.stem, json.loads(arrays[_ORIGIN].item()))
+            about = {"__fingerprint__", _ORIGIN}
+            return {key: value for key, value in arrays.items() if key not in about}
+        return None
+
+    def _spent_before(self, cost: Path, fingerprint: str) -> dict[str, Any] | None:
+        """Return what was spent on a stage that was stopped and goes on, or None."""
+        if not (self.resume and cost.exists()):
+            return None
+        stopped = json.loads(cost.read_text(encoding="utf-8"))
+        return stopped["origin"] if stopped["fingerprint"] == fingerprint else None
 
     def sample(self, stage: str, *arguments: Any, **options: Any) -> Draws:
         """Return `jaxbnn.sample(*arguments, **options)`, so that `stage` can go on inside.

@@ -4,7 +4,9 @@ A benchmark that was stopped goes on from its own folder; on another machine, fr
 """
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ class Stored:
         self.folder, self.file = folder, kept
         folder.mkdir(parents=True, exist_ok=True)
         self._of_the_file = self._read()
+        self._measured: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
         """Whether there is a result of this name."""
@@ -42,6 +45,7 @@ class Stored:
 
     def __setitem__(self, name: str, found: Mapping[str, Any]) -> None:
         """Write one result as JSON, whole or not at all."""
+        self._measured.add(name)
         with written_whole(self._path(name)) as temporary:
             temporary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
@@ -56,16 +60,22 @@ class Stored:
     def keep(self, of: Callable[[dict[str, Any]], bool] = lambda found: True) -> None:
         """Write results to the repository's file, a line each; those that `of` says.
 
-        What the file has and the folder lacks stays as it is by now: other processes may have
-        written to the file, and a folder may be lost while it is used.
+        These are what was measured since this object was made, and what the folder has and the
+        file lacks. The rest stays as it is in the file by now: other processes may have written to
+        it, a folder may hold what was measured long ago, or be lost while it is used.
         """
         assert self.file is not None
-        own = {name: self[name] for name in self._own()}
-        found = dict(sorted((self._read() | own).items()))
-        lines = [f"{json.dumps(n)}: {json.dumps(one)}" for n, one in found.items() if of(one)]
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(self.file) as temporary:
-            temporary.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+        with _alone_at(self.file):
+            found = self._read()
+            for name in self._own():
+                if name in self._measured or name not in found:
+                    found[name] = self[name]
+            lines = [
+                f"{json.dumps(n)}: {json.dumps(one)}" for n, one in sorted(found.items()) if of(one)
+            ]
+            with written_whole(self.file) as temporary:
+                temporary.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
     def _own(self) -> list[str]:
         return [path.stem for path in self.folder.glob("*.json")]
@@ -77,3 +87,16 @@ class Stored:
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.json"
+
+
+@contextmanager
+def _alone_at(file: Path) -> Iterator[None]:
+    """Wait for other processes that read and write `file`, and keep them waiting."""
+    import fcntl
+
+    handle = os.open(file.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

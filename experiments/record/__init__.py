@@ -9,13 +9,14 @@ machine with other times.
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from experiments.config import read_config, settings_for
 from experiments.errors import InputError
 from experiments.record.pictures import copy_small
+from experiments.results import file_digest
 from experiments.study import load_experiment
 
 ROOT = Path(__file__).parents[2]
@@ -49,17 +50,18 @@ def config_settings(experiment: str, scale: str) -> tuple[dict[str, Any], int]:
 def record_runs(results: Path, record: Path = RECORD) -> list[Path]:
     """Copy every finished run below `results` into the record; return the folders written.
 
-    Of benchmarks only one whose own folder `results` is.
+    Of benchmarks only one whose own folder `results` is. Stages that were kept of a run go.
 
     Raises
     ------
     InputError
-        If there is no run, a run's settings or seed are not its config's, its scale is smoke, or
-        the record would exceed 25 MB. Nothing is written then.
+        If there is no run, a run's settings or seed are not its config's, its scale is smoke, a
+        file of its is not the one that it wrote, or the record would exceed 25 MB. Nothing is
+        written then.
     """
     if benchmark := _benchmark_in(results):
-        _copy(results, record / "benchmarks" / benchmark)
-        return [record / "benchmarks" / benchmark]
+        names = {path.name for path in results.iterdir() if path.suffix in (".md", ".png")}
+        return _put({record / "benchmarks" / benchmark: (results, names)}, record)
     folders = sorted(path.parent for path in results.rglob("metrics.json"))
     folders = [folder for folder in folders if "benchmarks" not in folder.parts]
     if not folders:
@@ -67,24 +69,20 @@ def record_runs(results: Path, record: Path = RECORD) -> list[Path]:
     runs = [(folder, read_run(folder)) for folder in folders]
     for folder, run in runs:
         _check(folder, run)
-    written = []
-    for folder, run in runs:
-        target = record / run["experiment"] / run["scale"]
-        _copy(folder, target)
-        written.append(target)
-    files = (path for path in record.rglob("*") if path.is_file())
-    total = sum(f.stat().st_size for f in files if f.relative_to(record).parts[0] != UNFINISHED)
-    if total > MOST_BYTES:
-        raise InputError(
-            f"The record has grown to {total / 2**20:.1f} MB, and 25 MB are allowed: "
-            "draw smaller pictures, or remove runs that no page shows."
-        )
+    chosen = {
+        record / run["experiment"] / run["scale"]: (folder, {"table.md", *_files(folder, run)})
+        for folder, run in runs
+    }
+    written = _put(chosen, record)
+    for _, run in runs:
+        kept = record / UNFINISHED / run["experiment"] / run["scale"]
+        shutil.rmtree(kept, ignore_errors=True)
     return written
 
 
 def recorded_runs(record: Path = RECORD) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Yield the folder and run.json of each recorded run, in the order of their names."""
-    for path in sorted(record.glob("*/*/*/run.json")):
+    for path in sorted(record.glob("[!.]*/[!.]*/[!.]*/run.json")):
         yield path.parent, read_run(path.parent)
 
 
@@ -137,15 +135,51 @@ def _check(folder: Path, run: Mapping[str, Any]) -> None:
         )
 
 
-def _copy(folder: Path, target: Path) -> None:
-    """Put a run's files into `target` in place of what was there."""
-    fresh = target.with_name(f".{target.name}.part")
-    shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir(parents=True)
-    for path in sorted(folder.iterdir()):
-        if path.suffix == ".md" or path.name in ("metrics.json", "run.json"):
-            shutil.copyfile(path, fresh / path.name)
-        elif path.suffix == ".png":
-            copy_small(path, fresh / path.name)
-    shutil.rmtree(target, ignore_errors=True)
-    fresh.rename(target)
+def _files(folder: Path, run: Mapping[str, Any]) -> set[str]:
+    """Return the names of the tables and pictures that a run wrote, if they are there as it did."""
+    if "files" not in run:
+        raise InputError(
+            f"{folder / 'run.json'} does not name the run's files: run the config again with "
+            "--resume (an earlier version of the command made it)."
+        )
+    names = {name for name in run["files"] if Path(name).suffix in (".md", ".png")}
+    for name in sorted(names):
+        path = folder / name
+        if not path.exists() or file_digest(path) != run["files"][name]:
+            raise InputError(
+                f"{path} is not the file that the finished run wrote, but a later one's: run the "
+                "config again with --resume."
+            )
+    return names
+
+
+def _put(chosen: Mapping[Path, tuple[Path, set[str]]], record: Path) -> list[Path]:
+    """Put runs' files (a folder and names in it) in place of what each target held before."""
+    fresh = {target: target.with_name(f".{target.name}.part") for target in chosen}
+    try:
+        for target, (folder, names) in chosen.items():
+            shutil.rmtree(fresh[target], ignore_errors=True)
+            fresh[target].mkdir(parents=True)
+            for name in sorted({"metrics.json", "run.json", *names}):
+                copy = copy_small if name.endswith(".png") else shutil.copyfile
+                copy(folder / name, fresh[target] / name)
+        _check_size(record, chosen)
+        for target, part in fresh.items():
+            shutil.rmtree(target, ignore_errors=True)
+            part.rename(target)
+    finally:
+        for part in fresh.values():
+            shutil.rmtree(part, ignore_errors=True)
+    return list(chosen)
+
+
+def _check_size(record: Path, replaced: Iterable[Path]) -> None:
+    files = [path for path in record.rglob("*") if path.is_file()]
+    old = {path for target in replaced for path in target.rglob("*")}
+    kept = [f for f in files if f not in old and f.relative_to(record).parts[0] != UNFINISHED]
+    total = sum(path.stat().st_size for path in kept)
+    if total > MOST_BYTES:
+        raise InputError(
+            f"The record would grow to {total / 2**20:.1f} MB, and 25 MB are allowed: "
+            "draw smaller pictures, or remove runs that no page shows."
+        )

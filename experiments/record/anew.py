@@ -1,4 +1,7 @@
-"""The whole record made anew: every recorded run, by its config, each in a process of its own."""
+"""The papers' record made anew: every recorded run, by its config, each in a process of its own.
+
+Benchmarks measure a machine and others' packages: each is made anew by its own command.
+"""
 
 import subprocess
 import sys
@@ -18,7 +21,8 @@ def make_anew(out: Path, *, resume: bool, record: Path = RECORD, run: Run | None
     Parameters
     ----------
     out
-        Where the runs' files go, in a folder of this commit: stages of other code are not reused.
+        Where the runs' files go, in a folder of this commit: stages of other code are not reused,
+        nor are those that the repository keeps.
     resume
         Whether runs that were stopped there go on.
     record
@@ -42,7 +46,8 @@ def make_anew(out: Path, *, resume: bool, record: Path = RECORD, run: Run | None
         name, scale = about["experiment"], about["scale"]
         print(f"{name} at scale {scale}: {cost:.2f} CPU hours", flush=True)
         config = ROOT / "configs" / f"{name}.toml"
-        command = [str(config), "--scale", scale, "--out", str(out), *(["--resume"] * resume)]
+        command = [str(config), "--scale", scale, "--out", str(out)]
+        command += ["--resume", "--without-kept"] if resume else []
         if (run or _in_process)(command):
             raise InputError(
                 f"{name} at scale {scale} failed; what ended before it is recorded. With --resume "

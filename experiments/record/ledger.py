@@ -2,17 +2,18 @@
 
 A run that was stopped and resumed is one run: its processor seconds are those of all its
 processes, its commits and digests of code those of all of them. A stage that another run made, of
-fewer arms say, brings its own with it. What a killed process spent since its last finished stage is
-not counted.
+fewer arms say, brings its own with it; one that was stopped halfway goes on counting where it was.
+What a killed process spent on the stage that it was at is not counted.
 """
 
 import json
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from experiments.record.code import ROOT
 from experiments.results import write_json
@@ -22,9 +23,20 @@ FILE = "ledger.json"
 WRITTEN = ("record", "docs")
 
 
+class Origin(NamedTuple):
+    """What a stage cost, and the commits and digests of code of the processes that computed it."""
+
+    cpu_seconds: float
+    commits: list[str | None]
+    codes: list[str]
+
+
 @dataclass
 class Ledger:
     """Processor seconds, commits and code digests of one run, over all its processes.
+
+    Stages may be computed by several threads at once: what the process spends meanwhile is shared
+    equally among them, so that the sum is the process's.
 
     Parameters
     ----------
@@ -32,62 +44,75 @@ class Ledger:
         The run's folder.
     identity
         What the run computes, as JSON data: scale, seed, settings.
+    commit, code
+        Those of this process.
     outside
-        Processor seconds of all processes, their children included, up to the last `write`, less
-        those of finished stages.
+        Processor seconds of all processes, their children included, outside of stages.
     stages
         The seconds of each finished stage, by name.
-    commits, code
+    commits, codes
         Of the processes in turn and of the stages, each once.
-    counted
-        This process's own seconds at the last `write`.
     """
 
     folder: Path
     identity: Mapping[str, Any]
+    commit: str | None
+    code: str
     outside: float = 0.0
     stages: dict[str, float] = field(default_factory=dict)
     commits: list[str | None] = field(default_factory=list)
-    code: list[str] = field(default_factory=list)
-    counted: float = field(default_factory=lambda: _cpu_seconds())
+    codes: list[str] = field(default_factory=list)
+    _open: dict[str, Origin] = field(default_factory=dict)
+    _counted: float = field(default_factory=lambda: _cpu_seconds())
+    _lock: Any = field(default_factory=threading.RLock)
 
     @classmethod
     def open(
         cls, folder: Path, identity: Mapping[str, Any], code: str, *, resume: bool
     ) -> "Ledger":
         """Start a ledger, or under `resume` go on with that of the same run."""
-        ledger = cls(folder, json.loads(json.dumps(identity, default=str)))
+        identity = json.loads(json.dumps(identity, default=str))
+        ledger = cls(folder, identity, current_commit(but=WRITTEN), code)
         if resume:
             ledger._read()
-        commit = current_commit(but=WRITTEN)
-        ledger.commits = list(dict.fromkeys([*ledger.commits, commit]))
-        ledger.code = list(dict.fromkeys([*ledger.code, code]))
+        ledger.commits = _each_once([*ledger.commits, ledger.commit])
+        ledger.codes = _each_once([*ledger.codes, code])
         return ledger
 
-    def spent(self) -> float:
-        """Return the processor seconds of this process and of its children that ended."""
-        return _cpu_seconds()
+    def begun(self, name: str, before: Mapping[str, Any] | None) -> None:
+        """Count for a stage from now on, after what was spent on it `before`, if it was stopped."""
+        with self._lock:
+            self._settle()
+            known = _read_origin(before) if before else Origin(0.0, [], [])
+            commits, codes = [*known.commits, self.commit], [*known.codes, self.code]
+            self._open[name] = Origin(known.cpu_seconds, _each_once(commits), _each_once(codes))
 
-    def finished(self, name: str, seconds: float) -> dict[str, Any]:
-        """Count a stage of this process; return what is to be stored with it."""
-        self.outside -= seconds
-        self.stages[name] = seconds
-        return {"cpu_seconds": seconds, "commit": self.commits[-1], "code": self.code[-1]}
+    def stopped(self, name: str) -> dict[str, Any]:
+        """Count for a stage no more; return what is to be kept until it goes on."""
+        with self._lock:
+            self._settle()
+            return self._open.pop(name)._asdict()
+
+    def finished(self, name: str) -> dict[str, Any]:
+        """Count a stage that is finished; return what is to be stored with it."""
+        origin = self.stopped(name)
+        self.reused(name, origin)
+        return origin
 
     def reused(self, name: str, origin: Mapping[str, Any]) -> None:
         """Count a stage that was read back, by what was stored with it."""
-        self.stages[name] = float(origin["cpu_seconds"])
-        for known, one in ((self.commits, origin["commit"]), (self.code, origin["code"])):
-            if one not in known:
-                known.insert(0, one)
+        with self._lock:
+            known = _read_origin(origin)
+            self.stages[name] = known.cpu_seconds
+            self.commits = [c for c in known.commits if c not in self.commits] + self.commits
+            self.codes = [c for c in known.codes if c not in self.codes] + self.codes
 
     def write(self) -> None:
         """Add what was spent since the last call, and write the file whole."""
-        now = self.spent()
-        self.outside += now - self.counted
-        self.counted = now
-        kept = {"identity": self.identity, "outside": self.outside, "stages": self.stages}
-        write_json(self.folder / FILE, {**kept, **self.entries})
+        with self._lock:
+            self._settle()
+            kept = {"identity": self.identity, "outside": self.outside, "stages": self.stages}
+            write_json(self.folder / FILE, {**kept, **self.entries})
 
     @property
     def entries(self) -> dict[str, Any]:
@@ -95,8 +120,18 @@ class Ledger:
         return {
             "cpu_seconds": round(self.outside + sum(self.stages.values()), 1),
             "commits": self.commits,
-            "code": self.code,
+            "code": self.codes,
         }
+
+    def _settle(self) -> None:
+        """Give what was spent since the last time to the stages that are open, or to none."""
+        now = _cpu_seconds()
+        spent, self._counted = now - self._counted, now
+        for name, origin in self._open.items():
+            share = origin.cpu_seconds + spent / len(self._open)
+            self._open[name] = origin._replace(cpu_seconds=share)
+        if not self._open:
+            self.outside += spent
 
     def _read(self) -> None:
         try:
@@ -104,9 +139,20 @@ class Ledger:
             if stored["identity"] == self.identity:
                 self.outside = float(stored["outside"])
                 self.stages = {name: float(value) for name, value in stored["stages"].items()}
-                self.commits, self.code = list(stored["commits"]), list(stored["code"])
+                self.commits, self.codes = list(stored["commits"]), list(stored["code"])
         except (OSError, ValueError, KeyError, TypeError):
             return  # another run's, or none: this one starts its own
+
+
+def _read_origin(stored: Mapping[str, Any]) -> Origin:
+    """Return what is stored with a stage; stages of one process had one commit and one code."""
+    if "commit" in stored:
+        return Origin(float(stored["cpu_seconds"]), [stored["commit"]], [stored["code"]])
+    return Origin(**stored)
+
+
+def _each_once(items: Iterable[Any]) -> list[Any]:
+    return list(dict.fromkeys(items))
 
 
 def current_commit(length: int = 40, *, but: Sequence[str] = ()) -> str | None:
@@ -129,5 +175,6 @@ def _git(*words: str) -> str:
 
 
 def _cpu_seconds() -> float:
+    """Return the processor seconds of this process and of its children that ended."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system

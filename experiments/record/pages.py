@@ -33,11 +33,15 @@ PAPERS = {
     "004": "Challenges in MCMC for neural networks (Papamarkou et al.)",
 }
 STATES = ("WITHIN", "IMPRECISE", "OUTSIDE", "NO ERROR", "NO VALUE", "NOT RUN")
+REASONED = ("OUTSIDE", "NOT RUN")
 LEGEND = """\
 * WITHIN: |ours - paper| is at most three times both errors together, plus half a unit of the
-  paper's last digit; and our standard error is at most the paper's, or 5 % of the value where
-  the paper prints none. An error in brackets is not printed: the number is that of one run, of
-  which we made several, and has their standard deviation.
+  paper's last digit; and our standard error is at most the paper's, or 5 % of the value (of an
+  R-hat: of its excess over 1) where the paper prints none. A value of nothing may have half a unit
+  of its last digit. Where a paper says in words what a number is close to, the last digit is that
+  of two decimals (of an R-hat: of one); the limit of a theorem has none. An error in brackets is
+  not printed: the number is that of one run, of which we made several, and has their standard
+  deviation.
 * IMPRECISE: as near, but our standard error is larger than that.
 * OUTSIDE: farther away; the reason stands below the table.
 * NO ERROR, NO VALUE: our run states no standard error, or found no finite number.
@@ -99,11 +103,18 @@ def state_of(row: Mapping[str, Any] | None, paper: PaperValue, spread: float | N
     if row is None:
         return "NOT RUN"
     state = judge(row, paper, spread)[0]
-    most = 0.05 * abs(paper.value) if paper.error is None else paper.error
-    # A count or a share that came out the same in every repetition has no error to speak of.
-    if state == "WITHIN" and row["standard_error"] > max(most, paper.half_digit):
+    if state == "WITHIN" and row["standard_error"] > _most_error(paper):
         return "IMPRECISE"
     return state
+
+
+def _most_error(paper: PaperValue) -> float:
+    """Return the largest standard error that a number of ours may have, to be WITHIN."""
+    if paper.error is not None:
+        return paper.error
+    is_rhat = paper.quantity.split("_")[0] in ("rhat", "psrf")
+    size = abs(paper.value - 1.0 if is_rhat else paper.value)
+    return 0.05 * size if size > 0 else paper.half_digit
 
 
 def _entries(record: Path, papers: Iterable[PaperValue]) -> list[Entry]:
@@ -115,7 +126,7 @@ def _entries(record: Path, papers: Iterable[PaperValue]) -> list[Entry]:
             continue
         one = found.get((paper.source, paper.quantity, paper.setting))
         state = state_of(one.row, paper, one.spread) if one else state_of(None, paper)
-        reason = _reason(reasons, paper) if state in ("OUTSIDE", "NOT RUN") else None
+        reason = _reason(reasons, paper, state) if state in REASONED else None
         entries.append(Entry(paper, one, state, reason))
     return entries
 
@@ -158,9 +169,16 @@ def _read(path: Path, name: str) -> list[dict[str, str]]:
         raise InputError(f"{path} is not TOML: {error}.") from None
 
 
-def _reason(reasons: Iterable[Mapping[str, str]], paper: PaperValue) -> str | None:
-    """Return the first reason whose patterns match; a pattern left out matches all."""
+def _reason(reasons: Iterable[Mapping[str, str]], paper: PaperValue, state: str) -> str | None:
+    """Return the first reason for a state whose patterns match; a pattern left out matches all."""
     for reason in reasons:
+        if reason.get("state") not in REASONED:
+            raise InputError(
+                f"A reason of reasons.toml has state {reason.get('state')!r}; it must say which "
+                f"it explains, {' or '.join(REASONED)} ({reason['reason']})."
+            )
+        if reason["state"] != state:
+            continue
         fields = ("source", "quantity", "setting")
         if all(fnmatchcase(getattr(paper, f), reason.get(f, "*")) for f in fields):
             return reason["reason"]
@@ -217,12 +235,18 @@ def _runs(record: Path) -> str:
 
 
 def _assumed(record: Path) -> str:
-    settings = _read(record / "assumed_settings.toml", "setting")
-    if not settings:
-        return ""
-    lines = [[s["paper"], s["setting"], s["value"], s["from"], s["effect"]] for s in settings]
-    header = ["paper", "setting", "taken here", "where it comes from", "what it changes"]
-    return "\n## Settings that the papers do not print\n\n" + markdown_table(header, lines)
+    text = ""
+    assumed = _read(record / "assumed_settings.toml", "setting")
+    if assumed:
+        lines = [[s["paper"], s["setting"], s["value"], s["from"], s["effect"]] for s in assumed]
+        header = ["paper", "setting", "taken here", "where it comes from", "what it changes"]
+        text += "\n## Settings that the papers do not print\n\n" + markdown_table(header, lines)
+    departures = _read(record / "assumed_settings.toml", "departure")
+    if departures:
+        lines = [[s["paper"], s["setting"], s["printed"], s["value"], s["why"]] for s in departures]
+        header = ["paper", "setting", "printed", "taken here", "why"]
+        text += "\n## Settings that are not as printed\n\n" + markdown_table(header, lines)
+    return text
 
 
 def _page(paper: str, title: str, entries: Sequence[Entry], quoted: Sequence[PaperValue]) -> str:
@@ -261,7 +285,7 @@ def _reasons(entries: Sequence[Entry]) -> str:
     """Return the reasons of a section, each once, with the settings that it is given for."""
     given: dict[tuple[str, str], list[str]] = {}
     for entry in entries:
-        if entry.state in ("OUTSIDE", "NOT RUN"):
+        if entry.state in REASONED:
             reason = entry.reason or "No reason is known yet."
             given.setdefault((entry.state, reason), []).append(entry.paper.setting)
     lines = []

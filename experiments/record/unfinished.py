@@ -1,11 +1,10 @@
 """Finished stages of unfinished runs, kept in the repository: hours of computing outlive a machine.
 
 `record/unfinished/<study>/<name>/<scale>/` holds a run's stages, compressed. A run of that config
-and scale under --resume finds them beside its own, and reads back those of its seed, settings and
-versions, as it does its own. When the run is recorded they go.
+and scale under --resume reads back those of its seed, settings and versions, as it does its own.
+When the run is recorded they go.
 """
 
-import shutil
 import zipfile
 from pathlib import Path
 
@@ -28,16 +27,22 @@ def keep_stages(results: Path, record: Path = RECORD) -> list[Path]:
     Raises
     ------
     InputError
-        If there is no stage, or all that is unfinished would exceed 60 MB, which is told before
-        anything is lost: the files that fit stay.
+        If there is no stage, or one would take the place of a kept one of another seed, of other
+        settings or versions; nothing is written then. If all that is unfinished would exceed 60 MB,
+        which is told before anything is lost: the files that fit stay.
     """
     found = sorted(path for path in results.rglob(f"{STAGES}/*.npz") if "smoke" not in path.parts)
     if not found:
         raise InputError(f"There is no finished stage (stages/*.npz) in {results}.")
+    targets = [record / UNFINISHED / Path(*path.parts[-5:-2]) / path.name for path in found]
+    for path, target in zip(found, targets, strict=True):
+        if target.exists() and _fingerprint(path) != _fingerprint(target):
+            raise InputError(
+                f"{target} is kept, and {path} is of another seed, of other settings or other "
+                "versions: remove the one that is not wanted."
+            )
     written = []
-    for path in found:
-        study, name, scale = path.parts[-5:-2]
-        target = record / UNFINISHED / study / name / scale / path.name
+    for path, target in zip(found, targets, strict=True):
         if not _is_same(path, target):
             target.parent.mkdir(parents=True, exist_ok=True)
             with np.load(path, allow_pickle=False) as stage, written_whole(target) as temporary:
@@ -53,22 +58,15 @@ def keep_stages(results: Path, record: Path = RECORD) -> list[Path]:
     return written
 
 
-def bring_stages(experiment: str, scale: str, folder: Path, record: Path = RECORD) -> list[str]:
-    """Copy kept stages of `study/name` that `folder` lacks into it; return their names."""
-    brought = []
-    for path in sorted((record / UNFINISHED / experiment / scale).glob("*.npz")):
-        target = folder / STAGES / path.name
-        if not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with written_whole(target) as temporary:
-                shutil.copyfile(path, temporary)
-            brought.append(path.stem)
-    return brought
+def kept_stages(experiment: str, scale: str, record: Path = RECORD) -> Path:
+    """Return the folder of what is kept of `study/name` at a scale, which need not exist."""
+    return record / UNFINISHED / experiment / scale
 
 
-def forget_stages(experiment: str, scale: str, record: Path = RECORD) -> None:
-    """Remove the stages kept of a run, which is recorded whole."""
-    shutil.rmtree(record / UNFINISHED / experiment / scale, ignore_errors=True)
+def _fingerprint(stage: Path) -> str:
+    """Return what a stage is of: see `Context.stage`."""
+    with np.load(stage, allow_pickle=False) as stored:
+        return stored["__fingerprint__"].item()
 
 
 def _is_same(stage: Path, kept: Path) -> bool:

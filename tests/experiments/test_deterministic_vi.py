@@ -156,13 +156,17 @@ def test_means_errors_and_the_largest_gain_are_paired_by_split():
     assert mean == pytest.approx(7 / 3)
     assert error == pytest.approx(values.std(ddof=1) / np.sqrt(3))
     assert mean_and_error(values[:1])[1] is None
+    fine, lost = np.zeros(3, bool), np.array([False, True, False])
     found = {
-        ("yach", "DVI"): {"normal": values + 0.2},
-        ("yach", "MCVI"): {"exact": values},
-        ("bost", "DVI"): {"normal": values},
-        ("bost", "MCVI"): {"exact": values[:2]},  # of the first splits only
+        ("yach", "DVI"): {"normal": values + 0.2, "diverged": fine},
+        ("yach", "MCVI"): {"exact": values, "diverged": fine},
+        ("bost", "DVI"): {"normal": values, "diverged": fine},
+        ("bost", "MCVI"): {"exact": values[:2], "diverged": fine[:2]},  # of the first splits only
+        # A fit that was lost is no gain of the other method.
+        ("ener", "DVI"): {"normal": values, "diverged": fine},
+        ("ener", "MCVI"): {"exact": np.array([1.0, -np.inf, 4.0]), "diverged": lost},
     }
-    row = _largest_gain(found, ("yach", "bost"))
+    row = _largest_gain(found, ("yach", "bost", "ener"))
     assert row.value == pytest.approx(0.2)
     assert row.standard_error == pytest.approx(0.0, abs=1e-12)
 

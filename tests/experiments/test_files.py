@@ -107,6 +107,12 @@ def test_the_precision_of_a_printed_number_is_kept(tmp_path, printed, value, hal
     assert entry.error == 0.2
 
 
+def test_a_limit_has_no_last_digit(tmp_path):
+    (tmp_path / "a.toml").write_text(ENTRY.replace("1.50", "1\nrounding = 0"))
+    (entry,) = load_paper_values(tmp_path).values()
+    assert entry.half_digit == 0.0
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

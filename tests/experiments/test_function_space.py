@@ -25,6 +25,7 @@ from experiments.studies.function_space.summaries import (
     acceptance_of,
     ess_of,
     infinite_width_acceptance,
+    mean_rhats,
     rhats_at,
     shape_of,
 )
@@ -192,6 +193,22 @@ def test_rhat_is_the_printed_statistic(rng):
         within = x.var(axis=1, ddof=1).mean(axis=0)
         between = n * x.mean(axis=1).var(axis=0, ddof=1)
         np.testing.assert_allclose(row, ((n - 1) / n * within + between / n) / within, rtol=1e-5)
+
+
+def test_an_rhat_has_the_error_of_its_chains_not_of_its_directions(rng):
+    """All directions share three chains: over repetitions the mean moves by what is stated."""
+
+    def estimate():
+        level = rng.normal(size=(6, 1, 1)) * 0.3  # of a chain, the same for all directions
+        return mean_rhats(rng.normal(size=(6, 200, 30)) + level, [200])[0]
+
+    found = [estimate() for _ in range(60)]
+    stated = np.sqrt(np.mean([error**2 for _, error in found]))
+    true = np.std([value for value, _ in found], ddof=1)
+    assert 0.5 < stated / true < 2.5
+    (root,) = mean_rhats(np.ones((3, 9, 2)) * rng.normal(size=(3, 9, 2)), [9], root=True)
+    assert root.value < 2.0
+    assert math.isnan(mean_rhats(rng.normal(size=(2, 9, 2)), [9])[0].error)
 
 
 @pytest.mark.parametrize("s_0", [0.0, 0.5])

@@ -1,6 +1,7 @@
 """Tests of experiments.benchmarks.stored: what one machine has measured, another goes on with."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 from experiments.benchmarks.stored import Stored
 
@@ -46,3 +47,31 @@ def test_of_two_workers_neither_takes_back_what_the_other_kept(tmp_path):
     assert json.loads(kept.read_text()) == {"a-0": {"log_score": -1.0}, "b-0": {"log_score": -2.0}}
     # Begun before the other had measured, a worker goes on with what it read.
     assert two["a-0"] == {"log_score": -3.0}
+
+
+def test_a_folder_of_long_ago_takes_nothing_back(tmp_path):
+    """It holds what older code measured; since then another folder has measured it again."""
+    kept = tmp_path / "all.json"
+    old = Stored(tmp_path / "old", kept)
+    old["a-0"] = {"log_score": -3.0}
+    old.keep()
+    new = Stored(tmp_path / "new", kept)
+    new["a-0"] = {"log_score": -1.0}
+    new.keep()
+    again = Stored(tmp_path / "old", kept)
+    again["b-0"] = {"log_score": -2.0}
+    again.keep()
+    assert json.loads(kept.read_text()) == {"a-0": {"log_score": -1.0}, "b-0": {"log_score": -2.0}}
+
+
+def test_workers_that_keep_at_once_lose_nothing(tmp_path):
+    kept = tmp_path / "all.json"
+
+    def work(number):
+        stored = Stored(tmp_path / str(number), kept)
+        stored[f"a-{number}"] = {"log_score": -float(number)}
+        stored.keep()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(40)))
+    assert len(json.loads(kept.read_text())) == 40

@@ -34,33 +34,36 @@ class GradientSettings(Settings):
 def run_gradients(settings: GradientSettings, context: Context) -> list[Row]:
     """Estimate the variance, relative to that of MCVI with one draw, for every number of draws."""
     found = context.stage("gradients", lambda: _measured(settings, context))
-    unit = found["MCVI_1"]
+    # Of ten independent blocks of draws each: their spread is the error.
+    variances = {
+        (method, samples): _mean_and_relative_error(found[f"{method}_{samples}"])
+        for method in METHODS
+        for samples in settings.samples
+    }
+    unit, unit_error = variances["MCVI", 1]
     rows = []
     curves: dict[str, dict[int, float]] = {}
-    for method in METHODS:
-        for samples in settings.samples:
-            # Ten independent blocks of draws: their spread is the error.
-            ratios = found[f"{method}_{samples}"] / unit.mean()
-            error = float(ratios.std(ddof=1) / np.sqrt(len(ratios)))
-            setting = f"{method} with {samples} sample{'s' * (samples > 1)}"
-            source = "002 Figure 7" if setting == "MCVI with 1 sample" else None
-            rows.append(
-                Row("relative_gradient_variance", setting, float(ratios.mean()), error, source)
-            )
-            curves.setdefault(method, {})[samples] = float(ratios.mean())
+    for (method, samples), (variance, relative) in variances.items():
+        ratio = variance / unit
+        is_unit = (method, samples) == ("MCVI", 1)
+        error = ratio * (relative if is_unit else float(np.hypot(relative, unit_error)))
+        setting = f"{method} with {samples} sample{'s' * (samples > 1)}"
+        source = "002 Figure 7" if is_unit else None
+        rows.append(Row("relative_gradient_variance", setting, ratio, error, source))
+        curves.setdefault(method, {})[samples] = ratio
     # Both variances fall as 1 / S, so that their ratio at any S is that of numbers of draws.
-    ratios = np.array([curves["MCVI"][s] / curves["rMCVI"][s] for s in settings.samples])
-    rows.append(
-        Row(
-            "sample_ratio",
-            "MCVI over rMCVI at equal gradient variance",
-            float(np.exp(np.log(ratios).mean())),
-            float(np.exp(np.log(ratios).mean()) * np.log(ratios).std() / np.sqrt(len(ratios))),
-            "002 Figure 7",
-        )
-    )
+    logs = np.log([curves["MCVI"][s] / curves["rMCVI"][s] for s in settings.samples])
+    relative = np.sqrt(sum(error**2 for _, error in variances.values())) / len(logs)
+    ratio = float(np.exp(logs.mean()))
+    setting = "MCVI over rMCVI at equal gradient variance"
+    rows.append(Row("sample_ratio", setting, ratio, ratio * float(relative), "002 Figure 7"))
     context.save_figure("figure_7a", pictures.gradients_figure(curves))
     return rows
+
+
+def _mean_and_relative_error(blocks: Float[np.ndarray, " blocks"]) -> tuple[float, float]:
+    mean = float(blocks.mean())
+    return mean, float(blocks.std(ddof=1) / np.sqrt(len(blocks))) / mean
 
 
 def _measured(settings: GradientSettings, context: Context) -> dict[str, Any]:
@@ -73,7 +76,8 @@ def _measured(settings: GradientSettings, context: Context) -> dict[str, Any]:
     datum = jnp.asarray(x[nearest : nearest + 1], jnp.float32)
     target = jnp.asarray(y[nearest : nearest + 1], jnp.float32)
     found: dict[str, Any] = {}
-    for method, name in METHODS.items():
+    for number, (method, name) in enumerate(METHODS.items()):
+        key_method = jax.random.fold_in(key_draws, number)
         for samples in settings.samples:
             algorithm = dvi.deterministic_vi(
                 network_of("DVI", settings.recipe, 1),
@@ -84,8 +88,9 @@ def _measured(settings: GradientSettings, context: Context) -> dict[str, Any]:
                 output_scale=np.asarray(settings.recipe.output_scale),
                 output_shift=np.asarray(settings.recipe.output_shift),
             )
+            key = jax.random.fold_in(key_method, samples)
             found[f"{method}_{samples}"] = _variance(
-                key_draws, algorithm, q, datum, target, settings.num_estimates
+                key, algorithm, q, datum, target, settings.num_estimates
             )
     return found
 

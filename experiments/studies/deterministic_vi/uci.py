@@ -155,10 +155,12 @@ def _tuned(
         folder = None if checkpoint is None else checkpoint / f"variance_{variance:g}"
         scores = fitted(key, method, candidate, splits, settings.predictive_samples, folder)
         value = scores["normal"].mean()
-        if value > best_score:
+        if not scores["diverged"].any() and value > best_score:
             best, best_score = candidate, value
     if best.fixed_variance is None:
-        raise ValueError("the -fixed methods need fixed_variances to choose from.")
+        raise ValueError(
+            "the -fixed methods need fixed_variances to choose from, and one without divergence."
+        )
     return best
 
 
@@ -228,11 +230,12 @@ def convergence_rows(setting: str, change: Float[np.ndarray, " run"]) -> list[Ro
 
 
 def _largest_gain(found: Mapping[tuple[str, str], Arrays], names: tuple[str, ...]) -> Row | None:
-    """Return the largest mean gain of DVI over MCVI of all sets, paired by split."""
+    """Return the largest mean gain of DVI over MCVI, by split; of sets where no fit diverged."""
     gains = []
     for name in names:
-        if (name, "DVI") in found and (name, "MCVI") in found:
-            ours, theirs = found[name, "DVI"]["normal"], found[name, "MCVI"]["exact"]
+        both = [found[name, method] for method in ("DVI", "MCVI") if (name, method) in found]
+        if len(both) == 2 and not any(arrays["diverged"].any() for arrays in both):
+            ours, theirs = both[0]["normal"], both[1]["exact"]
             shared = min(len(ours), len(theirs))  # the same first splits
             gains.append(mean_and_error(ours[:shared] - theirs[:shared]))
     if not gains:

@@ -71,6 +71,27 @@ def rhats_at(
     )
 
 
+def mean_rhats(
+    series: Float[np.ndarray, "chains draws k"], checkpoints: Sequence[int], *, root: bool = False
+) -> list[Estimate]:
+    """Return the mean over directions of `rhats_at`, or of their roots, at each checkpoint.
+
+    The error is the jackknife's over chains, which all directions share; of two chains none is
+    left to judge by, and it is NaN.
+    """
+
+    def means(chains: Float[np.ndarray, "chains draws k"]) -> Float[np.ndarray, " checkpoints"]:
+        rhats = rhats_at(chains, checkpoints)
+        return (np.sqrt(rhats) if root else rhats).mean(axis=1)
+
+    count = len(series)
+    errors = np.full(len(checkpoints), np.nan)
+    if count > 2:
+        left = np.stack([means(np.delete(series, chain, axis=0)) for chain in range(count)])
+        errors = np.sqrt((count - 1) * left.var(axis=0))
+    return [Estimate(float(m), float(e)) for m, e in zip(means(series), errors, strict=True)]
+
+
 def infinite_width_acceptance(rates: Mapping[int, Estimate]) -> Estimate:
     """Extrapolate acceptance rates at some widths to infinite width.
 

@@ -1,6 +1,8 @@
 """Tests of experiments.record, its pages, pictures and ledger: what is taken, and what is said."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -22,7 +24,7 @@ from experiments.record.anew import make_anew
 from experiments.record.ledger import WRITTEN, Ledger, current_commit
 from experiments.record.pages import PAGES, current_code, pages, state_of
 from experiments.record.pictures import MOST_BYTES
-from experiments.results import Row, write_results
+from experiments.results import Row, file_digest, write_json, write_results
 from experiments.spreads import spread_name
 from experiments.study import Context
 
@@ -42,6 +44,7 @@ def finished(tmp_path):
             "cpu_seconds": 7200.0,
             "commits": ["a" * 40],
             "code": [current_code(NAME)],
+            "files": {},
         } | changes
         folder = tmp_path / "results" / NAME / scale
         folder.mkdir(parents=True)
@@ -54,11 +57,53 @@ def finished(tmp_path):
     return write
 
 
+def name_files(folder, *names):
+    """Put files of a run into its run.json, as the command does."""
+    run = json.loads((folder / "run.json").read_text())
+    run["files"] = {name: file_digest(folder / name) for name in names}
+    (folder / "run.json").write_text(json.dumps(run))
+
+
+def test_a_file_that_the_run_did_not_write_is_refused(finished, tmp_path):
+    """A later run, stopped before its end, has drawn pictures into the folder of a finished one."""
+    folder = finished() / NAME / "desk"
+    (folder / "traces.md").write_text("of the config")
+    name_files(folder, "traces.md")
+    (folder / "traces.md").write_text("of other settings")
+    with pytest.raises(InputError, match=r"traces\.md is not the file that the finished run wrote"):
+        record_runs(folder, tmp_path / "record")
+    run = json.loads((folder / "run.json").read_text())
+    del run["files"]
+    (folder / "run.json").write_text(json.dumps(run))
+    with pytest.raises(InputError, match="does not name the run's files"):
+        record_runs(folder, tmp_path / "record")
+    assert not (tmp_path / "record").exists()
+
+
+def test_a_record_that_would_grow_too_large_stays_as_it_is(finished, tmp_path, monkeypatch):
+    results, record = finished(), tmp_path / "record"
+    (folder,) = record_runs(results, record)
+    before = (folder / "run.json").read_text()
+    (results / NAME / "desk" / "long.md").write_text("x" * 9000)
+    name_files(results / NAME / "desk", "long.md")
+    monkeypatch.setattr("experiments.record.MOST_BYTES", 8000)
+    with pytest.raises(InputError, match="would grow"):
+        record_runs(results, record)
+    assert [path.name for path in folder.parent.iterdir()] == ["desk"]
+    assert (folder / "run.json").read_text() == before
+    # What a killed process left half written is no run.
+    (folder.parent / ".desk.part").mkdir()
+    (folder.parent / ".desk.part" / "run.json").write_text("{")
+    assert [where for where, _ in recorded_runs(record)] == [folder]
+
+
 @pytest.mark.long
 def test_a_finished_run_is_recorded_with_a_small_picture(finished, tmp_path):
     results = finished()
     noise = np.random.default_rng(0).normal(size=(700, 900, 3))
     plt.imsave(results / NAME / "desk" / "loud.png", np.clip(noise, 0, 1))
+    name_files(results / NAME / "desk", "loud.png")
+    (results / NAME / "desk" / "of_an_earlier_run.png").touch()
     (results / NAME / "desk" / "stages").mkdir()
     old = tmp_path / "record" / NAME / "desk" / "old.png"
     old.parent.mkdir(parents=True)
@@ -117,7 +162,7 @@ def test_the_whole_record_is_made_anew_and_goes_on_where_it_stopped(finished, tm
     assert config.endswith("configs/challenges/figure1.toml")
     # Of this commit, so that no stage of other code is read back.
     folder = f"{out}/anew-{current_commit(10, but=WRITTEN)}"
-    assert options == ["--scale", "desk", "--out", folder, "--resume"]
+    assert options == ["--scale", "desk", "--out", folder, "--resume", "--without-kept"]
     found = json.loads((record / NAME / "desk" / "metrics.json").read_text())
     assert found["rows"][0]["setting"] == "anew"
     with pytest.raises(InputError, match=r"figure1 at scale desk failed; .* With --resume"):
@@ -169,8 +214,8 @@ def test_a_folder_without_runs_is_refused_by_the_command(tmp_path, capsys):
     assert "no finished run" in capsys.readouterr().err
 
 
-def printed(value=1.0, error=None, half_digit=0.0):
-    return PaperValue("004 Table 1", "ess", "a", value, "result", error, half_digit)
+def printed(value=1.0, error=None, half_digit=0.0, quantity="ess"):
+    return PaperValue("004 Table 1", quantity, "a", value, "result", error, half_digit)
 
 
 def row(value, standard_error):
@@ -189,6 +234,15 @@ def row(value, standard_error):
         (row(1.0, None), printed(), "NO ERROR"),
         (row(None, 0.1), printed(), "NO VALUE"),
         (row(0.0, 0.0), printed(0.0), "WITHIN"),
+        (row(0.0, 0.05), printed(0.0, half_digit=0.05), "WITHIN"),
+        (row(0.0, 0.06), printed(0.0, half_digit=0.05), "IMPRECISE"),
+        # Half a unit of a last digit is no licence for an error of our own.
+        (row(9.0, 0.5), printed(9.0, half_digit=0.5), "IMPRECISE"),
+        (row(9.0, 0.5), printed(9.0, error=0.1, half_digit=0.5), "IMPRECISE"),
+        # An R-hat of 1.2 says 0.2.
+        (row(1.2, 0.009), printed(1.2, quantity="psrf_split"), "WITHIN"),
+        (row(1.2, 0.011), printed(1.2, quantity="psrf_split"), "IMPRECISE"),
+        (row(1.2, 0.011), printed(1.2, quantity="rhat"), "IMPRECISE"),
     ],
 )
 def test_near_is_not_enough_where_our_own_error_is_large(ours, paper, state):
@@ -232,7 +286,11 @@ def test_pages_count_say_reasons_and_name_what_is_stale(finished, tmp_path):
     record = tmp_path / "record"
     record_runs(results, record)
     pattern = f'source = "{first.source}"\nquantity = "{first.quantity}"\n'
-    (record / "reasons.toml").write_text(f'[[reason]]\n{pattern}reason = "Because."\n')
+    entries = [
+        f'[[reason]]\nstate = "{state}"\n{pattern}reason = "{why}"\n'
+        for state, why in (("NOT RUN", "Too dear."), ("OUTSIDE", "Because."))
+    ]
+    (record / "reasons.toml").write_text("".join(entries))
     made = pages(record, tmp_path / "reproduction.md")
     index = made[tmp_path / "reproduction.md"]
     assert index.splitlines()[2].startswith("2 of 467 results")
@@ -246,31 +304,93 @@ def test_pages_count_say_reasons_and_name_what_is_stale(finished, tmp_path):
     page = made[tmp_path / "reproduction" / f"{first.source[:3]}.md"]
     assert "OUTSIDE, STALE" in page
     assert "Because." in page
+    assert "Too dear." not in page  # a reason of another state
+    (record / "reasons.toml").write_text(f'[[reason]]\n{pattern}reason = "Because."\n')
+    with pytest.raises(InputError, match="it must say which it explains"):
+        pages(record, tmp_path / "reproduction.md")
     assert f"{NAME} desk" in page
 
 
-def test_a_resumed_run_counts_all_its_processes(tmp_path):
+@pytest.fixture
+def spent(monkeypatch):
+    """Processor seconds that the test decides."""
+    seconds = {"spent": 0.0}
+    monkeypatch.setattr("experiments.record.ledger._cpu_seconds", lambda: seconds["spent"])
+    return seconds
+
+
+def test_a_resumed_run_counts_all_its_processes(tmp_path, spent):
     of = {"settings": {"n": 1}}
     ledger = Ledger.open(tmp_path, of, "one", resume=False)
-    ledger.counted -= 5.0
+    spent["spent"] += 5.0
     ledger.write()
     ledger = Ledger.open(tmp_path, of, "two", resume=True)
-    ledger.counted -= 2.0
+    spent["spent"] += 2.0
     ledger.write()
-    assert 7.0 <= ledger.entries["cpu_seconds"] < 8.0
-    assert ledger.code == ["one", "two"]
+    assert ledger.entries["cpu_seconds"] == 7.0
+    assert ledger.codes == ["one", "two"]
     other = Ledger.open(tmp_path, {"settings": {"n": 2}}, "three", resume=True)
     assert other.entries["cpu_seconds"] == 0.0
-    assert other.code == ["three"]
+    assert other.codes == ["three"]
 
 
-def test_a_stage_that_another_run_made_brings_its_cost_and_its_code(tmp_path, monkeypatch):
+def test_a_stage_that_was_stopped_costs_what_all_its_processes_spent(tmp_path, spent):
+    """And so says its file, which another machine may read back."""
+
+    def run(code, seconds, is_stopped, folder=tmp_path):
+        ledger = Ledger.open(folder, {}, code, resume=True)
+        context = Context("desk", 0, folder, resume=True, ledger=ledger)
+
+        def work():
+            spent["spent"] += seconds
+            if is_stopped:
+                raise KeyboardInterrupt
+            return {"number": 1.0}
+
+        with suppress(KeyboardInterrupt):
+            context.stage("long", work)
+        ledger.write()
+        return ledger.entries["cpu_seconds"], ledger.codes
+
+    run("one", 100.0, True)
+    run("two", 30.0, True)
+    # The code of a process is its own, whichever the run has seen before.
+    assert run("one", 7.0, False) == (137.0, ["one", "two"])
+    (tmp_path / "there" / "stages").mkdir(parents=True)
+    stage = tmp_path / "stages" / "long.npz"
+    stage.rename(tmp_path / "there" / "stages" / "long.npz")
+    assert not list((tmp_path / "stages").iterdir())
+    found = run("three", 0.0, False, tmp_path / "there")
+    assert found == (137.0, ["one", "two", "three"])
+
+
+def test_stages_of_several_threads_share_what_is_spent(tmp_path, spent):
+    ledger = Ledger.open(tmp_path, {}, "code", resume=False)
+    spent["spent"] += 1  # outside
+    ledger.begun("a", None)
+    spent["spent"] += 10  # a's
+    ledger.begun("b", None)
+    spent["spent"] += 40  # both
+    assert ledger.finished("a")["cpu_seconds"] == 30.0
+    spent["spent"] += 5
+    assert ledger.finished("b")["cpu_seconds"] == 25.0
+    ledger.write()
+    assert ledger.entries["cpu_seconds"] == 56.0
+
+
+def test_threads_may_write_one_file(tmp_path):
+    ledger = Ledger.open(tmp_path, {}, "code", resume=False)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: ledger.write(), range(200)))
+        list(pool.map(lambda n: write_json(tmp_path / "a.json", {"n": n}), range(200)))
+    assert {path.name for path in tmp_path.iterdir()} == {"ledger.json", "a.json"}
+
+
+def test_a_stage_that_another_run_made_brings_its_cost_and_its_code(tmp_path, spent):
     """A run of one arm, by older code, and then the whole run in its folder."""
-    spent = {"seconds": 0.0}
-    monkeypatch.setattr("experiments.record.ledger._cpu_seconds", lambda: spent["seconds"])
 
     def work():
-        spent["seconds"] += 100
+        spent["spent"] += 100
         return {"number": 1.0}
 
     def run(arms, code):
@@ -279,9 +399,9 @@ def test_a_stage_that_another_run_made_brings_its_cost_and_its_code(tmp_path, mo
         context = Context("desk", 0, tmp_path, resume=True, identity=identity, ledger=ledger)
         for name in arms:
             context.stage(name, work, of={"arm": name})
-        spent["seconds"] += 7  # outside of stages
+        spent["spent"] += 7  # outside of stages
         ledger.write()
-        return ledger.entries["cpu_seconds"], ledger.code
+        return ledger.entries["cpu_seconds"], ledger.codes
 
     assert run(["a"], "old") == (107.0, ["old"])
     assert run(["a", "b"], "new") == (207.0, ["old", "new"])

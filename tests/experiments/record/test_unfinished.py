@@ -7,20 +7,23 @@ from experiments import commands
 from experiments.errors import InputError
 from experiments.record import unfinished
 from experiments.record.ledger import Ledger
-from experiments.record.unfinished import bring_stages, forget_stages, keep_stages
+from experiments.record.unfinished import keep_stages, kept_stages
 from experiments.study import Context
 
 NAME = "challenges/figure1"
 ARRAYS = {"draws": np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32), "n": 7}
 
 
-def run(folder, *, resume=False, compute=lambda: ARRAYS, seed=0, scale="desk"):
+def run(folder, *, kept=None, compute=lambda: ARRAYS, seed=0, scale="desk"):
     """One run of one stage; returns its arrays, and what the run knows of its costs."""
     out = folder / NAME / scale
     out.mkdir(parents=True, exist_ok=True)
-    ledger = Ledger.open(out, {"seed": seed}, "digest", resume=resume)
-    ledger.commits = ["c" * 40]
-    context = Context(scale, seed, out, resume=resume, identity={"experiment": NAME}, ledger=ledger)
+    is_resumed = kept is not None
+    ledger = Ledger.open(out, {"seed": seed}, "digest", resume=is_resumed)
+    ledger.commit, ledger.commits = "c" * 40, []
+    about = {"identity": {"experiment": NAME}, "ledger": ledger}
+    kept = kept_stages(NAME, scale, kept) if kept else None
+    context = Context(scale, seed, out, resume=is_resumed, kept=kept, **about)
     return context.stage("chains", compute), context
 
 
@@ -35,30 +38,58 @@ def test_a_kept_stage_is_read_back_on_another_machine(tmp_path):
     assert kept == record / "unfinished" / NAME / "desk" / "chains.npz"
     assert keep_stages(tmp_path / "here", record) == []  # bit for bit
     there = tmp_path / "there"
-    assert bring_stages(NAME, "desk", there / NAME / "desk", record) == ["chains"]
-    assert bring_stages(NAME, "desk", there / NAME / "desk", record) == []
-    found, context = run(there, resume=True, compute=never)
-    np.testing.assert_array_equal(found["draws"], ARRAYS["draws"])
-    assert found["draws"].dtype == np.float32
-    assert found["n"] == 7
-    assert context.reused == ["chains"]
-    assert context.ledger.entries["commits"] == ["c" * 40]
-    assert list(context.ledger.stages) == ["chains"]
+    for _ in range(2):
+        found, context = run(there, kept=record, compute=never)
+        np.testing.assert_array_equal(found["draws"], ARRAYS["draws"])
+        assert found["draws"].dtype == np.float32
+        assert found["n"] == 7
+        assert context.reused == ["chains"]
+        assert context.ledger.entries["commits"] == ["c" * 40]
+        assert list(context.ledger.stages) == ["chains"]
+    # What the run reads back is its own from then on.
+    assert keep_stages(there, record) == []
     # Of another seed it is another stage.
     with pytest.raises(AssertionError, match="was finished"):
-        run(there, resume=True, compute=never, seed=1)
-    forget_stages(NAME, "desk", record)
-    assert bring_stages(NAME, "desk", tmp_path / "third", record) == []
+        run(there, kept=record, compute=never, seed=1)
 
 
-def test_a_stage_that_changed_takes_the_place_of_the_one_kept(tmp_path):
+def test_of_two_stages_of_a_name_the_wanted_one_is_read_back(tmp_path):
+    """The run's folder has one of other settings, which does not hide the one that is kept."""
+    record = tmp_path / "record"
+    run(tmp_path / "here")
+    keep_stages(tmp_path / "here", record)
+    run(tmp_path / "there", seed=1)
+    found, _ = run(tmp_path / "there", kept=record, compute=never)
+    np.testing.assert_array_equal(found["draws"], ARRAYS["draws"])
+
+
+def test_a_stage_of_other_settings_does_not_take_the_place_of_the_one_kept(tmp_path):
+    record = tmp_path / "record"
+    run(tmp_path / "here")
+    (kept,) = keep_stages(tmp_path / "here", record)
+    before = kept.read_bytes()
+    run(tmp_path / "trial", seed=1)
+    with pytest.raises(InputError, match="is of another seed, of other settings"):
+        keep_stages(tmp_path / "trial", record)
+    assert kept.read_bytes() == before
+
+
+def test_a_stage_that_was_made_again_takes_the_place_of_the_one_kept(tmp_path):
     record = tmp_path / "record"
     for value in (1.0, 2.0):
         run(tmp_path / "here", compute=lambda value=value: {"draws": np.full(9, value)})
         assert len(keep_stages(tmp_path / "here", record)) == 1
-    bring_stages(NAME, "desk", tmp_path / "there" / NAME / "desk", record)
-    found, _ = run(tmp_path / "there", resume=True, compute=never)
+    found, _ = run(tmp_path / "there", kept=record, compute=never)
     assert found["draws"].tolist() == [2.0] * 9
+
+
+def test_stages_of_one_process_say_what_they_cost(tmp_path):
+    """As those do that were kept before a stage could be of several processes."""
+    ledger = Ledger.open(tmp_path, {}, "new", resume=False)
+    ledger.reused("chains", {"cpu_seconds": 9.0, "commit": "a", "code": "old"})
+    assert ledger.entries["cpu_seconds"] >= 9.0
+    assert ledger.entries["commits"][0] == "a"
+    assert ledger.entries["code"] == ["old", "new"]
 
 
 def test_what_cannot_be_kept_is_a_sentence(tmp_path, monkeypatch):
