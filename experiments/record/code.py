@@ -2,7 +2,8 @@
 
 Two versions of a module have the same digest when their syntax trees are the same without
 docstrings; comments and layout are not in the tree. The modules are found by reading import
-statements, from the module of the study on. A name imported from a package leads to the module that
+statements, from the module of the study on; files of data that lie beside a module and are named in
+it are a part of it. A name imported from a package leads to the module that
 defines it, so that `from jaxbnn import pcn` uses `jaxbnn.kernels.pcn` and not all of `jaxbnn`.
 """
 
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = ("jaxbnn", "experiments")
+# Endings of files of data that a module may read from beside it.
+DATA = (".toml", ".json", ".csv", ".npz")
 ROOT = Path(__file__).parents[2]
 
 
@@ -48,8 +51,19 @@ def used_modules(modules: Iterable[str], never_run: tuple[str, ...] = ()) -> set
 
 @cache
 def _digest(module: str) -> str:
-    tree = _tree(module)
-    return hashlib.sha256(repr(_plain(tree)).encode()).hexdigest()
+    tree, path = _tree(module), _file(module)
+    assert path is not None
+    seen = hashlib.sha256(repr(_plain(tree)).encode())
+    for name in sorted(_named_files(tree)):
+        if (beside := path.parent / name).is_file():
+            seen.update(beside.read_bytes())
+    return seen.hexdigest()
+
+
+def _named_files(tree: ast.Module) -> set[str]:
+    """Return the strings of a module that may name files of data."""
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    return {text for text in texts if isinstance(text, str) and Path(text).suffix in DATA}
 
 
 def _plain(node: Any) -> Any:

@@ -23,6 +23,7 @@ from jaxbnn.cli.fields import (
     looks_like_number,
     no_numbers,
 )
+from jaxbnn.tabular.spread import mean_and_sd
 
 _MOST_CATEGORIES = 20
 _MISSING_CATEGORY = "(missing)"
@@ -171,8 +172,8 @@ def learn_column(
     numbers = as_numbers(values)
     assert numbers is not None
     missing = np.isnan(numbers)
-    mean, sd = float(np.nanmean(numbers)), float(np.nanstd(numbers))
-    if sd <= 1e-12 * max(1.0, abs(mean)):
+    mean, sd = map(float, mean_and_sd(numbers))
+    if sd == 0:
         return None, f"{name}: always {mean:g}; left out."
     note = None
     every = as_numbers(everywhere)

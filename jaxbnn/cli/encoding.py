@@ -24,6 +24,7 @@ from jaxbnn.cli.fields import (
 from jaxbnn.cli.kinds import Kind
 from jaxbnn.cli.table import Table, take
 from jaxbnn.tabular.kinds import CLASSES, COUNTS
+from jaxbnn.tabular.spread import mean_and_sd
 
 _MOST_CLASSES = 50
 _FEW_NUMBERS = 10
@@ -189,10 +190,14 @@ def learn_encoding(
     if not columns:
         raise ValueError(f"{table.source} has no column but {target!r} that varies.")
     y = None if is_class else as_numbers(training.columns[target])
-    if y is not None and y.std() == 0:
-        raise ValueError(f"the target {target!r} is constant in the training part; give more rows.")
     mean, sd = 0.0, 1.0
-    if y is not None and kind.likelihood not in COUNTS:
-        mean, sd = float(y.mean()), float(y.std())
+    if y is not None:
+        y_mean, y_sd = map(float, mean_and_sd(y))
+        if y_sd == 0:
+            raise ValueError(
+                f"the target {target!r} is constant in the training part; give more rows."
+            )
+        if kind.likelihood not in COUNTS:
+            mean, sd = y_mean, y_sd
     classes = (kind.order or distinct) if is_class else None
     return Encoding(target, columns, classes, mean, sd, constant=constant), notes

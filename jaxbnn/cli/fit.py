@@ -24,6 +24,7 @@ from jaxbnn.tabular.kinds import COUNTS
 from jaxbnn.tabular.posteriors import make_posterior
 from jaxbnn.tabular.samplers import Fitted, relevance_note, run
 from jaxbnn.tabular.settings import describe
+from jaxbnn.tabular.spread import mean_and_sd
 from jaxbnn.tabular.trial import best_of
 from jaxbnn.tabular.verdict import Verdict, judge_chains
 from jaxbnn.tabular.wording import as_option
@@ -189,8 +190,8 @@ def _judge(first: _Sampled, level: float) -> tuple[Verdict, Callable[[Path], Non
         counts = np.bincount(learnt_from, minlength=prediction.probabilities.shape[-1]) + 1
         return judge_classes(encoding, y[rows], prediction, found, counts / counts.sum()), draw
     assert isinstance(found, NumberScores)
-    mean, spread = float(learnt_from.mean()), float(learnt_from.std()) or 1.0
+    mean, spread = map(float, mean_and_sd(learnt_from))
     are_counts = prepared.settings.likelihood in COUNTS
     return judge_numbers(
-        encoding, y[rows], prediction, found, mean, spread, are_counts=are_counts
+        encoding, y[rows], prediction, found, mean, spread or 1.0, are_counts=are_counts
     ), draw

@@ -115,7 +115,8 @@ def _add_fit(fit: argparse.ArgumentParser) -> None:
     fit.add_argument(
         "--prior-scale",
         type=float,
-        help="fix the weights' standard deviations at so many times the usual; nuts learns them",
+        help="fix the weights' standard deviations at so many times the usual; "
+        "else nuts and ensemble learn them",
     )
     fit.add_argument(
         "--relevance",

@@ -138,8 +138,12 @@ def _own_priors(posterior: Posterior) -> Any:
 
 
 def _at_mean(prior: Any, draw: Array) -> Array:
-    """Return the prior's mean, or the draw where there is no finite one."""
-    mean = jnp.broadcast_to(jnp.asarray(prior.mean, draw.dtype), draw.shape)
+    """Return the prior's mean, or the draw where there is no finite one, or none is known."""
+    try:
+        mean = prior.mean
+    except NotImplementedError:  # NumPyro's, of a transformed law say
+        return draw
+    mean = jnp.broadcast_to(jnp.asarray(mean, draw.dtype), draw.shape)
     return jnp.where(jnp.isfinite(mean), mean, draw)
 
 

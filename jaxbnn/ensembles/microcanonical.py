@@ -23,6 +23,7 @@ from jaxtyping import Array, Float, PyTree
 from jaxbnn.ensembles.score_metric import in_metric
 from jaxbnn.kernels import on_vector
 from jaxbnn.numerics import check_positive
+from jaxbnn.sampling.validation import check_positions
 
 # In an adjusted trajectory the direction is forgotten over so many times its length: without that,
 # a trajectory could come back to where it began, at any step size.
@@ -68,7 +69,7 @@ def microcanonical_parameters(
     [3.0, 3.0, 3.0, 3.0]
     """
     leaves = jax.tree.leaves(positions)
-    num_chains = np.shape(leaves[0])[0]
+    num_chains = check_positions(positions)
     size = sum(np.size(leaf) for leaf in leaves) // num_chains
     if size < 2:
         raise ValueError(

@@ -18,7 +18,7 @@ import numpy as np
 from blackjax.base import SamplingAlgorithm
 from blackjax.mcmc.metrics import default_metric
 from jax.sharding import Mesh
-from jaxtyping import Array, PRNGKeyArray, PyTree
+from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from jaxbnn.ensembles.energy_error import energy_errors
 from jaxbnn.ensembles.microcanonical import (
@@ -40,11 +40,11 @@ from jaxbnn.targets.hierarchical import HierarchicalPrior
 # The exact step size is found from this part of the unadjusted one; the second is that of a metric
 # with directions.
 _EXACT_SHARE, _SHARE_WITH_DIRECTIONS = 0.4, 0.7
-# On the way in, the tuning finds its step size by a few blow-ups; more are told of.
-_MOST_BLOW_UPS = 0.05
 # HMC takes its step sizes from this part of the mean to either side.
 _JITTER = 0.3
 _TARGETS = {"adjusted_microcanonical": 0.9, "hmc": 0.8}
+# A chain that accepts a smaller part of what was wanted had not found its step size.
+_LEAST_OF_TARGET = 0.5
 
 
 class EnsembleDraws(NamedTuple):
@@ -58,11 +58,15 @@ class EnsembleDraws(NamedTuple):
         What happened before.
     warnings
         Sentences: what did not go as it should.
+    rejecting
+        The chains that accepted less than half as many trajectories of the exact kernel as
+        `num_warmup` tunes to: their step size had not been found.
     """
 
     draws: Draws
     way_in: WayIn
     warnings: tuple[str, ...]
+    rejecting: Int[np.ndarray, " some"]
 
 
 def sample_ensemble(
@@ -215,10 +219,22 @@ def sample_ensemble(
     if kernel != "microcanonical" and isinstance(posterior.prior, HierarchicalPrior):
         make_kernel = _WITH_PRECISIONS[kernel]
     draws = run(key_exact, "law", make_kernel, positions, num_samples, **law)
-    found = _warnings(way_in, draws)
+    if draws.interrupted and not len(draws.steps):
+        raise KeyboardInterrupt
+    found, rejecting = _warnings(way_in, draws), np.zeros(0, int)
     if kernel == "microcanonical":
         found += bias_in_words(draws)
-    return EnsembleDraws(draws, way_in, found)
+    else:
+        least = _LEAST_OF_TARGET * _TARGETS[kernel]
+        rejecting = np.flatnonzero(~(draws.acceptance_rate >= least))
+    if rejecting.size:
+        rates = ", ".join(f"{draws.acceptance_rate[chain]:.2g}" for chain in rejecting)
+        found += (
+            f"Of the trajectories of {chains_in_words(rejecting)} a share of {rates} was accepted, "
+            f"where {_TARGETS[kernel]} is wanted: the step size had not been found, and the kept "
+            "draws hardly move; give the exact kernel a longer warm-up (num_warmup).",
+        )
+    return EnsembleDraws(draws, way_in, found, rejecting)
 
 
 def _check_what(key: Any, posterior: Any, kernel: Any) -> None:
@@ -234,13 +250,13 @@ def _check_what(key: Any, posterior: Any, kernel: Any) -> None:
 
 def _warnings(way_in: WayIn, draws: Draws) -> tuple[str, ...]:
     found = []
-    if (moving := np.flatnonzero(~way_in.is_settled)).size:
+    if way_in.unsettled.size:
         found.append(
-            f"The log density of {chains_in_words(moving)} had not settled after "
+            f"The log density of {chains_in_words(way_in.unsettled)} had not settled after "
             f"{way_in.num_steps} unadjusted steps: kept draws may begin on the way in; give more "
             "steps (most_steps)."
         )
-    if (blown := np.flatnonzero(way_in.num_blow_ups > _MOST_BLOW_UPS * way_in.num_steps)).size:
+    if (blown := way_in.blown_up).size:
         found.append(
             f"The energy of {chains_in_words(blown)} blew up in "
             f"{', '.join(str(way_in.num_blow_ups[c]) for c in blown)} of {way_in.num_steps} steps "

@@ -48,6 +48,10 @@ class Tuning(NamedTuple):
     has_scores: bool
 
 
+# The tuning finds its step size by a few blow-ups; a larger part is told of.
+MOST_BLOW_UPS = 0.05
+
+
 class WayIn(NamedTuple):
     """What happened before the kept draws.
 
@@ -77,6 +81,16 @@ class WayIn(NamedTuple):
     log_density: Float[np.ndarray, "chain record"]
     is_settled: Bool[np.ndarray, " chain"]
     scores: Float[np.ndarray, "chain record d"] | None
+
+    @property
+    def unsettled(self) -> Int[np.ndarray, " some"]:
+        """The chains whose log density was not stationary at the end."""
+        return np.flatnonzero(~self.is_settled)
+
+    @property
+    def blown_up(self) -> Int[np.ndarray, " some"]:
+        """The chains whose energy blew up in more than MOST_BLOW_UPS of their steps."""
+        return np.flatnonzero(self.num_blow_ups > MOST_BLOW_UPS * self.num_steps)
 
 
 def go_in(
@@ -230,12 +244,16 @@ def chains_in_words(numbers: Int[np.ndarray, " some"]) -> str:
     return f"chain{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
 
 
+class EnergyBlewUp(ValueError):
+    """A chain's energy blew up in most of the steps of its tuning."""
+
+
 def check_tuned(parameters: dict[str, Array], num_tuning: int) -> None:
-    """Raise one clear sentence if a chain's energy blew up in most of its steps."""
+    """Raise EnergyBlewUp, one clear sentence, if a chain's energy did so in most of its steps."""
     num_blow_ups = np.asarray(parameters["num_blow_ups"])
     if (bad := np.flatnonzero(num_blow_ups > num_tuning / 2)).size:
         chain = int(bad[0])
-        raise ValueError(
+        raise EnergyBlewUp(
             f"the energy of chain {chain} blew up in {num_blow_ups[chain]:.0f} of {num_tuning} "
             f"steps, down to a step size of {parameters['step_size'][chain]:.1e}: its log density "
             "or gradient is not finite around its start, or changes too fast for any step size; "

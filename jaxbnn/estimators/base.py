@@ -1,7 +1,8 @@
 """What the regressor and the classifier share: sampling, the verdict, and blocks of predictions."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ from jaxbnn.tabular.settings import Settings, prior_note
 from jaxbnn.tabular.trial import best_of
 from jaxbnn.tabular.verdict import judge_chains
 
+# What `validate_data` sets.
+_COLUMNS = ("n_features_in_", "feature_names_in_")
+
 
 class BayesianNetwork(BaseEstimator):
     """Draws of a network's weights given rows, in scikit-learn's manner."""
@@ -40,7 +44,7 @@ class BayesianNetwork(BaseEstimator):
         """Sample the posterior of rows x, whose targets are as the sampler takes them.
 
         Of several candidates by that which cross-validation says is best. Nothing is set before the
-        draws are there: a fit that fails leaves the one before whole.
+        draws are there, and no more can fail then: see `_whole`.
         """
         scaling = learn_scaling(x)
         inputs = scaling.standardised(x)
@@ -74,8 +78,25 @@ class BayesianNetwork(BaseEstimator):
         if settings.relevance:
             self.relevance_: Any = relevance_scales(fitted.positions)
         self.verdict_ = verdict
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Leave the fit before as it was when this one is refused or stopped; warn at the end.
+
+        scikit-learn sets the columns of a fit before it is known whether there will be one. The
+        warning is the last of all, since a filter may make an error of it.
+        """
+        known = {name: getattr(self, name) for name in _COLUMNS if hasattr(self, name)}
+        try:
+            yield
+        except BaseException:
+            for name in _COLUMNS:
+                self.__dict__.pop(name, None)
+            self.__dict__.update(known)
+            raise
         if not self.verdict_.is_good:
-            warnings.warn(str(self.verdict_), ConvergenceWarning, stacklevel=3)
+            # Of the caller of `fit`, beyond this function, the context manager's exit and `fit`.
+            warnings.warn(str(self.verdict_), ConvergenceWarning, stacklevel=4)
 
     def _inputs(self, x: Any) -> np.ndarray:
         """Return new rows in the scale of the training rows."""

@@ -39,9 +39,9 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
         categorical.
     prior_scale
         Fixes the weights' prior standard deviations at so many times the usual ones. None: nuts
-        learns them, the others take 1.
+        and ensemble learn them, the others take 1.
     relevance
-        Whether nuts learns a prior scale for each column, too, whatever is in `hidden`.
+        Whether nuts or ensemble learns a prior scale for each column, too, whatever is in `hidden`.
     chains
         Each begins anew, from the prior or a trained network. None: 4, and 10 of the ensemble.
     warmup, samples
@@ -127,6 +127,11 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
             A setting that cannot be used; data that are not finite numbers, or whose lengths
             differ; labels of one class only, or numbers that are no classes.
         """
+        with self._whole():
+            self._fit(X, y)
+        return self
+
+    def _fit(self, X: Any, y: Any) -> None:
         samplers = tuple(name for name in SAMPLERS if name != "gibbs")  # which knows numbers only
         settings = settings_of(self, samplers, ("auto", *CLASSES))
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
@@ -142,7 +147,6 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
         tried = candidates(settings, settings.likelihood, sampler, *X.shape, is_class=True)
         self._sample(X, labels.astype(np.int32), tried, settings, len(classes))
         self.classes_ = classes
-        return self
 
     def predict(self, X: Any) -> Shaped[np.ndarray, " n"]:
         """Return the most probable class of each row."""

@@ -51,10 +51,10 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
         the target holds.
     prior_scale
         Fixes the weights' prior standard deviations at so many times the usual ones. None: nuts
-        learns them, the others take 1.
+        and ensemble learn them, the others take 1.
     relevance
-        Whether nuts learns a prior scale for each column, too. With fewer than four rows a column,
-        and `hidden` None, this is tried besides.
+        Whether nuts or ensemble learns a prior scale for each column, too. With fewer than four
+        rows a column, and `hidden` None, this is tried besides.
     chains
         Each begins anew, from the prior or a trained network. None: 4, and 10 of the ensemble.
     warmup, samples
@@ -142,6 +142,11 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
             A setting that cannot be used; data that are not finite numbers, or whose lengths
             differ; several targets; a likelihood of counts for other numbers.
         """
+        with self._whole():
+            self._fit(X, y)
+        return self
+
+    def _fit(self, X: Any, y: Any) -> None:
         settings = settings_of(self, SAMPLERS, _LIKELIHOODS)
         shape = np.asarray(y).shape
         if len(shape) == 2 and shape[1] > 1:
@@ -170,7 +175,6 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
         )
         self._sample(X, scaling.standardised(y), tried, settings)
         self.y_scaling_: Scaling = scaling
-        return self
 
     def predict(
         self, X: Any, return_std: bool = False

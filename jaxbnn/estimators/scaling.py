@@ -4,6 +4,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxbnn.tabular.spread import mean_and_sd
+
 
 class Scaling(NamedTuple):
     """Mean and standard deviation: numbers of a target, arrays (columns,) of inputs."""
@@ -28,6 +30,5 @@ def learn_scaling(values: np.ndarray) -> Scaling:
     >>> learn_scaling(np.array([[1.0, 5.0], [3.0, 5.0]])).sd.tolist()
     [1.0, 1.0]
     """
-    mean, sd = values.mean(axis=0), values.std(axis=0)
-    is_constant = sd <= 1e-12 * np.maximum(1.0, np.abs(mean))
-    return Scaling(mean, np.where(is_constant, 1.0, sd))
+    mean, sd = mean_and_sd(values)
+    return Scaling(mean, np.where(sd == 0, 1.0, sd))

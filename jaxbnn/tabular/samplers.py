@@ -5,6 +5,7 @@ a cross-validation, and a second fit, run the programs that the first one compil
 """
 
 import functools
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,11 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from blackjax.base import SamplingAlgorithm
-from jaxtyping import Float, PRNGKeyArray, PyTree
+from jaxtyping import Bool, Float, Int, PRNGKeyArray, PyTree
 
 from jaxbnn import dvi, ensembles
 from jaxbnn.ensembles.microcanonical_adaptation import SHORTEST_WARMUP
-from jaxbnn.ensembles.way_in import WayIn
+from jaxbnn.ensembles.way_in import MOST_BLOW_UPS, EnergyBlewUp, WayIn
 from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler
 from jaxbnn.kernels import cycle, on_vector, pcn, prior_precisions
 from jaxbnn.networks import Network
@@ -42,8 +43,8 @@ TUNING, WAY_IN = 4, 100
 # With more rows the way in is shorter in proportion, but for two parts, so that all fits take about
 # as long; noise, of which such tables have more, is met sooner than where there is little.
 _MOST_ROWS, _TWO_PARTS = 800, 5 * TUNING
-# A larger part of steps that blow up on the way in is told of.
-_MANY_BLOW_UPS = 0.05
+# Of its exact kernel: the least warm-up, in which a step size can be found.
+_SHORTEST_LAW = 20
 # The part of its rows by which a network stops.
 _STOPS_BY = 0.1
 # Stages before the last have little noise: the network is nearly the deterministic one.
@@ -165,27 +166,37 @@ def _ensemble(
     key_start, key_run = jax.random.split(key)
     folder, num_networks = watch["checkpoint"], settings.chains_of("ensemble")
     more = {"mesh": mesh_for(num_networks), "progress": watch["progress"]}
-    found = trained(
-        key_start,
-        posterior,
-        num_networks,
-        # Of fewer than ten rows, one at least.
-        validation=max(_STOPS_BY, 1 / len(posterior.x)),
-        checkpoint=None if folder is None else folder / "starts",
-        **more,
-    )
-    run = ensembles.sample_ensemble(
-        key_run,
-        posterior,
-        found.positions,
-        settings.samples,
-        num_tuning=max(TUNING * settings.warmup, SHORTEST_WARMUP),
-        most_steps=max(most_on_the_way(len(posterior.x)) * settings.warmup, SHORTEST_WARMUP),
-        num_warmup=max(settings.warmup // 8, 1),
-        checkpoint=folder,
-        **more,
-    )
-    return Fitted(run.draws.positions, run.draws, way_in_notes(run.way_in))
+    try:
+        with warnings.catch_warnings():
+            # Of what the caller has no argument for; `ensemble_notes` tells of it.
+            warnings.filterwarnings("ignore", "training diverged")
+            found = trained(
+                key_start,
+                posterior,
+                num_networks,
+                # Of fewer than ten rows, one at least.
+                validation=max(_STOPS_BY, 1 / len(posterior.x)),
+                checkpoint=None if folder is None else folder / "starts",
+                **more,
+            )
+        run = ensembles.sample_ensemble(
+            key_run,
+            posterior,
+            found.positions,
+            settings.samples,
+            num_tuning=max(TUNING * settings.warmup, SHORTEST_WARMUP),
+            most_steps=max(most_on_the_way(len(posterior.x)) * settings.warmup, SHORTEST_WARMUP),
+            num_warmup=max(settings.warmup // 8, _SHORTEST_LAW),
+            checkpoint=folder,
+            **more,
+        )
+    except (ensembles.TrainingDiverged, EnergyBlewUp) as error:
+        raise ValueError(
+            "the ensemble's networks or chains diverged on these rows; take the sampler nuts, or "
+            "fewer hidden units."
+        ) from error
+    notes = ensemble_notes(run.way_in, found.diverged, run.rejecting)
+    return Fitted(run.draws.positions, run.draws, notes)
 
 
 def most_on_the_way(num_data: int) -> int:
@@ -199,19 +210,31 @@ def most_on_the_way(num_data: int) -> int:
     return max(round(WAY_IN * min(1.0, _MOST_ROWS / num_data)), _TWO_PARTS)
 
 
-def way_in_notes(way_in: WayIn) -> list[str]:
-    """Say of how many chains the way in was too short, or too steep."""
+def ensemble_notes(
+    way_in: WayIn, diverged: Bool[np.ndarray, " chain"], rejecting: Int[np.ndarray, " some"]
+) -> list[str]:
+    """Say of how many chains training or the way in failed, or a step size was not found."""
     notes, number = [], len(way_in.is_settled)
-    if moving := int(np.sum(~way_in.is_settled)):
+    if diverged.any():
+        notes.append(
+            f"The training of {diverged.sum()} of {number} networks diverged: these chains began "
+            "where it had been best before."
+        )
+    if moving := len(way_in.unsettled):
         notes.append(
             f"{moving} of {number} chains had not settled after {way_in.num_steps} steps on the "
             "way in, before the kept draws; a longer warm-up gives them more."
         )
-    if blown := int(np.sum(way_in.num_blow_ups > _MANY_BLOW_UPS * way_in.num_steps)):
+    if blown := len(way_in.blown_up):
         notes.append(
-            f"The energy of {blown} of {number} chains blew up in more than {_MANY_BLOW_UPS:.0%} "
+            f"The energy of {blown} of {number} chains blew up in more than {MOST_BLOW_UPS:.0%} "
             "of their steps on the way in, which were undone: they hardly went where the "
             "posterior is narrow; a longer warm-up tunes them for longer."
+        )
+    if len(rejecting):
+        notes.append(
+            f"{len(rejecting)} of {number} chains accepted less than half as many steps as they "
+            "were tuned to, and hardly moved; a longer warm-up tunes them for longer."
         )
     return notes
 

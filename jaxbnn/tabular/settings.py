@@ -154,9 +154,10 @@ def check_sampler(
             f"{spelled('relevance')} out."
         )
     if sampler == "gibbs" and likelihood != "gaussian":
+        or_dvi = "" if likelihood in NEWER else " or dvi"
         raise ValueError(
             "gibbs predicts numbers only, with Gaussian noise, but the likelihood is "
-            f"{likelihood}; take {spelled('sampler', 'nuts')} or dvi."
+            f"{likelihood}; take {spelled('sampler', 'nuts')}{or_dvi}."
         )
     if sampler == "dvi" and likelihood in NEWER:
         known = "categorical" if likelihood == "ordinal" else "gaussian"

@@ -71,7 +71,7 @@ def judge_chains(
         stuck = sorted({*table.nan_chains, *table.frozen_chains})
         sentence = (
             f"Do not believe it: of the chains, {', '.join(map(str, stuck))} never moved or "
-            "met NaN; take another seed or sampler."
+            f"met NaN; take another {spelled('seed')} or {spelled('sampler')}."
         )
     elif table.num_chains < 2:
         effective = f" ({ess:.0f} effective draws)" if moving.any() else ""
@@ -82,10 +82,14 @@ def judge_chains(
         sentence = f"Believe the chains: they agree about what they predict ({facts})."
     else:
         is_nuts = sampler == "nuts"
-        other = f"fewer {spelled('hidden')} units" if is_nuts else spelled("sampler", "nuts")
+        other = f", or take {spelled('sampler', 'nuts')}"
+        if is_nuts:
+            network: Any = posterior.network
+            is_linear = len(network.layers) == 1
+            other = "" if is_linear else f", or take fewer {spelled('hidden')} units"
         longer = f"raise {spelled('warmup')} and {spelled('samples')}"
         sentence = (
             f"Do not believe it yet: the chains have not settled ({facts}, where {_RHAT} and "
-            f"{_ESS} are wanted); {longer}, or take {other}."
+            f"{_ESS} are wanted); {longer}{other}."
         )
     return Verdict([sentence], numbers, sentence.startswith("Believe"), is_stuck=is_stuck)

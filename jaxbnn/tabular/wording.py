@@ -25,4 +25,5 @@ def as_argument(name: str, value: object = None) -> str:
     >>> as_argument("prior_scale"), as_argument("sampler", "nuts")
     ('prior_scale', "sampler='nuts'")
     """
+    name = "random_state" if name == "seed" else name  # scikit-learn's word
     return name if value is None else f"{name}={value!r}"

@@ -5,6 +5,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 import scipy.stats
+from numpyro.distributions.transforms import AffineTransform
 
 import jaxbnn
 from jaxbnn.ensembles import optimised_starts
@@ -51,10 +52,12 @@ def test_what_the_likelihood_learns_begins_at_its_priors_mean():
     starts = initial_positions(keys(), Posterior(NETWORK, prior, LearnedGaussian(), X, Y))
     np.testing.assert_array_equal(starts["log_noise_scale"], -2.0)
     assert len(np.unique(starts["log_precision"][0]["w"])) > 1
-    # Where there is no mean, draws.
-    prior = {"network": dist.Normal(0, 1), "log_noise_scale": dist.Cauchy(0.0, 1.0)}
-    starts = initial_positions(keys(), Posterior(NETWORK, prior, LearnedGaussian(), X, Y))
-    assert len(np.unique(starts["log_noise_scale"])) == len(starts["log_noise_scale"])
+    # Where there is no mean, or NumPyro does not know it, draws.
+    moved = dist.TransformedDistribution(dist.Normal(0.0, 1.0), AffineTransform(0.0, 2.0))
+    for law in (dist.Cauchy(0.0, 1.0), moved):
+        prior = {"network": dist.Normal(0, 1), "log_noise_scale": law}
+        starts = initial_positions(keys(), Posterior(NETWORK, prior, LearnedGaussian(), X, Y))
+        assert len(np.unique(starts["log_noise_scale"])) == len(starts["log_noise_scale"])
 
 
 @pytest.mark.short("standardised")

@@ -200,3 +200,17 @@ def test_the_unadjusted_kernel_is_blackjax_s():
     theirs = blackjax.mclmc(TARGET.log_density, 2.5, 0.9, inverse_mass_matrix=jnp.array([0.7, 1.6]))
     ends = [k.step(key, k.init(x, key))[0].position for k in (ours, theirs)]
     np.testing.assert_array_equal(*ends)
+
+
+@pytest.mark.parametrize(
+    ("positions", "sentence"),
+    [
+        (jnp.zeros((0, 3)), "positions holds zero chains"),
+        ({}, "positions holds no arrays"),
+        (jnp.zeros(()), "a single number without a chain axis"),
+        ({"a": jnp.zeros((2, 3)), "b": jnp.zeros((3, 3))}, "stacked over the same chains"),
+    ],
+)
+def test_positions_that_are_no_starts_get_one_sentence(positions, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        microcanonical_parameters(positions)

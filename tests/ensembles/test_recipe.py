@@ -237,6 +237,35 @@ def test_chains_that_had_not_settled_are_told_of(monkeypatch):
     )
 
 
+def test_chains_that_reject_nearly_everything_are_told_of(monkeypatch):
+    """A warm-up too short for dual averaging leaves a step size ten times too long, or more."""
+    usual = recipe._exact_parameters
+
+    def too_long(*arguments):
+        found = usual(*arguments)
+        longer = np.array([1.0, 1.0, 60.0, 60.0], np.float32)
+        return found | {"step_size": found["step_size"] * longer}
+
+    assert not run(20, most_steps=900).rejecting.size
+    monkeypatch.setattr(recipe, "_exact_parameters", too_long)
+    monkeypatch.setattr(recipe, "dual_averaging", lambda *_, **__: None)
+    found = run(20, most_steps=900)
+    assert found.rejecting.tolist() == [2, 3]
+    (told,) = [text for text in found.warnings if "accepted" in text]
+    assert told.startswith("Of the trajectories of chains 2, 3 a share of ")
+    assert "where 0.9 is wanted" in told
+    assert "(num_warmup)" in told
+
+
+def test_ctrl_c_before_the_first_kept_draw_ends_the_call():
+    def stop(progress):
+        if progress.phase == "warm-up" and progress.total == 100:  # the exact kernel's
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(40, most_steps=900, progress=stop)
+
+
 def test_an_energy_that_blows_up_throughout_gets_one_sentence():
     parameters = microcanonical_parameters(np.zeros((3, 2)), step_size=1e-9)
     parameters["num_blow_ups"] = np.array([0.0, 80.0, 3.0])

@@ -260,6 +260,54 @@ def test_a_fit_that_fails_leaves_the_one_before(monkeypatch):
     assert list(other.classes_) == ["cold", "mild", "warm"]
 
 
+def test_a_warning_that_is_an_error_leaves_a_whole_fit():
+    """A filter may make an error of the verdict: what was fitted is there, in its own units."""
+    model, other = regressor().fit(X, Y), classifier().fit(X, LABELS)
+    labels = np.where(X[:, 0] > 0, "here", "there")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        with pytest.raises(ConvergenceWarning):
+            model.fit(X, 1000 * Y)
+        with pytest.raises(ConvergenceWarning):
+            other.fit(X, labels)
+        with pytest.raises(ConvergenceWarning):
+            (first := classifier()).fit(X, labels)
+    assert 1e5 < np.abs(model.predict(X)).mean() < 1e6
+    assert set(other.predict(X)) <= {"here", "there"}
+    assert set(first.predict(X)) <= {"here", "there"}
+
+
+def test_a_refused_fit_leaves_the_columns_of_the_one_before():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=["a", "b"])
+    model = classifier().fit(frame, LABELS)
+    before = model.predict_proba(frame)
+    with pytest.raises(ValueError, match="one class only"):
+        model.fit(frame[["b", "a"]], ["warm"] * 24)
+    assert_same(model.predict_proba(frame), before)
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict_proba(frame[["b", "a"]])
+    number = regressor().fit(X, Y)
+    with pytest.raises(ValueError, match="takes counts"):
+        number.set_params(likelihood="poisson").fit(np.hstack([X, X]), Y)
+    assert number.predict(X).shape == (24,)
+    new = regressor(likelihood="poisson")
+    with pytest.raises(ValueError, match="takes counts"):
+        new.fit(X, Y)
+    assert not hasattr(new, "n_features_in_")
+
+
+@pytest.mark.parametrize(("x_unit", "y_unit"), [(1e-13, 1.0), (1.0, 1e-13), (1e200, 1e-200)])
+def test_units_do_not_matter(numbers, x_unit, y_unit):
+    """Farads, and light years in millimetres: the same fit, but for rounding."""
+    model = regressor().fit(X * x_unit, Y * y_unit)
+    np.testing.assert_allclose(model.x_scaling_.sd, numbers.x_scaling_.sd * x_unit, rtol=1e-12)
+    np.testing.assert_allclose(model.y_scaling_.sd, numbers.y_scaling_.sd * y_unit, rtol=1e-12)
+    np.testing.assert_allclose(
+        model.predict(NEW * x_unit), numbers.predict(NEW) * y_unit, rtol=1e-3, atol=0
+    )
+
+
 def test_ctrl_c_ends_the_fit(monkeypatch):
     run = base.run
 

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from scipy.stats import gamma, norm
 
-from jaxbnn.ensembles.way_in import WayIn
+from jaxbnn.ensembles import TrainingDiverged
+from jaxbnn.ensembles.way_in import EnergyBlewUp, WayIn
 from jaxbnn.kernels import pcn
 from jaxbnn.tabular import samplers
 from jaxbnn.tabular.posteriors import make_posterior, predicted
-from jaxbnn.tabular.samplers import most_on_the_way, relevance_scales, run, way_in_notes
+from jaxbnn.tabular.samplers import ensemble_notes, most_on_the_way, relevance_scales, run
 from jaxbnn.tabular.settings import Settings
 from jaxbnn.targets.hierarchical import HierarchicalPrior
 from tests.kit.traces import counting
@@ -193,15 +194,30 @@ def test_an_interrupted_ensemble_goes_on(tmp_path):
 
 
 def test_the_way_in_is_told_of_where_it_was_too_short_or_too_steep():
-    def notes(is_settled, num_blow_ups):
+    def notes(is_settled, num_blow_ups, diverged=(False,) * 3, rejecting=()):
         errors, none = np.zeros((1, 3)), np.zeros((3, 0))
         counts, settled = np.array(num_blow_ups), np.array(is_settled)
-        return way_in_notes(WayIn(1000, errors, counts, {}, np.zeros(0, int), none, settled, None))
+        found = WayIn(1000, errors, counts, {}, np.zeros(0, int), none, settled, None)
+        return ensemble_notes(found, np.array(diverged), np.array(rejecting, int))
 
     assert notes([True, True, True], [0, 10, 50]) == []
     settling, blowing = notes([True, False, False], [0, 51, 400])
     assert settling.startswith("2 of 3 chains had not settled after 1000 steps on the way in")
     assert blowing.startswith("The energy of 2 of 3 chains blew up in more than 5% of their steps")
+    training, step = notes([True] * 3, [0] * 3, (False, True, False), (0, 2))
+    assert training.startswith("The training of 1 of 3 networks diverged")
+    assert step.startswith("2 of 3 chains accepted less than half as many steps")
+
+
+@pytest.mark.parametrize("error", [EnergyBlewUp("chain 0"), TrainingDiverged("chain 0")])
+def test_an_ensemble_that_fails_names_what_the_caller_can_change(monkeypatch, error):
+    def fails(*_, **__):
+        raise error
+
+    monkeypatch.setattr("jaxbnn.tabular.samplers.trained", fails)
+    posterior = make_posterior("ensemble", settings("ensemble"), X, Y)
+    with pytest.raises(ValueError, match="take the sampler nuts, or fewer hidden units"):
+        run("ensemble", posterior, settings("ensemble"))
 
 
 def test_the_way_in_is_shorter_for_many_rows_but_has_two_parts():

@@ -45,6 +45,10 @@ def test_settings_are_named_as_they_are_given():
         check_sampler("dvi", "student-t", spelled=as_option)
     with pytest.raises(ValueError, match=r"take sampler='nuts', or likelihood='gaussian'\."):
         check_sampler("dvi", "student-t")
+    with pytest.raises(ValueError, match=r"take sampler='nuts'\.$"):  # nor does dvi know it
+        check_sampler("gibbs", "laplace")
+    with pytest.raises(ValueError, match=r"take sampler='nuts' or dvi\.$"):
+        check_sampler("gibbs", "categorical")
     with pytest.raises(ValueError, match="leave --relevance out"):
         check_sampler("pcn", "gaussian", relevance=True, spelled=as_option)
     assert "(--prior-scale fixes them)" in prior_note(SETTINGS, "nuts", as_option)

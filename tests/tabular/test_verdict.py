@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from jaxbnn.sampling import Draws
-from jaxbnn.tabular.posteriors import make_posterior
+from jaxbnn.tabular.posteriors import make_posterior, predicted
 from jaxbnn.tabular.samplers import Fitted
 from jaxbnn.tabular.settings import Settings
 from jaxbnn.tabular.verdict import judge_chains
@@ -83,3 +83,10 @@ def test_the_command_is_told_of_its_options():
     verdict = judge_chains("nuts", fitted(5.0), POSTERIOR, X, as_option)
     assert "raise --warmup and --samples, or take fewer --hidden units." in str(verdict)
     assert verdict.numbers["rhat"] > 1.05
+
+
+def test_a_linear_model_has_no_hidden_units_to_take_fewer_of(monkeypatch):
+    linear = make_posterior("nuts", Settings("nuts", (), 2, 1, 4, 0.3, 0), X, X[:, 0], None)
+    monkeypatch.setattr("jaxbnn.tabular.verdict.predicted", lambda *_: predicted(POSTERIOR, X))
+    said = str(judge_chains("nuts", fitted(5.0), linear, X))
+    assert said.endswith("raise warmup and samples.")

@@ -67,6 +67,15 @@ def test_code_changes_the_digest(tree, name, text):
     assert tree(**{name: text}) != tree()
 
 
+def test_a_file_of_data_beside_a_module_is_a_part_of_it(tree):
+    reads = {"jaxbnn/kernels/pcn.py": 'def pcn_kernel(x):\n    return open("steps.toml")\n'}
+    before = tree(**reads)
+    one = tree(**reads, **{"jaxbnn/kernels/steps.toml": "step = 1\n"})
+    other = tree(**reads, **{"jaxbnn/kernels/steps.toml": "step = 2\n"})
+    assert len({before, one, other}) == 3
+    assert tree(**reads, **{"jaxbnn/kernels/others.toml": "step = 1\n"}) == other
+
+
 def test_a_module_that_the_study_does_not_use_does_not_change_the_digest(tree):
     assert tree(**{"jaxbnn/other.py": "unused = 2\n"}) == tree()
 

@@ -1,0 +1,30 @@
+"""Mean and standard deviation of a table's columns, whatever their units."""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+# Of the largest value: columns whose standard deviation is smaller differ by rounding only.
+_ROUNDING = 1e-12
+
+
+def mean_and_sd(values: Float[np.ndarray, "rows *columns"]) -> tuple[Any, Any]:
+    """Return each column's mean and standard deviation, NaN left out; 0 where it is constant.
+
+    Arrays (columns,), or two numbers of values (rows,).
+
+    Constant is what differs by rounding only, in proportion to the values themselves: farads and
+    light years are columns like others. Squares neither overflow nor vanish on the way.
+
+    Examples
+    --------
+    >>> mean, sd = mean_and_sd(np.array([[1e-200, 0.1], [3e-200, 0.1]]))
+    >>> mean.tolist(), sd.tolist()
+    ([2e-200, 0.1], [1e-200, 0.0])
+    """
+    _, exponent = np.frexp(np.nanmax(np.abs(values), axis=0))
+    scaled = np.ldexp(values, -exponent)  # exact: by a power of two
+    mean, sd = np.nanmean(scaled, axis=0), np.nanstd(scaled, axis=0)
+    sd = np.where(sd <= _ROUNDING, 0.0, sd)
+    return np.ldexp(mean, exponent), np.ldexp(sd, exponent)
