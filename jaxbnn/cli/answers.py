@@ -167,7 +167,7 @@ def _is_other(values: Sequence[str], value: str) -> np.ndarray:
     if numbers is None:
         return there & (np.array(values, dtype=object) != value)
     *others, one = numbers
-    return there & ~np.isclose(others, one, rtol=1e-9, atol=1e-12)
+    return there & ~np.isclose(others, one, rtol=1e-9, atol=0.0)
 
 
 def outside(encoding: Encoding, table: Table) -> tuple[np.ndarray, list[str]]:

@@ -137,6 +137,18 @@ def test_what_was_the_same_in_all_training_rows_is_told_where_it_is_another():
     assert outside(encoding, Table({"x": ["2"]}, "new.csv"))[0].tolist() == [""]
 
 
+def test_small_units_are_units_like_others():
+    farads = ["2e-13", "4e-13", "6e-13"]
+    rows = Table({"y": farads, "x": farads[::-1], "least": ["1e-15"] * 3}, "old.csv")
+    kind = choose_likelihood("y", rows.columns["y"], "gaussian", "auto", None)
+    encoding, notes = learn_encoding(rows, rows, "y", "auto", kind)
+    assert [column.name for column in encoding.columns] == ["x"]
+    np.testing.assert_allclose(encoding.inputs(rows).std(), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(encoding.targets(rows).std(), 1.0, rtol=1e-5)
+    new = {"x": ["4e-13"] * 2, "least": ["1e-15", "9e-15"]}
+    assert outside(encoding, Table(new, "new.csv"))[0].tolist() == ["", "least"]
+
+
 def test_a_value_beyond_single_precision_is_a_row_outside_and_stops_no_other():
     columns = {"cement": ["1e45", "-1e45", "300"], "kind": ["a"] * 3}
     table = Table(columns, "new.csv")
