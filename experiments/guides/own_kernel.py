@@ -3,7 +3,7 @@
 #
 # A kernel is a pair of functions, `init(position) -> state` and `step(key, state) -> (state,
 # info)`.
-# Here is one that the library does not have: it stretches a whole layer. It is eight lines long,
+# Here is one that the library does not have: it stretches a whole layer. It is a dozen lines long,
 # composes with BlackJAX's MALA, and is judged like all others. Run it as a script, or cell by cell;
 # `JAXBNN_SCALE=smoke` makes it short.
 

@@ -141,7 +141,7 @@ def test_small_units_are_units_like_others():
     farads = ["2e-13", "4e-13", "6e-13"]
     rows = Table({"y": farads, "x": farads[::-1], "least": ["1e-15"] * 3}, "old.csv")
     kind = choose_likelihood("y", rows.columns["y"], "gaussian", "auto", None)
-    encoding, notes = learn_encoding(rows, rows, "y", "auto", kind)
+    encoding, _ = learn_encoding(rows, rows, "y", "auto", kind)
     assert [column.name for column in encoding.columns] == ["x"]
     np.testing.assert_allclose(encoding.inputs(rows).std(), 1.0, rtol=1e-5)
     np.testing.assert_allclose(encoding.targets(rows).std(), 1.0, rtol=1e-5)
