@@ -135,8 +135,11 @@ def test_again_runs_what_is_of_an_earlier_state_and_says_whether_it_is_the_same(
     page.write(tmp_path / "page.md", [kept], "now")
     text = (tmp_path / "page.md").read_text()
     same = int(score == -1.0)
-    assert "0 of 1 results of jaxbnn are of an earlier state of its code. Of 1 that were" in text
-    assert f"again after it had changed, {same} were the same to the last digit." in text
+    assert (
+        "All 1 results of jaxbnn are by today's code. Of 1 that were run again after a change"
+        in text
+    )
+    assert f"run again after a change, {same} came out the same to the last digit." in text
 
 
 def test_a_fit_of_other_rows_is_refused(tmp_path):
@@ -259,7 +262,7 @@ def test_the_page_is_of_its_methods_and_says_what_is_old(tmp_path):
     page.write(tmp_path / "page.md", results, "now")
     text = (tmp_path / "page.md").read_text()
     assert "for each 2 random splits" in text
-    assert "1 of 2 results of jaxbnn are of an earlier state of its code." in text
+    assert "1 of 2 results of jaxbnn are by an earlier state of its code." in text
     assert "| iris | -0.5 ± 0 | -0.6 ± 0 |" in text
     assert "not judged: ridge, logistic on iris." in text
     assert "stand among the training rows" not in text

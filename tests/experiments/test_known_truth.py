@@ -62,7 +62,7 @@ def test_results_are_stored_and_the_page_counts_what_was_recovered(tmp_path, mon
     monkeypatch.setattr(known_truth, "_code", lambda: "other")
     known_truth.run(tmp_path, **options | {"seeds": []})
     text = (tmp_path / "page.md").read_text()
-    assert "2 of 2 results are of an earlier state of the code." in text
+    assert "2 of 2 results are by an earlier state of the code." in text
     known_truth.run(tmp_path, **options)
     assert len(ran) == 4
     with pytest.raises(InputError, match="There is no 'count' here"):

@@ -66,11 +66,13 @@ def _staleness(results: list[dict[str, Any]], code: str) -> str:
     ours = [one for one in results if one["method"] == "jaxbnn"]
     today = [one for one in ours if one.get("code") == code]
     old = len(ours) - len(today)
-    text = f"{old} of {len(ours)} results of jaxbnn are of an earlier state of its code."
+    text = f"All {len(ours)} results of jaxbnn are by today's code."
+    if old:
+        text = f"{old} of {len(ours)} results of jaxbnn are by an earlier state of its code."
     if again := [one["is_as_before"] for one in today if "is_as_before" in one]:
         text += (
-            f" Of {len(again)} that were run again after it had changed, {sum(again)} were the "
-            "same to the last digit."
+            f" Of {len(again)} that were run again after a change, {sum(again)} came out the same "
+            "to the last digit."
         )
     return text + "\n"
 
@@ -127,8 +129,8 @@ def _by_the_clock(ours: list[dict[str, Any]]) -> list[str]:
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     text = (
         "`jaxbnn fit` by the clock, on so many cores; in brackets the number of splits. These and "
-        "the seconds above may be of several days and machines, and of machines that ran other "
-        "fits meanwhile, which slow each other on threads of one processor: small differences "
+        "the seconds above are of several days and machines, on some of which other fits ran "
+        "meanwhile: fits on two threads of one processor slow each other, and small differences "
         "mean nothing.\n"
     )
     return ["## Seconds that a user waits\n", text, "\n".join(lines) + "\n"]

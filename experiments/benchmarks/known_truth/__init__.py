@@ -91,10 +91,11 @@ _HEAD = f"""# The estimators where the truth is known
 
 Made by `python -m experiments benchmark known_truth --set write_page=true`.
 
-Data of a known law; every fit is `BayesianRegressor` with default settings, but for what its name says, and is judged on
-{NUM_FRESH:,} fresh rows. Coverage is that of {LEVEL:.0%} intervals; of counts they hold more, since a count has a jump.
+Data of a known law. Fits are of `BayesianRegressor` with default settings, but for what its name says (ridge and lasso are
+scikit-learn's, by cross-validation), and are judged on {NUM_FRESH:,} fresh rows. Coverage is that of {LEVEL:.0%} intervals; of counts they hold more, since a count has a jump.
 The log score is given as what is lacking to that of the true law, in nats a row. Numbers are means over the seeds,
-± one standard error; R-hat is the largest of the predictions' and of the seeds: beyond 1.05 chains had not settled.
+± one standard error. R-hat is the largest of the predictions and of the seeds: where it is beyond 1.05 the verdict was "do
+not believe it yet", and the scores are those of a mixture of chains that had not settled.
 
 * heavy tails: 600 rows of y = sin(2 x_1) + x_2 / 2 + .3 t, t with {DEGREES:g} degrees of freedom.
 * counts: 600 rows, Poisson of mean exp(1 + sin(2 x_1) + x_2 / 2); scattered counts have variance m + m^2 /
@@ -108,7 +109,7 @@ def page_of(results: list[dict[str, Any]], code: str) -> str:
     """Return the page; `code` is today's digest."""
     parts = [_HEAD]
     if old := sum(one["code"] != code for one in results):
-        parts.append(f"{old} of {len(results)} results are of an earlier state of the code.\n\n")
+        parts.append(f"{old} of {len(results)} results are by an earlier state of the code.\n\n")
     header = [
         "",
         "likelihood",
