@@ -14,7 +14,7 @@ import pytest
 import experiments.benchmarks
 import experiments.studies
 from experiments.__main__ import main
-from experiments.results import held
+from experiments.results import file_digest, held
 
 ROOT = Path(__file__).parents[2]
 
@@ -126,6 +126,8 @@ def test_a_run_writes_everything_to_its_own_directory(study, tmp_path, capsys):
     assert about["settings"] == {"num_samples": 3, "fail": ""}
     assert about["steps_per_second"]["counting"] > 0
     assert {"devices", "backend", "platform", "cores", "date", "wall_seconds"} <= set(about)
+    assert set(about["files"]) == {"extra.md", "draws.npz", "figure_1.png"}
+    assert about["files"]["extra.md"] == file_digest(directory / "extra.md")
     printed = capsys.readouterr().out
     assert (directory / "table.md").read_text() in printed
     assert str(directory / "figure_1.png") in printed
@@ -144,6 +146,22 @@ def test_resume_reuses_a_stage_of_the_same_run_only(study, tmp_path, capsys):
     assert computed("--resume", "--seed", "1", "--set", "num_samples=5") == 1
     assert computed("--resume", "--seed", "1", "--set", "num_samples=5") == 0
     capsys.readouterr()
+
+
+def test_a_kept_stage_is_read_back_unless_it_is_not_wanted(study, tmp_path, monkeypatch, capsys):
+    def computed(out, *options):
+        assert run(study, "--out", tmp_path / out, *options) == 0
+        rows = json.loads((tmp_path / out / "counting/first/desk/metrics.json").read_text())["rows"]
+        return rows[1]["value"]
+
+    computed("here")
+    stages = tmp_path / "here/counting/first/desk/stages"
+    monkeypatch.setattr("experiments.commands.kept_stages", lambda name, scale: stages)
+    assert computed("fresh") == 1
+    assert computed("other", "--resume", "--without-kept") == 1
+    capsys.readouterr()
+    assert computed("there", "--resume") == 0
+    assert "Stage counting is kept in the repository." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
