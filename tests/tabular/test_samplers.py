@@ -215,7 +215,7 @@ def test_an_ensemble_that_fails_names_what_the_caller_can_change(monkeypatch, er
         raise error
 
     monkeypatch.setattr("jaxbnn.tabular.samplers.trained", fails)
-    posterior = make_posterior("ensemble", settings("ensemble"), X, Y)
+    posterior = make_posterior("ensemble", settings("ensemble"), X, Y, None)
     with pytest.raises(ValueError, match="take the sampler nuts, or fewer hidden units"):
         run("ensemble", posterior, settings("ensemble"))
 
