@@ -12,12 +12,12 @@ import experiments.benchmarks
 from experiments.config import SCALES, check_seed, parse_assignment, read_config, settings_for
 from experiments.errors import InputError, did_you_mean
 from experiments.paper_numbers import load_paper_values
-from experiments.record import record_runs, settings_digest
+from experiments.record import kept_stages, record_runs, settings_digest
 from experiments.record.anew import make_anew
 from experiments.record.code import code_digest
 from experiments.record.ledger import WRITTEN, Ledger, current_commit
 from experiments.record.pages import write_pages
-from experiments.record.unfinished import keep_stages, kept_stages
+from experiments.record.unfinished import keep_stages
 from experiments.report import full_report
 from experiments.results import (
     file_digest,

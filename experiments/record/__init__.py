@@ -75,9 +75,13 @@ def record_runs(results: Path, record: Path = RECORD) -> list[Path]:
     }
     written = _put(chosen, record)
     for _, run in runs:
-        kept = record / UNFINISHED / run["experiment"] / run["scale"]
-        shutil.rmtree(kept, ignore_errors=True)
+        shutil.rmtree(kept_stages(run["experiment"], run["scale"], record), ignore_errors=True)
     return written
+
+
+def kept_stages(experiment: str, scale: str, record: Path = RECORD) -> Path:
+    """Return the folder of what is kept of `study/name` at a scale, which need not exist."""
+    return record / UNFINISHED / experiment / scale
 
 
 def recorded_runs(record: Path = RECORD) -> Iterator[tuple[Path, dict[str, Any]]]:

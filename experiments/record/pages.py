@@ -34,6 +34,31 @@ PAPERS = {
 }
 STATES = ("WITHIN", "IMPRECISE", "OUTSIDE", "NO ERROR", "NO VALUE", "NOT RUN")
 REASONED = ("OUTSIDE", "NOT RUN")
+# Of `assumed_settings.toml`: the entry, the title of its table, and the header of each key.
+SETTINGS = (
+    (
+        "setting",
+        "Settings that the papers do not print",
+        {
+            "paper": "paper",
+            "setting": "setting",
+            "value": "taken here",
+            "from": "where it comes from",
+            "effect": "what it changes",
+        },
+    ),
+    (
+        "departure",
+        "Settings that are not as printed",
+        {
+            "paper": "paper",
+            "setting": "setting",
+            "printed": "printed",
+            "value": "taken here",
+            "why": "why",
+        },
+    ),
+)
 LEGEND = """\
 * WITHIN: |ours - paper| is at most three times both errors together, plus half a unit of the
   paper's last digit; and our standard error is at most the paper's, or 5 % of the value (of an
@@ -236,16 +261,11 @@ def _runs(record: Path) -> str:
 
 def _assumed(record: Path) -> str:
     text = ""
-    assumed = _read(record / "assumed_settings.toml", "setting")
-    if assumed:
-        lines = [[s["paper"], s["setting"], s["value"], s["from"], s["effect"]] for s in assumed]
-        header = ["paper", "setting", "taken here", "where it comes from", "what it changes"]
-        text += "\n## Settings that the papers do not print\n\n" + markdown_table(header, lines)
-    departures = _read(record / "assumed_settings.toml", "departure")
-    if departures:
-        lines = [[s["paper"], s["setting"], s["printed"], s["value"], s["why"]] for s in departures]
-        header = ["paper", "setting", "printed", "taken here", "why"]
-        text += "\n## Settings that are not as printed\n\n" + markdown_table(header, lines)
+    for entry, title, columns in SETTINGS:
+        found = _read(record / "assumed_settings.toml", entry)
+        if found:
+            lines = [[one[key] for key in columns] for one in found]
+            text += f"\n## {title}\n\n{markdown_table(list(columns.values()), lines)}"
     return text
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.errors import InputError
-from experiments.record import RECORD, UNFINISHED
+from experiments.record import RECORD, UNFINISHED, kept_stages
 from experiments.results import written_whole
 
 MOST_BYTES = 60 * 2**20
@@ -34,7 +34,10 @@ def keep_stages(results: Path, record: Path = RECORD) -> list[Path]:
     found = sorted(path for path in results.rglob(f"{STAGES}/*.npz") if "smoke" not in path.parts)
     if not found:
         raise InputError(f"There is no finished stage (stages/*.npz) in {results}.")
-    targets = [record / UNFINISHED / Path(*path.parts[-5:-2]) / path.name for path in found]
+    targets = []
+    for path in found:
+        study, name, scale = path.parts[-5:-2]
+        targets.append(kept_stages(f"{study}/{name}", scale, record) / path.name)
     for path, target in zip(found, targets, strict=True):
         if target.exists() and _fingerprint(path) != _fingerprint(target):
             raise InputError(
@@ -56,11 +59,6 @@ def keep_stages(results: Path, record: Path = RECORD) -> list[Path]:
                 f"{record / UNFINISHED}, or remove it there."
             )
     return written
-
-
-def kept_stages(experiment: str, scale: str, record: Path = RECORD) -> Path:
-    """Return the folder of what is kept of `study/name` at a scale, which need not exist."""
-    return record / UNFINISHED / experiment / scale
 
 
 def _fingerprint(stage: Path) -> str:

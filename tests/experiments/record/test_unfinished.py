@@ -5,9 +5,9 @@ import pytest
 
 from experiments import commands
 from experiments.errors import InputError
-from experiments.record import unfinished
+from experiments.record import kept_stages, unfinished
 from experiments.record.ledger import Ledger
-from experiments.record.unfinished import keep_stages, kept_stages
+from experiments.record.unfinished import keep_stages
 from experiments.study import Context
 
 NAME = "challenges/figure1"
