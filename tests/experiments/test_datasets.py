@@ -15,8 +15,6 @@ import pytest
 from experiments import datasets, fetch
 from experiments.errors import InputError
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
-
 
 @pytest.fixture(autouse=True)
 def places(tmp_path, monkeypatch):
@@ -29,21 +27,6 @@ def places(tmp_path, monkeypatch):
         address = f"file://{tmp_path}/web/{family}/"
         monkeypatch.setitem(fetch.ADDRESSES, family, address)
     return tmp_path
-
-
-@pytest.fixture
-def original(monkeypatch):
-    """The big sets as published, or a skip with the sentence that says where they were sought."""
-    if SHARED.is_dir():
-        monkeypatch.setenv("JAXBNN_DATA", str(SHARED))
-
-    def load(function, *arguments):
-        try:
-            return function(*arguments)
-        except fetch.MissingDataError as error:
-            pytest.skip(str(error))
-
-    return load
 
 
 def put(path, content):

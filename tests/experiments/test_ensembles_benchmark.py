@@ -13,16 +13,16 @@ from scipy import stats
 
 from experiments.benchmarks import ensembles
 from experiments.benchmarks.ensembles import ours, page, scores, tables
-from experiments.datasets import tabular
+from experiments.datasets import Split, tabular
 from experiments.errors import InputError
 from experiments.results import Row, write_results
 
 
-def test_development_sees_no_test_row():
-    whole, split = tables.split_of("yacht"), tables.split_of("yacht", is_development=True)
+def test_development_sees_no_test_row(original):
+    whole, split = original(tables.split_of, "yacht"), tables.split_of("yacht", is_development=True)
     assert len(whole.x_train) + len(whole.x_test) == 308
     assert len(split.x_train) + len(split.x_test) == len(whole.x_train)
-    raw = tabular("airfoil", 0)
+    raw = original(tabular, "airfoil", 0)
     dev = tables.split_of("airfoil", is_development=True)
     # Standardised by its own training rows: undone, every row is one of the training rows.
     rows = np.concatenate([dev.y_train, dev.y_test])
@@ -156,6 +156,8 @@ def test_each_of_our_methods_predicts(method, rng):
 def test_a_process_that_fails_is_told_of_and_not_stored(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(ensembles, "peers_python", lambda *_: Path(sys.executable))
     monkeypatch.setattr(ensembles, "timed", _failing)
+    rows = np.zeros((6, 2)), np.arange(6.0)
+    monkeypatch.setattr(ensembles, "split_of", lambda *_, **__: Split(*rows, *rows))
     assert ensembles.run(tmp_path, sets=["yacht"], methods=["bde"], most_seeds=1) == []
     assert "yacht, seed 0: bde failed: no such module" in capsys.readouterr().out
     assert not list((tmp_path / "stored").glob("*.json"))

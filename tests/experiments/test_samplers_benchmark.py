@@ -21,9 +21,9 @@ def test_the_table_holds_what_ended_in_time():
     assert case == {**common, "parameters": 501, "dvi": {"log_score": -1.25, "seconds": 10}}
 
 
-def test_training_and_test_rows_differ_and_classes_are_thirds():
+def test_training_and_test_rows_differ_and_classes_are_thirds(original):
     for name in SETS:
-        split = rows_of("classes", name, 300)
+        split = original(rows_of, "classes", name, 300)
         assert split.x_train.shape[0] == 300
         assert len(split.y_test) == 2000
         counts = np.bincount(split.y_train)
