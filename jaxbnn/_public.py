@@ -24,6 +24,7 @@ from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler
 from jaxbnn.kernels import (
     cycle,
     explain_symmetries,
+    in_turn,
     jittered,
     mix,
     on_block,
@@ -121,6 +122,7 @@ __all__ = [
     "gibbs",
     "gibbs_sampler",
     "hierarchical_prior",
+    "in_turn",
     "interop",
     "jittered",
     "kernels",

@@ -20,6 +20,7 @@ from jaxbnn.dvi.gaussian_average import (
 from jaxbnn.dvi.moments import SMALLEST_VARIANCE, GaussianMoments, check_moments
 from jaxbnn.dvi.noise_likelihoods import FlooredGaussian, SoftplusGaussian
 from jaxbnn.numerics import check_finite
+from jaxbnn.numerics.random_numbers import standard_normal
 from jaxbnn.numerics.tails import as_floats
 from jaxbnn.targets import (
     Bernoulli,
@@ -189,7 +190,7 @@ def draw_learned(rng_key: PRNGKeyArray, learned: Learned, count: int) -> dict[st
     """Return draws of a likelihood's own parameters from q, by name."""
     keys = [rng_key] if len(learned) == 1 else jax.random.split(rng_key, max(len(learned), 1))
     return {
-        name: mean + jnp.sqrt(variance) * jax.random.normal(key, (count,), mean.dtype)
+        name: mean + jnp.sqrt(variance) * standard_normal(key, (count,), mean.dtype)
         for (name, (mean, variance)), key in zip(learned.items(), keys, strict=False)
     }
 
@@ -248,7 +249,7 @@ def draw_outputs(
     (5, 3, 2)
     """
     assert outputs.variance is not None
-    noise = jax.random.normal(rng_key, (num_samples, *outputs.mean.shape), outputs.mean.dtype)
+    noise = standard_normal(rng_key, (num_samples, *outputs.mean.shape), outputs.mean.dtype)
     if outputs.covariance is None:
         return outputs.mean[None] + deviation_of(outputs.variance)[None] * noise
     # A jitter of rounding size: few quadrature nodes leave eigenvalues of -1e-7 times the largest.

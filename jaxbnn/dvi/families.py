@@ -18,6 +18,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 from jaxbnn.networks import Network, parameter_shapes
 from jaxbnn.networks.shapes import fan_in
 from jaxbnn.numerics import check_finite, check_floating, check_positive, is_concrete
+from jaxbnn.numerics.random_numbers import standard_normal
 
 Scalar = Float[Array, ""]
 
@@ -148,7 +149,7 @@ def initial_position(
         return jnp.asarray(bias_value if of_bias else value, dtype)
 
     def draw(path, key, leaf, inverse_fan_in):
-        noise = jax.random.normal(key, (*shape, *leaf.shape), leaf.dtype)
+        noise = standard_normal(key, (*shape, *leaf.shape), leaf.dtype)
         number = of(path, mean_variance, bias_mean_variance, leaf.dtype)
         return noise * jnp.sqrt(number * inverse_fan_in)
 
@@ -255,7 +256,7 @@ def draw_weights(rng_key: PRNGKeyArray, q: Family) -> PyTree:
     keys = jax.random.split(rng_key, len(leaves))
     noise = jax.tree.unflatten(
         structure,
-        [jax.random.normal(k, v.shape, v.dtype) for k, v in zip(keys, leaves, strict=True)],
+        [standard_normal(k, v.shape, v.dtype) for k, v in zip(keys, leaves, strict=True)],
     )
     if isinstance(q, FactorisedNormal):
         return jax.tree.map(lambda m, s, e: m + jnp.exp(s) * e, q.mean, q.log_scale, noise)

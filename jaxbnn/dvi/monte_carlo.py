@@ -19,6 +19,7 @@ from jaxbnn.networks import (
 from jaxbnn.networks.validation import check_params
 from jaxbnn.numerics import check_count
 from jaxbnn.numerics.products import product
+from jaxbnn.numerics.random_numbers import standard_normal
 
 
 def weight_draws(
@@ -134,7 +135,7 @@ def _draw_layer(key, network, layer, mean, variance, h) -> Array:
             if layer.bias:
                 centre = centre + b_scale * mean["b"][None]
                 spread = spread + b_scale**2 * variance["b"][None]
-            noise = jax.random.normal(key, centre.shape, centre.dtype)
+            noise = standard_normal(key, centre.shape, centre.dtype)
             # Without a bias a datum of zeros has no spread, and sqrt no derivative there.
             return centre + jnp.sqrt(jnp.maximum(spread, 1e-30)) * noise
         case Activation():

@@ -19,6 +19,7 @@ from jaxbnn.gibbs.validation import (
     outputs_last,
 )
 from jaxbnn.networks import Network, output_shape, parameter_shapes
+from jaxbnn.numerics.random_numbers import standard_normal
 from jaxbnn.targets import normal_prior
 
 Output = Literal["regression", "probit", "binary_probit"]
@@ -148,7 +149,7 @@ class NoisyChain:
         for number, stage in enumerate(self.stages):
             value = stage.mean(params, before)
             if key is not None:
-                noise = jax.random.normal(jax.random.fold_in(key, number), value.shape, value.dtype)
+                noise = standard_normal(jax.random.fold_in(key, number), value.shape, value.dtype)
                 value = value + jnp.sqrt(self.variance(number, value.dtype)) * noise
             values.append(value)
             before = value

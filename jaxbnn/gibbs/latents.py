@@ -22,6 +22,7 @@ from jaxbnn.gibbs.factors import whiten
 from jaxbnn.gibbs.linear_maps import add_to_windows, average, matrix_of_conv
 from jaxbnn.networks import AvgPool, Conv, Dense
 from jaxbnn.numerics.products import product
+from jaxbnn.numerics.random_numbers import standard_normal
 
 
 def sample_inputs(
@@ -132,7 +133,7 @@ def sample_pooled(
     spread_out = math.prod(layer.window) * d_out
     gain = d / (d + spread_out)
     keep = 1 - jnp.sqrt(spread_out / (d + spread_out))
-    noise = jnp.sqrt(d) * jax.random.normal(key, mean.shape, mean.dtype)
+    noise = jnp.sqrt(d) * standard_normal(key, mean.shape, mean.dtype)
     shift = gain * (outputs - average(layer, mean)) - keep * average(layer, noise)
     return add_to_windows(layer, mean + noise, shift)
 
@@ -165,14 +166,14 @@ def _given_product(
     gain = jnp.sqrt(c) * matrix.T
     if 50 * k < m * m:  # a normal costs as much as a hundred multiplications
         key_v, key_z = jax.random.split(key)
-        v = mean + jnp.sqrt(d) * jax.random.normal(key_v, mean.shape, mean.dtype)
-        z = jnp.sqrt(d_out) * jax.random.normal(key_z, outputs.shape, mean.dtype)
+        v = mean + jnp.sqrt(d) * standard_normal(key_v, mean.shape, mean.dtype)
+        z = jnp.sqrt(d_out) * standard_normal(key_z, outputs.shape, mean.dtype)
         residual = outputs - z - product(matrix, v)
         # R^T R itself would lose what z says along directions that T repeats.
         small = whiten(partial(_sums, gain.T))
         return v + product(jnp.sqrt(c) * small.linear.T, product(small.root, residual))
     whitened = whiten(partial(_sums, gain))
-    noise = jnp.sqrt(d) * jax.random.normal(key, mean.shape, mean.dtype)
+    noise = jnp.sqrt(d) * standard_normal(key, mean.shape, mean.dtype)
     # As a difference from the mean: T^T z itself cancels where c is large.
     away = product(jnp.sqrt(c) * whitened.linear, outputs - product(matrix, mean))
     return mean + product(whitened.root.T, away + noise)

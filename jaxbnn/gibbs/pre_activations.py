@@ -23,6 +23,7 @@ from jaxbnn.numerics import (
     truncated_normal_from_mode,
     uniform_open,
 )
+from jaxbnn.numerics.random_numbers import standard_normal
 
 
 def sample_pre_activations(
@@ -80,7 +81,7 @@ def sample_pre_activations(
     pieces = [Piece(*piece) for piece in activation.pieces]
     if len(pieces) == 1:
         [mode] = (_mode(piece, mean, post, noise_variance, next_noise_variance) for piece in pieces)
-        return mode.centre + mode.scale * jax.random.normal(key, mean.shape, dtype)
+        return mode.centre + mode.scale * standard_normal(key, mean.shape, dtype)
     uniform = uniform_open(key, mean.shape, dtype)
     if len(pieces) == 2:
         return _from_two(uniform, pieces, mean, post, noise_variance, next_noise_variance)

@@ -35,6 +35,7 @@ from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.networks import AvgPool, Conv, Dense
 from jaxbnn.numerics.checks import check_count
 from jaxbnn.numerics.products import product
+from jaxbnn.numerics.random_numbers import standard_normal
 
 
 @auxiliary_fields()
@@ -180,7 +181,7 @@ class _Redraw:
         chosen = jax.random.categorical(key_choice, log_weights)
         is_moved = chosen < num_candidates
         index = jnp.minimum(chosen, num_candidates - 1)
-        noise = jax.random.normal(key_out, means.shape[1:], self.dtype)
+        noise = standard_normal(key_out, means.shape[1:], self.dtype)
         outgoing = means[chosen] + product(roots[chosen].T, noise)
         self.put(unit, entry, own, index, is_moved, jnp.where(is_divergent, jnp.nan, outgoing))
         rate = 1 - jax.nn.softmax(log_weights)[-1]
@@ -193,9 +194,9 @@ class _Redraw:
         weight, bias = self.model.precisions(self.first.affine_index, self.dtype)
         old, keys = self.params[self.first.index], jax.random.split(key_weights)
         shape = (*old["w"].shape[:-1], number)
-        entry = {"w": jax.random.normal(keys[0], shape, self.dtype) / jnp.sqrt(weight)}
+        entry = {"w": standard_normal(keys[0], shape, self.dtype) / jnp.sqrt(weight)}
         if "b" in old:
-            entry["b"] = jax.random.normal(keys[1], (number,), self.dtype) / jnp.sqrt(bias)
+            entry["b"] = standard_normal(keys[1], (number,), self.dtype) / jnp.sqrt(bias)
         wide = dataclasses.replace(layer, features=number)
         value = affine(wide, entry, self.first.view(self.before[self.group.first]))
         own = []
@@ -205,7 +206,7 @@ class _Redraw:
                 assert not isinstance(stage, Dense | Conv)
                 value = average(stage, value) if isinstance(stage, AvgPool) else stage(value)
             key = jax.random.fold_in(key_noise, j)
-            noise = jax.random.normal(key, value.shape, self.dtype)
+            noise = standard_normal(key, value.shape, self.dtype)
             value = value + jnp.sqrt(self.model.variance(j, self.dtype)) * noise
             own.append(by_unit(value, number))
         return entry, own

@@ -23,6 +23,7 @@ from jaxbnn.gibbs.linear_maps import (
 from jaxbnn.gibbs.weights import biases_given, bordered, joined, separated
 from jaxbnn.networks import Conv, Dense
 from jaxbnn.numerics.products import product
+from jaxbnn.numerics.random_numbers import standard_normal
 
 
 class Spectrum(NamedTuple):
@@ -170,7 +171,7 @@ def sample_from_spectrum(
         current = params["w"].reshape(features, -1)
         prior = jnp.full(features, weight_precision, cross.dtype)
     shrunk = spectrum.values + d * jnp.asarray(weight_precision, cross.dtype)
-    noise = jax.random.normal(key_weights, cross.shape, cross.dtype)
+    noise = standard_normal(key_weights, cross.shape, cross.dtype)
     scale, values = spectrum.scale[:, None], spectrum.values[:, None]
     rotated = jnp.where(values > 0, product(spectrum.vectors.T, scale * cross), 0)
     rotated = rotated - product(spectrum.vectors.T, scale * d * prior[:, None] * current)

@@ -41,6 +41,7 @@ from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.networks import Dense
 from jaxbnn.numerics.gaussians import gaussian_from_noise, gaussian_log_density
 from jaxbnn.numerics.products import product
+from jaxbnn.numerics.random_numbers import standard_normal
 
 
 @auxiliary_fields()
@@ -219,7 +220,7 @@ class _Turn:
     ) -> tuple[Collapsed, Float[Array, ""]]:
         """Return another position and the log ratio."""
         root, mean = self.regression(product(old.u, turn), v)
-        noise = jax.random.normal(key_weights, mean.shape, mean.dtype)
+        noise = standard_normal(key_weights, mean.shape, mean.dtype)
         drawn = mean + gaussian_from_noise(noise, root, jnp.zeros_like(noise))
         u, bias = self.unravelled(drawn, v)
         new = Collapsed(u, bias, self.draw_latents(key_latents, u, bias, v))
@@ -250,8 +251,8 @@ class _Turn:
         h = v[:, None] * self.slopes_at(mean)
         key_z, key_y = jax.random.split(key)
         first, rest = self.variances[0], self.output_variance(v)
-        z = mean + jnp.sqrt(first) * jax.random.normal(key_z, mean.shape, mean.dtype)
-        noise = jnp.sqrt(rest) * jax.random.normal(key_y, self.y.shape, mean.dtype)
+        z = mean + jnp.sqrt(first) * standard_normal(key_z, mean.shape, mean.dtype)
+        noise = jnp.sqrt(rest) * standard_normal(key_y, self.y.shape, mean.dtype)
         gap = self.y - bias - jnp.sum(h * z, axis=0) - noise
         return z + first * h * (gap / (rest + first * jnp.sum(jnp.square(h), axis=0)))[None]
 
@@ -278,8 +279,8 @@ class _Turn:
         """Draw X2 given Z and y: exact."""
         key_x, key_y = jax.random.split(key)
         _, post, last = self.variances
-        drawn = self.activation(z) + jnp.sqrt(post) * jax.random.normal(key_x, z.shape, z.dtype)
-        noise = jnp.sqrt(last) * jax.random.normal(key_y, self.y.shape, z.dtype)
+        drawn = self.activation(z) + jnp.sqrt(post) * standard_normal(key_x, z.shape, z.dtype)
+        noise = jnp.sqrt(last) * standard_normal(key_y, self.y.shape, z.dtype)
         gap = self.y - bias - product(v, drawn) - noise
         return drawn + post * v[:, None] * (gap / self.output_variance(v))[None]
 

@@ -11,7 +11,6 @@ order of sqrt(D), and not the outputs themselves.
 
 from functools import partial
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
@@ -27,6 +26,7 @@ from jaxbnn.gibbs.linear_maps import (
 )
 from jaxbnn.networks import Conv, Dense
 from jaxbnn.numerics.products import product
+from jaxbnn.numerics.random_numbers import standard_normal
 
 
 def sample_weights_and_bias(
@@ -184,7 +184,7 @@ def biases_given(key, total, count, params, noise_variance, bias_precision) -> P
     d = jnp.asarray(noise_variance, total.dtype)
     shrink = d * jnp.asarray(bias_precision, total.dtype)
     size = jnp.asarray(count, total.dtype) + shrink
-    noise = jax.random.normal(key, total.shape, total.dtype)
+    noise = standard_normal(key, total.shape, total.dtype)
     step = (total - shrink * params["b"]) / size + jnp.sqrt(d / size) * noise
     return params | {"b": params["b"] + step}
 
@@ -216,7 +216,7 @@ def _increment(key, layer, inputs, residual, current, d, prior) -> Array:
     The constant feature is among the features if `current` has a row for the bias.
     """
     whitened = whiten(partial(_sums, layer, inputs, residual, current, d * prior))
-    noise = jnp.sqrt(d) * jax.random.normal(key, current.shape, current.dtype)
+    noise = jnp.sqrt(d) * standard_normal(key, current.shape, current.dtype)
     return product(whitened.root.T, whitened.linear + noise)
 
 

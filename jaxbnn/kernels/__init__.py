@@ -18,6 +18,7 @@ from jaxbnn.kernels.covariance_operator import (
     dense_covariance,
 )
 from jaxbnn.kernels.crank_nicolson import beta_from_delta, delta_from_beta
+from jaxbnn.kernels.in_turn import in_turn
 from jaxbnn.kernels.jittered import jittered
 from jaxbnn.kernels.metropolis import MetropolisInfo, metropolis
 from jaxbnn.kernels.pcn import PCNInfo, PCNState, pcn
@@ -56,6 +57,7 @@ __all__ = [
     "cycle",
     "dense_covariance",
     "explain_symmetries",
+    "in_turn",
     "jittered",
     "metropolis",
     "mix",

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.numerics import check_real
 from jaxbnn.numerics.arguments import a_or_an
+from jaxbnn.numerics.random_numbers import standard_normal
 
 
 def check_position(position: PyTree) -> None:
@@ -40,7 +41,7 @@ def normal_like(rng_key: PRNGKeyArray, tree: PyTree) -> PyTree:
     return jax.tree.unflatten(
         structure,
         [
-            jax.random.normal(key, jnp.shape(leaf), jnp.result_type(leaf))
+            standard_normal(key, jnp.shape(leaf), jnp.result_type(leaf))
             for key, leaf in zip(keys, leaves, strict=True)
         ],
     )

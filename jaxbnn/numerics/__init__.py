@@ -16,6 +16,7 @@ from jaxbnn.numerics.gaussians import (
 )
 from jaxbnn.numerics.generalised_inverse_gaussian import generalised_inverse_gaussian
 from jaxbnn.numerics.jaxlib_faults import warn_of_wrong_sums
+from jaxbnn.numerics.random_numbers import standard_normal
 from jaxbnn.numerics.softabs import (
     SoftAbsMetric,
     metric_inverse_sqrt,
@@ -50,6 +51,7 @@ __all__ = [
     "softabs",
     "softabs_metric",
     "solve_triangular",
+    "standard_normal",
     "sum_of_differences",
     "truncated_normal",
     "truncated_normal_from_mode",

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxbnn.numerics.checks import check_float
 from jaxbnn.numerics.products import product
+from jaxbnn.numerics.random_numbers import standard_normal
 from jaxbnn.numerics.triangular import solve_triangular
 
 
@@ -49,7 +50,7 @@ def sample_from_precision(
     """
     _check("sample_from_precision", precision, linear=linear)
     linear = jnp.asarray(linear)
-    noise = jax.random.normal(key, linear.shape, linear.dtype)
+    noise = standard_normal(key, linear.shape, linear.dtype)
     return gaussian_from_noise(noise, jnp.linalg.cholesky(precision), linear)
 
 

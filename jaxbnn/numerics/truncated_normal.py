@@ -11,12 +11,12 @@ with a curvature between that at the edge and that at infinity starts within 0.2
 solution in k, and one Halley step ends at 1e-6 (float32; float64 takes two, 1e-14).
 """
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from jaxbnn.numerics.checks import check_count, check_positive, is_concrete
+from jaxbnn.numerics.random_numbers import random_bits
 from jaxbnn.numerics.tails import (
     NEAR_EDGE,
     as_floats,
@@ -244,7 +244,7 @@ def uniform_open(
     dtype = jnp.dtype(jnp.result_type(float) if dtype is None else dtype)
     info = jnp.finfo(dtype)
     word = jnp.uint64 if info.bits > 32 else jnp.uint32
-    bits = jax.random.bits(key, shape, word)
+    bits = random_bits(key, shape, word)
     # Signed: processors convert signed integers to floats directly.
     whole = (bits >> 1).astype(jnp.int64 if info.bits > 32 else jnp.int32)
     steps = float(2 ** (jnp.iinfo(whole.dtype).bits - 1))

@@ -30,6 +30,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree, Shaped
 from jaxbnn.networks import Dense, Network, apply
 from jaxbnn.numerics import check_finite, check_real
 from jaxbnn.numerics.products import product
+from jaxbnn.numerics.random_numbers import standard_normal
 from jaxbnn.wide.accepted_moves import autoregress
 from jaxbnn.wide.design import stack_weights
 
@@ -139,7 +140,7 @@ class InputReduction:
 
         def step(noise, argument):
             index, moves, position = argument
-            fresh = jax.random.normal(jax.random.fold_in(key, index), shape, dtype)
+            fresh = standard_normal(jax.random.fold_in(key, index), shape, dtype)
             noise = autoregress(noise, fresh, moves, step_size)
             return noise, function(self.restore(position, noise))
 

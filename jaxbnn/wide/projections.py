@@ -22,6 +22,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from jaxbnn.networks import Dense, Network, num_parameters, parameter_shapes
 from jaxbnn.numerics import check_count
 from jaxbnn.numerics.products import product
+from jaxbnn.numerics.random_numbers import standard_normal
 from jaxbnn.wide.input_reduction import InputReduction
 
 # Units whose directions are in memory at once.
@@ -198,7 +199,7 @@ def _first_layer(key, units, num, p, dtype) -> Float[Array, "u k p"]:
 
     def draw(unit):
         unit_key = jax.random.fold_in(key, unit.astype(jnp.uint32))
-        return jax.random.normal(unit_key, (num, p), dtype)
+        return standard_normal(unit_key, (num, p), dtype)
 
     return jax.vmap(draw)(units)
 
@@ -207,8 +208,7 @@ def _other_layers(key, network, num, dtype) -> tuple:
     leaves, structure = jax.tree.flatten(parameter_shapes(network, dtype)[1:])
     keys = jax.random.split(key, len(leaves))
     drawn = [
-        jax.random.normal(k, (num, *leaf.shape), dtype)
-        for k, leaf in zip(keys, leaves, strict=True)
+        standard_normal(k, (num, *leaf.shape), dtype) for k, leaf in zip(keys, leaves, strict=True)
     ]
     return jax.tree.unflatten(structure, drawn)
 

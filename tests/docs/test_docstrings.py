@@ -14,7 +14,17 @@ CLASSES = [entry for entry in ENTRIES if inspect.isclass(entry.value)]
 # Packages that hold what papers say; the functions in them that do not rest on one.
 PAPERS = ("diagnostics", "dvi", "gibbs", "kernels", "thermalization", "wide")
 NO_PAPER = {
-    *("cycle", "mix", "on_block", "on_vector", "redraw_units", "refresh", "repeat", "summary"),
+    *(
+        "cycle",
+        "mix",
+        "on_block",
+        "in_turn",
+        "on_vector",
+        "redraw_units",
+        "refresh",
+        "repeat",
+        "summary",
+    ),
     *(f"diagnostics.{name}" for name in ("autocorrelation", "by_replica", "evaluate")),
     "diagnostics.swap_acceptance",
     *(f"dvi.{name}" for name in ("as_distributions", "fit", "fitted_prior", "initial_position")),

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from experiments import benchmarks
-from experiments.benchmarks import columns
+from experiments.benchmarks import columns, random_numbers
 from jaxbnn.networks import apply, init, mlp
 
+WAYS = ("jaxbnn", "jax.random")
 NAMES = [module.name for module in pkgutil.iter_modules(benchmarks.__path__)]
 
 
@@ -45,3 +46,13 @@ def test_columns_are_measured_against_a_network_of_the_same_outputs(tmp_path, mo
     )
     by_columns, by_rows, ratio = columns.run(tmp_path, num_pairs=1, work=1.0)
     assert ratio.value == pytest.approx(by_rows.value / by_columns.value)
+
+
+def test_random_numbers_are_measured_beside_those_of_jax(tmp_path, monkeypatch):
+    monkeypatch.setattr(random_numbers, "SIZES", (2048,))
+    rows = {
+        (row.quantity, row.setting): row.value
+        for row in random_numbers.run(tmp_path, num_pairs=1, work=20_480)
+    }
+    each = [rows["nanoseconds_a_number", f"2,048 numbers at once, {way}"] for way in WAYS]
+    assert rows["ratio", "2,048 numbers at once"] == pytest.approx(each[1] / each[0])

@@ -27,6 +27,7 @@ from jaxbnn.gibbs import (
 )
 from jaxbnn.kernels import (
     cycle,
+    in_turn,
     jittered,
     mix,
     on_block,
@@ -65,6 +66,10 @@ def rwm_or_mala(log_density, step_size):
 
 def rwm_twice(log_density, step_size):
     return repeat(rwm(log_density, step_size), 2)
+
+
+def rwm_in_turn(log_density, step_size):
+    return in_turn(rwm(log_density, step_size))
 
 
 def first_layer(log_density, step_size):
@@ -229,6 +234,7 @@ KERNELS = [
         wraps=True,
         third_party="JAX's key-reuse check takes a vmapped scan over split keys for reuse",
     ),
+    KernelCase("in_turn", rwm_in_turn, wraps=True),
     KernelCase("on_block", first_layer, wraps=True),
     KernelCase("on_vector", rwm_of_the_vector, wraps=True),
     KernelCase("jittered", rwm_of_random_size, wraps=True),

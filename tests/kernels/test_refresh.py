@@ -78,6 +78,7 @@ NESTS = {
     "cycle": lambda k: jaxbnn.cycle(k, walk(normal)),
     "mix": lambda k: jaxbnn.mix([k, walk(normal)], [1.0, 0.0]),
     "repeat": lambda k: jaxbnn.cycle(jaxbnn.repeat(k, 1), walk(normal)),
+    "in_turn": lambda k: jaxbnn.cycle(jaxbnn.in_turn(k), walk(normal)),
     "cycle of mix of cycle": lambda k: jaxbnn.cycle(
         jaxbnn.mix([jaxbnn.cycle(k, walk(normal))]), walk(normal)
     ),

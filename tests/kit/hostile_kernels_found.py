@@ -110,6 +110,7 @@ KERNELS: dict[str, tuple[Callable, list]] = {
     "cycle": (_run(jaxbnn.cycle), [WALK, WALK]),
     "mix": (_run(jaxbnn.mix), [[WALK, WALK], [0.5, 0.5]]),
     "repeat": (_run(jaxbnn.repeat), [WALK, 2]),
+    "in_turn": (_run(jaxbnn.in_turn), [WALK]),
     "jittered": (
         _run(lambda a, b, c: jaxbnn.jittered(a, b, jitter=c)),
         [lambda eps: jaxbnn.pcn(_log_density, eps), 0.5, 0.3],

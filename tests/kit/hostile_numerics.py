@@ -84,6 +84,7 @@ TRIED = {
         number(1.0),
     ),
     "uniform_open": _free(lambda n: numerics.uniform_open(KEY, (n,)), count(3)),
+    "standard_normal": _free(lambda n: numerics.standard_normal(KEY, (n,)), count(3)),
     "check_positive": _free(_check(numerics.check_positive), number(1.0)),
     "check_fraction": _free(_check(numerics.check_fraction), fraction(0.5)),
     "check_count": _free(_check(numerics.check_count), count(3)),

@@ -1,8 +1,9 @@
 """The chains of the study of faster thermalization: data sets, starts, arms and what is recorded.
 
 An arm is a Gibbs sweep with some of the moves that free it, and a warm-up that is annealed or not.
-All data sets of one arm from one start are chains of one program; the informed chain runs by the
-same kernel as the others, at the noise variance of its data from its first step.
+All data sets of one arm from one start are chains of one program, which take some iterations each
+in turn; the informed chain runs by the same kernel as the others, at the noise variance of its
+data from its first step.
 """
 
 import functools
@@ -21,7 +22,7 @@ from pydantic import Field, model_validator
 from experiments.studies.thermalization.common import geometric_steps, student, weight_norms
 from experiments.studies.thermalization.kernels import tracked
 from experiments.study import Context, Settings
-from jaxbnn import cycle, gibbs, repeat, thermalization
+from jaxbnn import cycle, gibbs, in_turn, repeat, thermalization
 from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler
 from jaxbnn.sampling import Progress
 from jaxbnn.thermalization import mean_squared_error, optimised_start, teacher_student
@@ -271,7 +272,8 @@ def _program(settings: FasterSettings, arm: Arm, delta: float, num_warmup: int) 
         )
         turns = gibbs.turn_units(now, x, y) if arm.turns_every else None
         kernel = _as_one(kernel, arm.turns_every or settings.every, turns)
-        return tracked(kernel, (teacher, x, y, x_test))
+        # A data set a chain: one after another, each finds its own in the cache.
+        return tracked(in_turn(kernel), (teacher, x, y, x_test))
 
     def record(state, info):
         params, (teacher, x, y, x_test) = state.params, state.teacher
