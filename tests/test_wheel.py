@@ -110,7 +110,7 @@ WITHOUT_SAMPLING = """
 import pathlib
 from jaxbnn.cli.encoding import Column, Encoding
 from jaxbnn.tabular.posteriors import make_posterior
-from jaxbnn.tabular.samplers import Fitted
+from jaxbnn.tabular.fitted import Fitted
 from jaxbnn.tabular.settings import Settings
 
 jaxbnn.plots.trace(np.zeros((2, 9, 1)))[0].figure.savefig("chains.png")

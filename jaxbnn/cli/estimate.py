@@ -6,8 +6,8 @@ import jax
 import numpy as np
 
 from jaxbnn.tabular.devices import devices_for
+from jaxbnn.tabular.ensemble import TWO_PARTS, exact_warmup, most_on_the_way
 from jaxbnn.tabular.kinds import NEWER
-from jaxbnn.tabular.samplers import TUNING, most_on_the_way
 from jaxbnn.tabular.settings import Settings
 from jaxbnn.targets import Posterior
 
@@ -37,9 +37,8 @@ def warning(sampler: str, settings: Settings, posterior: Posterior) -> str | Non
     seconds = _seconds_of_gradient(posterior, chains // devices_for(chains))
     fewest, most = _FEWEST * draws, _MOST * draws
     if sampler == "ensemble":
-        # The way in has two parts at the least, of as many steps as five tunings.
-        law = _A_TRAJECTORY * (settings.warmup // 8 + settings.samples)
-        ways = (5 * TUNING, most_on_the_way(num_data))
+        law = _A_TRAJECTORY * (exact_warmup(settings.warmup) + settings.samples)
+        ways = (TWO_PARTS, most_on_the_way(num_data))
         fewest, most = (law + _A_STEP * steps * settings.warmup for steps in ways)
     knows_dvi = settings.likelihood not in NEWER and not settings.relevance
     return sentence(fewest * seconds, most * seconds, knows_dvi=knows_dvi)

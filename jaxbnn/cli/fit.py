@@ -20,9 +20,10 @@ from jaxbnn.cli.report import Report, about, markdown, next_steps, worse_of
 from jaxbnn.cli.verdict import copies_sentences, judge_classes, judge_numbers
 from jaxbnn.prediction import ClassPrediction, NumberScores, predict, scores
 from jaxbnn.sampling import BadCheckpoint
+from jaxbnn.tabular.fitted import Fitted, relevance_note
 from jaxbnn.tabular.kinds import COUNTS
 from jaxbnn.tabular.posteriors import make_posterior
-from jaxbnn.tabular.samplers import Fitted, relevance_note, run
+from jaxbnn.tabular.samplers import run
 from jaxbnn.tabular.settings import describe
 from jaxbnn.tabular.spread import mean_and_sd
 from jaxbnn.tabular.trial import best_of

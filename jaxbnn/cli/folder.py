@@ -13,9 +13,9 @@ from jaxbnn.cli.dates import Order, part_names
 from jaxbnn.cli.encoding import Encoding
 from jaxbnn.cli.place import DRAWS, MODEL, check_fit
 from jaxbnn.interop.arviz import from_arviz, to_arviz
+from jaxbnn.tabular.fitted import Fitted
 from jaxbnn.tabular.kinds import LIKELIHOODS
 from jaxbnn.tabular.posteriors import make_posterior
-from jaxbnn.tabular.samplers import Fitted
 from jaxbnn.tabular.settings import SAMPLERS, Settings
 from jaxbnn.targets import Posterior
 

@@ -20,8 +20,8 @@ from jaxbnn.prediction import (
     coverage,
     reliability,
 )
+from jaxbnn.tabular.fitted import Fitted
 from jaxbnn.tabular.posteriors import predicted
-from jaxbnn.tabular.samplers import Fitted
 from jaxbnn.targets import Posterior
 
 _LEVELS = np.linspace(0.05, 0.95, 19)

@@ -110,13 +110,10 @@ def _judge_errors(
     "clear" above 0, "none" below it, else "open".
     """
     gain = (_GAIN_OF_ERROR * np.asarray(of_mean, float)) ** 2 - np.asarray(errors, float) ** 2
-    n = len(gain)
-    if n < _FEWEST:
+    mean, width = _mean_and_width(gain)
+    if abs(mean) <= width:
         return "open"
-    width = float(stdtrit(n - 1, 0.975) * gain.std(ddof=1) / np.sqrt(n))
-    if abs(gain.mean()) <= width:
-        return "open"
-    return "clear" if gain.mean() > 0 else "none"
+    return "clear" if mean > 0 else "none"
 
 
 def judge_classes(
@@ -177,10 +174,8 @@ def judge_gain(
     >>> judge_gain(np.array([-0.5, 0.9, 0.2]), names_better=True)[0]
     'open'
     """
-    n, mean = len(gain), float(gain.mean())
-    width = np.inf
-    if n >= _FEWEST:  # fewer may be alike by chance
-        width = float(stdtrit(n - 1, 0.975) * gain.std(ddof=1) / np.sqrt(n))
+    n = len(gain)
+    mean, width = _mean_and_width(gain)
     if mean - width > 0:
         return "clear", ""
     if mean + width >= _SMALL_GAIN and not (n >= _FEWEST and mean < _FAR_BELOW):
@@ -194,6 +189,14 @@ def judge_gain(
         else "it has learnt next to nothing"
     )
     return "none", f"Its probabilities score no better than the classes' shares: {reason}."
+
+
+def _mean_and_width(gain: Float[np.ndarray, " row"]) -> tuple[float, float]:
+    """Return the mean and half of its 95 % interval (Student's t); of few rows infinity."""
+    n = len(gain)
+    if n < _FEWEST:  # they may be alike by chance
+        return float(gain.mean()), np.inf
+    return float(gain.mean()), float(stdtrit(n - 1, 0.975) * gain.std(ddof=1) / np.sqrt(n))
 
 
 def copies_sentences(

@@ -19,9 +19,10 @@ from jaxbnn.numerics import check_count
 from jaxbnn.prediction import predict, scores
 from jaxbnn.sampling import Draws
 from jaxbnn.tabular.candidates import Candidate
+from jaxbnn.tabular.fitted import Fitted, relevance_scales
 from jaxbnn.tabular.noise import noise_notes, rounding_noise
 from jaxbnn.tabular.posteriors import make_posterior
-from jaxbnn.tabular.samplers import Fitted, relevance_scales, run
+from jaxbnn.tabular.samplers import run
 from jaxbnn.tabular.settings import Settings, prior_note
 from jaxbnn.tabular.trial import best_of
 from jaxbnn.tabular.verdict import judge_chains

@@ -60,8 +60,12 @@ def spoken(hidden: tuple[int, ...], activation: str = "tanh") -> str:
     --------
     >>> spoken((20, 10)), spoken(()), spoken((50,), "relu")
     ('a network of 20 and 10 hidden units', 'a linear model', 'a network of 50 ReLU units')
+    >>> spoken((16, 16, 16))
+    'a network of 3 layers of 16 hidden units'
     """
     units = " and ".join(map(str, hidden))
+    if len(hidden) > 1 and len(set(hidden)) == 1:
+        units = f"{len(hidden)} layers of {hidden[0]}"
     kind = "ReLU" if activation == "relu" else "hidden"
     return f"a network of {units} {kind} units" if hidden else "a linear model"
 

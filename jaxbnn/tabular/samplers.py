@@ -5,10 +5,9 @@ a cross-validation, and a second fit, run the programs that the first one compil
 """
 
 import functools
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import blackjax
 import jax
@@ -16,70 +15,26 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from blackjax.base import SamplingAlgorithm
-from jaxtyping import Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import PRNGKeyArray, PyTree
 
-from jaxbnn import dvi, ensembles
-from jaxbnn.ensembles.microcanonical_adaptation import SHORTEST_WARMUP
-from jaxbnn.ensembles.way_in import MOST_BLOW_UPS, EnergyBlewUp, WayIn
+from jaxbnn import dvi
 from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler
 from jaxbnn.kernels import cycle, on_vector, pcn, prior_precisions
 from jaxbnn.networks import Network
-from jaxbnn.sampling import Draws, dual_averaging, sample, window_adaptation
-from jaxbnn.tabular.devices import mesh_for
+from jaxbnn.sampling import dual_averaging, sample, window_adaptation
+from jaxbnn.tabular.ensemble import by_ensemble
+from jaxbnn.tabular.fitted import Fitted
 from jaxbnn.tabular.posteriors import weight_precision
 from jaxbnn.tabular.settings import FEWEST_DRAWS, Settings
-from jaxbnn.tabular.trained import trained
 from jaxbnn.targets import Posterior
 from jaxbnn.targets.prior_trees import is_distribution
 
 # An ELBO that rises by more nats a row than this at the end was stopped early.
 _STILL_RISING = 1e-3
-_MOST_SCALES_TOLD = 12
 # Shapes whose programs are kept, of each sampler.
 _MOST_KEPT = 8
-# Of the ensemble: unadjusted steps of each tuning, and of the way in at most, for each draw of the
-# warm-up that is asked for.
-TUNING, WAY_IN = 4, 100
-# With more rows the way in is shorter in proportion, but for two parts, so that all fits take about
-# as long; noise, of which such tables have more, is met sooner than where there is little.
-_MOST_ROWS, _TWO_PARTS = 800, 5 * TUNING
-# Of its exact kernel: the least warm-up, in which a step size can be found.
-_SHORTEST_LAW = 20
-# The part of its rows by which a network stops.
-_STOPS_BY = 0.1
 # Stages before the last have little noise: the network is nearly the deterministic one.
 _INNER_NOISE_VARIANCE = 0.01
-
-
-class Fitted(NamedTuple):
-    """Draws with leaves (chain, draw, ...), the runner's own where it drew them, and remarks."""
-
-    positions: PyTree
-    draws: Draws | None
-    notes: list[str]
-
-
-def relevance_note(fitted: Fitted, names: Sequence[str]) -> str:
-    """Return a sentence with the learnt scale of each column's weights, the largest first.
-
-    Examples
-    --------
-    >>> draws = {"log_precision": ({"w": np.log([[[4.0, 0.01]]])},)}
-    >>> relevance_note(Fitted(draws, None, []), ["sun", "moon"])
-    "Learnt scales of the columns' weights, in units of the usual: moon 10, sun 0.5."
-    """
-    scales = relevance_scales(fitted.positions)
-    order = np.argsort(-scales, kind="stable")
-    shown = [f"{names[i]} {scales[i]:.2g}" for i in order[:_MOST_SCALES_TOLD]]
-    rest = len(order) - len(shown)
-    told = ", ".join(shown) + (f", and {rest} columns below" if rest else "")
-    return f"Learnt scales of the columns' weights, in units of the usual: {told}."
-
-
-def relevance_scales(positions: PyTree) -> Float[np.ndarray, " columns"]:
-    """Return the posterior mean of each column's prior scale, in units of the usual one."""
-    log_precision = np.asarray(positions["log_precision"][0]["w"], float)
-    return np.exp(-0.5 * log_precision).reshape(-1, log_precision.shape[-1]).mean(axis=0)
 
 
 def run(
@@ -96,7 +51,7 @@ def run(
     key = jax.random.key(settings.seed)
     if sampler == "dvi":
         return _dvi(key, posterior, settings, progress, checkpoint)
-    ways = {"nuts": _nuts, "ensemble": _ensemble, "pcn": _pcn, "gibbs": _gibbs}
+    ways = {"nuts": _nuts, "ensemble": by_ensemble, "pcn": _pcn, "gibbs": _gibbs}
     watch = {"progress": progress, "checkpoint": checkpoint}
     fitted = ways[sampler](key, posterior, settings, watch)
     if fitted.draws is not None and fitted.draws.interrupted:
@@ -157,86 +112,6 @@ def _nuts_for(network: Network, shape: tuple[int, ...], learns: bool) -> Callabl
         return cycle(nuts, prior_precisions(data)) if learns else nuts
 
     return make_kernel
-
-
-def _ensemble(
-    key: PRNGKeyArray, posterior: Posterior, settings: Settings, watch: dict[str, Any]
-) -> Fitted:
-    """Train networks, and let adjusted microcanonical chains go on from them."""
-    key_start, key_run = jax.random.split(key)
-    folder, num_networks = watch["checkpoint"], settings.chains_of("ensemble")
-    more = {"mesh": mesh_for(num_networks), "progress": watch["progress"]}
-    try:
-        with warnings.catch_warnings():
-            # Of what the caller has no argument for; `ensemble_notes` tells of it.
-            warnings.filterwarnings("ignore", "training diverged")
-            found = trained(
-                key_start,
-                posterior,
-                num_networks,
-                # Of fewer than ten rows, one at least.
-                validation=max(_STOPS_BY, 1 / len(posterior.x)),
-                checkpoint=None if folder is None else folder / "starts",
-                **more,
-            )
-        run = ensembles.sample_ensemble(
-            key_run,
-            posterior,
-            found.positions,
-            settings.samples,
-            num_tuning=max(TUNING * settings.warmup, SHORTEST_WARMUP),
-            most_steps=max(most_on_the_way(len(posterior.x)) * settings.warmup, SHORTEST_WARMUP),
-            num_warmup=max(settings.warmup // 8, _SHORTEST_LAW),
-            checkpoint=folder,
-            **more,
-        )
-    except (ensembles.TrainingDiverged, EnergyBlewUp) as error:
-        raise ValueError(
-            "the ensemble's networks or chains diverged on these rows; take the sampler nuts, or "
-            "fewer hidden units."
-        ) from error
-    notes = ensemble_notes(run.way_in, found.diverged, run.rejecting)
-    return Fitted(run.draws.positions, run.draws, notes)
-
-
-def most_on_the_way(num_data: int) -> int:
-    """Return the ensemble's unadjusted steps, at most, for each draw of the warm-up asked for.
-
-    Examples
-    --------
-    >>> most_on_the_way(500), most_on_the_way(1600), most_on_the_way(10**6)
-    (100, 50, 20)
-    """
-    return max(round(WAY_IN * min(1.0, _MOST_ROWS / num_data)), _TWO_PARTS)
-
-
-def ensemble_notes(
-    way_in: WayIn, diverged: Bool[np.ndarray, " chain"], rejecting: Int[np.ndarray, " some"]
-) -> list[str]:
-    """Say of how many chains training or the way in failed, or a step size was not found."""
-    notes, number = [], len(way_in.is_settled)
-    if diverged.any():
-        notes.append(
-            f"The training of {diverged.sum()} of {number} networks diverged: these chains began "
-            "where it had been best before."
-        )
-    if moving := len(way_in.unsettled):
-        notes.append(
-            f"{moving} of {number} chains had not settled after {way_in.num_steps} steps on the "
-            "way in, before the kept draws; a longer warm-up gives them more."
-        )
-    if blown := len(way_in.blown_up):
-        notes.append(
-            f"The energy of {blown} of {number} chains blew up in more than {MOST_BLOW_UPS:.0%} "
-            "of their steps on the way in, which were undone: they hardly went where the "
-            "posterior is narrow; a longer warm-up tunes them for longer."
-        )
-    if len(rejecting):
-        notes.append(
-            f"{len(rejecting)} of {number} chains accepted less than half as many steps as they "
-            "were tuned to, and hardly moved; a longer warm-up tunes them for longer."
-        )
-    return notes
 
 
 def _pcn(

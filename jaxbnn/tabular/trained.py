@@ -6,6 +6,7 @@ nat and more there, and no smaller elsewhere.
 """
 
 import functools
+import warnings
 from typing import Any
 
 import optax
@@ -25,6 +26,9 @@ def trained(
 ) -> OptimisedStarts:
     """Return `optimised_starts`, each as it was in the epoch that was best on rows held out.
 
+    Of networks that diverge no warning tells, since its arguments are not the caller's:
+    `OptimisedStarts.diverged` has them.
+
     Parameters
     ----------
     key, posterior, num_networks, validation
@@ -35,16 +39,18 @@ def trained(
     kept = len(posterior.x) - round(validation * len(posterior.x))
     updates = kept // default_batch_size(kept)
     epochs = min(max(_UPDATES // updates, 1), _MOST_EPOCHS)
-    return optimised_starts(
-        key,
-        posterior,
-        num_networks,
-        optimizer=_optimizer(epochs * updates),
-        validation=validation,
-        patience=epochs,
-        max_epochs=epochs,
-        **options,
-    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "training diverged")
+        return optimised_starts(
+            key,
+            posterior,
+            num_networks,
+            optimizer=_optimizer(epochs * updates),
+            validation=validation,
+            patience=epochs,
+            max_epochs=epochs,
+            **options,
+        )
 
 
 # The same object for as many updates, so that the program is compiled once.

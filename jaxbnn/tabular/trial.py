@@ -8,7 +8,6 @@ their posterior is far worse. Nor is it of numbers with nearly as many columns a
 trained networks learn next to nothing. These are tried by short chains, where such end soon enough.
 """
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -109,17 +108,15 @@ def _scores(
                 # `run` splits the seed's own key, and fold_in(key, i) is split(key)[i].
                 apart = jax.random.fold_in(jax.random.key(settings.seed), _APART)
                 key = jax.random.fold_in(apart, fold)
-                with warnings.catch_warnings():
-                    # One that diverges is as it was in its best epoch.
-                    warnings.filterwarnings("ignore", "training diverged")
-                    networks = trained(
-                        key,
-                        posterior,
-                        _NETWORKS,
-                        validation=_STOPS_BY,
-                        mesh=mesh_for(_NETWORKS),
-                        progress=progress,
-                    )
+                # One that diverges is as it was in its best epoch.
+                networks = trained(
+                    key,
+                    posterior,
+                    _NETWORKS,
+                    validation=_STOPS_BY,
+                    mesh=mesh_for(_NETWORKS),
+                    progress=progress,
+                )
         except TrainingDiverged:
             found.append(np.full(size, _WORST))
             continue

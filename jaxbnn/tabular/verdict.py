@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxbnn.diagnostics import summary
+from jaxbnn.tabular.fitted import Fitted
 from jaxbnn.tabular.posteriors import predicted
-from jaxbnn.tabular.samplers import Fitted
 from jaxbnn.tabular.wording import Spelling, as_argument
 from jaxbnn.targets import Posterior
 

@@ -353,11 +353,12 @@ def test_a_fit_that_fails_leaves_the_one_before(tmp_path, error):
 
 def test_ctrl_c_is_no_traceback(monkeypatch, tmp_path, capsys):
     from jaxbnn.tabular import samplers
+    from jaxbnn.tabular.fitted import Fitted
     from jaxbnn.tabular.posteriors import make_posterior
 
     def stopped(number):
         draws = Draws(None, None, {}, None, None, np.arange(number), np.zeros(2), True, 0.0)
-        return lambda *_: samplers.Fitted({}, draws, ["a note"])
+        return lambda *_: Fitted({}, draws, ["a note"])
 
     settings = samplers.Settings("nuts", (3,), 2, 30, 20, 0.3, 1)
     monkeypatch.setattr(samplers, "_nuts", stopped(7))

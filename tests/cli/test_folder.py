@@ -9,8 +9,8 @@ import pytest
 from jaxbnn.cli.columns import Column
 from jaxbnn.cli.encoding import Encoding
 from jaxbnn.cli.folder import load, save
+from jaxbnn.tabular.fitted import Fitted
 from jaxbnn.tabular.posteriors import make_posterior
-from jaxbnn.tabular.samplers import Fitted
 from jaxbnn.tabular.settings import Settings
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(6, 2)

@@ -13,8 +13,8 @@ import pytest
 from jaxbnn.cli import estimate, main, unfinished
 from jaxbnn.cli.options import parse
 from jaxbnn.sampling import BadCheckpoint
+from jaxbnn.tabular.fitted import Fitted
 from jaxbnn.tabular.posteriors import make_posterior
-from jaxbnn.tabular.samplers import Fitted
 from jaxbnn.tabular.settings import Settings
 
 fit = importlib.import_module("jaxbnn.cli.fit")

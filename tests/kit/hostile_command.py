@@ -120,8 +120,8 @@ def _fitted() -> Path:
     """A folder as a fit writes it, without the fit."""
     from jaxbnn.cli import folder as folders
     from jaxbnn.cli.encoding import Column, Encoding
+    from jaxbnn.tabular.fitted import Fitted
     from jaxbnn.tabular.posteriors import make_posterior
-    from jaxbnn.tabular.samplers import Fitted
     from jaxbnn.tabular.settings import Settings
 
     folder = Path(tempfile.mkdtemp())

@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 from scipy.stats import gamma, norm
 
-from jaxbnn.ensembles import TrainingDiverged
-from jaxbnn.ensembles.way_in import EnergyBlewUp, WayIn
 from jaxbnn.kernels import pcn
 from jaxbnn.tabular import samplers
 from jaxbnn.tabular.posteriors import make_posterior, predicted
-from jaxbnn.tabular.samplers import ensemble_notes, most_on_the_way, relevance_scales, run
+from jaxbnn.tabular.samplers import run
 from jaxbnn.tabular.settings import Settings
 from jaxbnn.targets.hierarchical import HierarchicalPrior
 from tests.kit.traces import counting
@@ -56,22 +54,6 @@ def test_gibbs_has_the_prior_that_is_described(monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             run("gibbs", make_posterior("gibbs", chosen, X, Y, None), chosen)
     assert asked == [1.0, 3.0]
-
-
-@pytest.mark.parametrize("num_rows", [2, 5])
-def test_networks_are_trained_on_a_few_rows(num_rows, monkeypatch):
-    held_out = []
-
-    def stop(key, posterior, num_networks, *, validation, **options):
-        held_out.append(round(validation * len(posterior.x)))
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(samplers, "trained", stop)
-    for rows in (num_rows, 13):
-        posterior = make_posterior("ensemble", settings("ensemble"), X[:rows], Y[:rows], None)
-        with pytest.raises(KeyboardInterrupt):
-            run("ensemble", posterior, settings("ensemble"))
-    assert held_out == [1, 1]
 
 
 def test_classes_are_predicted_by_their_probabilities():
@@ -136,12 +118,6 @@ def test_noise_of_a_row_is_at_least_what_is_asked_for():
     np.testing.assert_allclose(scale - np.log1p(np.exp(outputs[:, 1])), 0.05, rtol=1e-4)
 
 
-def test_scales_of_columns_are_posterior_means():
-    log_precision = np.log([[[4.0, 0.01], [1.0, 0.01]]])
-    found = relevance_scales({"log_precision": ({"w": log_precision},)})
-    np.testing.assert_allclose(found, [0.75, 10.0])
-
-
 def test_another_posterior_of_these_shapes_compiles_nothing(monkeypatch):
     kernel = counting(pcn)
     monkeypatch.setattr(samplers, "pcn", kernel)
@@ -165,61 +141,3 @@ def test_the_same_seed_draws_the_same(sampler):
     first, second = (run(sampler, posterior, settings(sampler)) for _ in range(2))
     jax.tree.map(np.testing.assert_array_equal, first.positions, second.positions)
     assert (first.draws is None) == (sampler == "dvi")
-
-
-@pytest.mark.long
-def test_an_interrupted_ensemble_goes_on(tmp_path):
-    asked = settings("ensemble", chains=4, samples=20)
-    posterior = make_posterior("ensemble", asked, X, Y, None)
-    assert isinstance(posterior.prior, HierarchicalPrior)
-    whole = run("ensemble", posterior, asked)
-
-    class Stop(Exception):
-        pass
-
-    seen = []
-
-    def stop(done):
-        seen.append(done)
-        if len(seen) > 4:
-            raise Stop
-
-    with pytest.raises(Stop):
-        run("ensemble", posterior, asked, stop, tmp_path / "fit")
-    assert any((tmp_path / "fit").rglob("*"))
-    again = run("ensemble", posterior, asked, checkpoint=tmp_path / "fit")
-    jax.tree.map(np.testing.assert_array_equal, again.positions, whole.positions)
-    outputs = jax.vmap(jax.vmap(predicted(posterior, X)))(again.positions)
-    assert np.sqrt(np.mean((np.asarray(outputs).mean((0, 1))[:, 0] - Y) ** 2)) < 0.35
-
-
-def test_the_way_in_is_told_of_where_it_was_too_short_or_too_steep():
-    def notes(is_settled, num_blow_ups, diverged=(False,) * 3, rejecting=()):
-        errors, none = np.zeros((1, 3)), np.zeros((3, 0))
-        counts, settled = np.array(num_blow_ups), np.array(is_settled)
-        found = WayIn(1000, errors, counts, {}, np.zeros(0, int), none, settled, None)
-        return ensemble_notes(found, np.array(diverged), np.array(rejecting, int))
-
-    assert notes([True, True, True], [0, 10, 50]) == []
-    settling, blowing = notes([True, False, False], [0, 51, 400])
-    assert settling.startswith("2 of 3 chains had not settled after 1000 steps on the way in")
-    assert blowing.startswith("The energy of 2 of 3 chains blew up in more than 5% of their steps")
-    training, step = notes([True] * 3, [0] * 3, (False, True, False), (0, 2))
-    assert training.startswith("The training of 1 of 3 networks diverged")
-    assert step.startswith("2 of 3 chains accepted less than half as many steps")
-
-
-@pytest.mark.parametrize("error", [EnergyBlewUp("chain 0"), TrainingDiverged("chain 0")])
-def test_an_ensemble_that_fails_names_what_the_caller_can_change(monkeypatch, error):
-    def fails(*_, **__):
-        raise error
-
-    monkeypatch.setattr("jaxbnn.tabular.samplers.trained", fails)
-    posterior = make_posterior("ensemble", settings("ensemble"), X, Y, None)
-    with pytest.raises(ValueError, match="take the sampler nuts, or fewer hidden units"):
-        run("ensemble", posterior, settings("ensemble"))
-
-
-def test_the_way_in_is_shorter_for_many_rows_but_has_two_parts():
-    steps = [most_on_the_way(n) for n in (1, 800, 801, 1600, 10_000)]
-    assert steps == [100, 100, 100, 50, 20]

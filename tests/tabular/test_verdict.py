@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from jaxbnn.sampling import Draws
+from jaxbnn.tabular.fitted import Fitted
 from jaxbnn.tabular.posteriors import make_posterior, predicted
-from jaxbnn.tabular.samplers import Fitted
 from jaxbnn.tabular.settings import Settings
 from jaxbnn.tabular.verdict import judge_chains
 from jaxbnn.tabular.wording import as_option
