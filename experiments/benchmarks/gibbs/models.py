@@ -13,7 +13,10 @@ from jaxbnn.gibbs import IntermediateNoise, collapse_pooling
 
 
 class Case(NamedTuple):
-    """A model with its data, and how many sweeps a measurement takes."""
+    """A model with its data, and how many sweeps a measurement takes.
+
+    The state is copied once a measurement, which with few sweeps would count.
+    """
 
     setting: str
     model: IntermediateNoise
@@ -46,7 +49,7 @@ def mnist_mlp() -> Case:
         model,
         jnp.asarray(x),
         jnp.asarray(train.y_train.astype(np.int32)),
-        4,
+        12,
     )
 
 
@@ -65,7 +68,7 @@ def mnist_cnn() -> Case:
     network = Network(layers, (28, 28, 1))
     model = IntermediateNoise(network, 100.0, precision, precision, "probit")
     labels = jnp.asarray(train.y_train.astype(np.int32))
-    return Case("MNIST CNN, n = 60000", model, jnp.asarray(x), labels, 2)
+    return Case("MNIST CNN, n = 60000", model, jnp.asarray(x), labels, 6)
 
 
 def mnist_cnn_collapsed() -> Case:
