@@ -25,7 +25,14 @@ from experiments.benchmarks.gibbs.parts import parts_of
 from experiments.benchmarks.gibbs.scaling import draw_scaling
 from experiments.benchmarks.gibbs.timing import Loop, compile_loop, milliseconds
 from experiments.results import Row
-from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler, interwoven_gibbs
+from jaxbnn.gibbs import (
+    IntermediateNoise,
+    gibbs_sampler,
+    gibbs_with_moves,
+    interweave,
+    interwoven_gibbs,
+    scale_moves,
+)
 
 
 def run(
@@ -58,15 +65,20 @@ def run(
 
 
 def _measure(case: Case, num_rounds: int) -> list[Row]:
-    loops = {"sweep": sweep_loop(case), "interwoven": sweep_loop(case, _interwoven)}
+    loops = {"sweep": sweep_loop(case)}
+    loops |= {name: sweep_loop(case, make) for name, make in WITH_MOVES.items()}
     loops |= {name: compile_loop(*part) for name, part in parts_of(case).items()}
     taken: dict[str, list[float]] = {name: [] for name in loops}
     for _ in range(num_rounds):
         for name, loop in loops.items():
             taken[name].append(milliseconds(loop))
     medians = {name: statistics.median(times) for name, times in taken.items()}
-    sweep, interwoven = medians.pop("sweep"), medians.pop("interwoven")
-    of_sweeps = [b / a for a, b in zip(taken["sweep"], taken["interwoven"], strict=True)]
+    sweep = medians.pop("sweep")
+    with_moves = {name: medians.pop(name) for name in WITH_MOVES}
+    of_sweeps = {
+        name: statistics.median(b / a for a, b in zip(taken["sweep"], taken[name], strict=True))
+        for name in WITH_MOVES
+    }
     total = sum(medians.values())
     ratios = [
         taken["sweep"][i] / sum(taken[name][i] for name in medians) for i in range(num_rounds)
@@ -74,7 +86,8 @@ def _measure(case: Case, num_rounds: int) -> list[Row]:
     print(f"\n{case.setting}: {sweep:.2f} ms a sweep, {sweep / total:.2f} times its parts")
     for name, value in medians.items():
         print(f"    {value:8.2f} ms  {name}")
-    print(f"    {interwoven:8.2f} ms  a sweep with all moves")
+    for name, value in with_moves.items():
+        print(f"    {value:8.2f} ms  a sweep with {name}, {of_sweeps[name]:.2f} sweeps")
     program = loops["sweep"].megabytes
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     peak_megabytes = peak / (2**20 if sys.platform == "darwin" else 2**10)
@@ -84,11 +97,14 @@ def _measure(case: Case, num_rounds: int) -> list[Row]:
         Row("milliseconds_a_sweep", case.setting, sweep),
         Row("milliseconds_of_parts", case.setting, total),
         Row("ratio", case.setting, statistics.median(ratios)),
-        Row("milliseconds_interwoven", case.setting, interwoven),
-        Row("interwoven_ratio", case.setting, statistics.median(of_sweeps)),
         Row("program_megabytes", case.setting, program),
         Row("peak_megabytes", case.setting, peak_megabytes),
     ]
+    for name, value in with_moves.items():
+        found += [
+            Row("milliseconds_with_moves", f"{case.setting}: {name}", value),
+            Row("ratio_with_moves", f"{case.setting}: {name}", of_sweeps[name]),
+        ]
     found += [
         Row("milliseconds", f"{case.setting}: {name}", value) for name, value in medians.items()
     ]
@@ -114,8 +130,16 @@ def sweep_loop(case: Case, make_kernel: Callable[..., SamplingAlgorithm] = gibbs
 
 
 def _interwoven(model: IntermediateNoise, x: Any, y: Any) -> SamplingAlgorithm:
-    # A step takes as long whatever its size.
-    return interwoven_gibbs(model, x, y, 0.3)
+    moves = [interweave(model, x, y, _STEP_SIZE), scale_moves(model, x)]
+    return gibbs_with_moves(model, x, y, moves)
+
+
+def _with_all_moves(model: IntermediateNoise, x: Any, y: Any) -> SamplingAlgorithm:
+    return interwoven_gibbs(model, x, y, _STEP_SIZE)
+
+
+_STEP_SIZE = 0.3  # a step takes as long whatever its size
+WITH_MOVES = {"interweaving and scale moves": _interwoven, "all moves": _with_all_moves}
 
 
 def _machine() -> str:
