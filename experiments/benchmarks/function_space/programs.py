@@ -18,6 +18,7 @@ from experiments.studies.function_space.problem import NOISE_SCALE, wide_network
 from experiments.studies.function_space.samplers import Data, Sampler, kernel_maker, starts
 from jaxbnn import Dense, Network, pcn, pcnl, sample, underdamped_langevin, wide
 from jaxbnn.networks import apply, features, init
+from jaxbnn.numerics import standard_normal
 from jaxbnn.wide import reduce_inputs, reparametrise, weight_projections
 
 SAMPLERS = ("pCN", "pCNL", "LMC")
@@ -151,8 +152,8 @@ def floor(sampler: str, size: Size) -> Program:
         def step(i, carry):
             key_inner, key_read_out = jax.random.split(jax.random.fold_in(jax.random.key(2), i))
             total, _ = carry
-            w = jax.random.normal(key_inner, (rank, size.width))
-            z = jax.random.normal(key_read_out, (size.width + 1, size.outputs))
+            w = standard_normal(key_inner, (rank, size.width))
+            z = standard_normal(key_read_out, (size.width + 1, size.outputs))
             with jax.default_matmul_precision("highest"):
                 hidden = x @ w
                 gram = hidden @ hidden.T if is_wide else hidden.T @ hidden

@@ -25,14 +25,8 @@ from experiments.benchmarks.gibbs.parts import parts_of
 from experiments.benchmarks.gibbs.scaling import draw_scaling
 from experiments.benchmarks.gibbs.timing import Loop, compile_loop, milliseconds
 from experiments.results import Row
-from jaxbnn.gibbs import (
-    IntermediateNoise,
-    gibbs_sampler,
-    gibbs_with_moves,
-    interweave,
-    interwoven_gibbs,
-    scale_moves,
-)
+from jaxbnn import gibbs
+from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler, gibbs_with_moves, interwoven_gibbs
 
 
 def run(
@@ -130,7 +124,7 @@ def sweep_loop(case: Case, make_kernel: Callable[..., SamplingAlgorithm] = gibbs
 
 
 def _interwoven(model: IntermediateNoise, x: Any, y: Any) -> SamplingAlgorithm:
-    moves = [interweave(model, x, y, _STEP_SIZE), scale_moves(model, x)]
+    moves = [gibbs.interweave(model, x, y, _STEP_SIZE), gibbs.scale_moves(model, x)]
     return gibbs_with_moves(model, x, y, moves)
 
 
