@@ -76,7 +76,8 @@ def _first_products(case: Case, layer, shape, output) -> dict[str, Part]:
             return lax.dot_general(w, x, (((0,), (0,)), ((), ())), precision=HIGHEST)
 
         def cross(i, x, e):
-            return jnp.matmul(x, (e + _tiny(i)).T, precision=HIGHEST)  # a fifth of e x^T's time
+            # Of 60,000 images in a sixth of the time of e x^T.
+            return jnp.matmul(x, (e + _tiny(i)).T, precision=HIGHEST)
     else:
         w = jax.random.normal(jax.random.key(5), (*layer.window, shape[-1], layer.features))
 
