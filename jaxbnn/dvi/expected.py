@@ -19,8 +19,7 @@ from jaxbnn.dvi.gaussian_average import (
 )
 from jaxbnn.dvi.moments import SMALLEST_VARIANCE, GaussianMoments, check_moments
 from jaxbnn.dvi.noise_likelihoods import FlooredGaussian, SoftplusGaussian
-from jaxbnn.numerics import check_finite
-from jaxbnn.numerics.random_numbers import standard_normal
+from jaxbnn.numerics import check_finite, standard_normal
 from jaxbnn.numerics.tails import as_floats
 from jaxbnn.targets import (
     Bernoulli,

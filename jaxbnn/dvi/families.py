@@ -17,8 +17,13 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.networks import Network, parameter_shapes
 from jaxbnn.networks.shapes import fan_in
-from jaxbnn.numerics import check_finite, check_floating, check_positive, is_concrete
-from jaxbnn.numerics.random_numbers import standard_normal
+from jaxbnn.numerics import (
+    check_finite,
+    check_floating,
+    check_positive,
+    is_concrete,
+    standard_normal,
+)
 
 Scalar = Float[Array, ""]
 

@@ -17,9 +17,8 @@ from jaxbnn.networks import (
     apply,
 )
 from jaxbnn.networks.validation import check_params
-from jaxbnn.numerics import check_count
+from jaxbnn.numerics import check_count, standard_normal
 from jaxbnn.numerics.products import product
-from jaxbnn.numerics.random_numbers import standard_normal
 
 
 def weight_draws(

@@ -19,7 +19,7 @@ from jaxbnn.gibbs.validation import (
     outputs_last,
 )
 from jaxbnn.networks import Network, output_shape, parameter_shapes
-from jaxbnn.numerics.random_numbers import standard_normal
+from jaxbnn.numerics import standard_normal
 from jaxbnn.targets import normal_prior
 
 Output = Literal["regression", "probit", "binary_probit"]

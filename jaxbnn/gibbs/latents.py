@@ -21,8 +21,8 @@ from jaxbnn.gibbs.arguments import check_affine, check_pooled, check_ratio
 from jaxbnn.gibbs.factors import whiten
 from jaxbnn.gibbs.linear_maps import add_to_windows, average, matrix_of_conv
 from jaxbnn.networks import AvgPool, Conv, Dense
+from jaxbnn.numerics import standard_normal
 from jaxbnn.numerics.products import product
-from jaxbnn.numerics.random_numbers import standard_normal
 
 
 def sample_inputs(

@@ -20,10 +20,10 @@ from jaxbnn.gibbs.pieces import Piece, PiecewiseLinear
 from jaxbnn.numerics import (
     check_positive,
     log_mass_from_mode,
+    standard_normal,
     truncated_normal_from_mode,
     uniform_open,
 )
-from jaxbnn.numerics.random_numbers import standard_normal
 
 
 def sample_pre_activations(

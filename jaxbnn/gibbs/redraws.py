@@ -33,9 +33,9 @@ from jaxbnn.gibbs.starts import satisfying
 from jaxbnn.gibbs.validation import check_data, inputs_last
 from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.networks import AvgPool, Conv, Dense
+from jaxbnn.numerics import standard_normal
 from jaxbnn.numerics.checks import check_count
 from jaxbnn.numerics.products import product
-from jaxbnn.numerics.random_numbers import standard_normal
 
 
 @auxiliary_fields()

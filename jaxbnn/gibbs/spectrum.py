@@ -22,8 +22,8 @@ from jaxbnn.gibbs.linear_maps import (
 )
 from jaxbnn.gibbs.weights import biases_given, bordered, joined, separated
 from jaxbnn.networks import Conv, Dense
+from jaxbnn.numerics import standard_normal
 from jaxbnn.numerics.products import product
-from jaxbnn.numerics.random_numbers import standard_normal
 
 
 class Spectrum(NamedTuple):

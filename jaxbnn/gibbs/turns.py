@@ -39,9 +39,9 @@ from jaxbnn.gibbs.pieces import PiecewiseLinear
 from jaxbnn.gibbs.validation import check_data, inputs_last, outputs_last
 from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.networks import Dense
+from jaxbnn.numerics import standard_normal
 from jaxbnn.numerics.gaussians import gaussian_from_noise, gaussian_log_density
 from jaxbnn.numerics.products import product
-from jaxbnn.numerics.random_numbers import standard_normal
 
 
 @auxiliary_fields()

@@ -25,8 +25,8 @@ from jaxbnn.gibbs.linear_maps import (
     unit_sums,
 )
 from jaxbnn.networks import Conv, Dense
+from jaxbnn.numerics import standard_normal
 from jaxbnn.numerics.products import product
-from jaxbnn.numerics.random_numbers import standard_normal
 
 
 def sample_weights_and_bias(
@@ -72,6 +72,7 @@ def sample_weights_and_bias(
 
     Examples
     --------
+    >>> import jax
     >>> x, params = jnp.ones((1, 10_000)), {"w": jnp.zeros((1, 1))}
     >>> draw = sample_weights_and_bias(
     ...     jax.random.key(0), Dense(1, bias=False), params, x, 3 * x, 1e-4, 1.0, 1.0
@@ -116,6 +117,7 @@ def sample_weights(
 
     Examples
     --------
+    >>> import jax
     >>> x, params = jnp.array([[1.0, 2.0]]), {"w": jnp.zeros((1, 1)), "b": jnp.ones(1)}
     >>> layer, key = Dense(1), jax.random.key(0)
     >>> draw = sample_weights(key, layer, params, x, 3 * x + 1, 1e-8, 1.0)
@@ -158,6 +160,7 @@ def sample_bias(
 
     Examples
     --------
+    >>> import jax
     >>> x, params = jnp.array([[1.0, 2.0]]), {"w": jnp.full((1, 1), 3.0), "b": jnp.zeros(1)}
     >>> draw = sample_bias(jax.random.key(0), Dense(1), params, x, 3 * x + 1, 1e-8, 1.0)
     >>> round(float(draw["b"][0]), 2)

@@ -7,9 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from jaxbnn.numerics import check_real
+from jaxbnn.numerics import check_real, standard_normal
 from jaxbnn.numerics.arguments import a_or_an
-from jaxbnn.numerics.random_numbers import standard_normal
 
 
 def check_position(position: PyTree) -> None:

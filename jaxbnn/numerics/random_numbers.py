@@ -96,16 +96,18 @@ def _threefry(key: UInt32[Array, " 2"], high: Array, low: Array) -> tuple[Array,
     return high, low
 
 
-def _never(*_):
-    raise NotImplementedError("keys in one pass are made of other keys, to draw once")
+def _refuse(*_):
+    raise TypeError(
+        "a key of draws in one pass is not split or folded: take the key it is of"
+    )
 
 
 _IN_ONE_PASS = jax.extend.random.define_prng_impl(
     key_shape=(2,),
-    seed=_never,
-    split=_never,
+    seed=_refuse,
+    split=_refuse,
     random_bits=_bits,
-    fold_in=_never,
+    fold_in=_refuse,
     name="threefry2x32_in_one_pass",
     tag="one",
 )

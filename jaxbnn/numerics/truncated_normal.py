@@ -66,6 +66,7 @@ def truncated_normal(
 
     Examples
     --------
+    >>> import jax
     >>> draws = truncated_normal(jax.random.key(0), 40.0, jnp.inf, shape=(10_000,))
     >>> 40.0246 < float(draws.mean()) < 40.0254
     True
@@ -235,6 +236,7 @@ def uniform_open(
 
     Examples
     --------
+    >>> import jax
     >>> u = uniform_open(jax.random.key(0), (1000,))
     >>> bool((u > 0).all() and (u < 1).all())
     True

@@ -28,9 +28,8 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from jaxbnn.networks import Dense, Network, apply
-from jaxbnn.numerics import check_finite, check_real
+from jaxbnn.numerics import check_finite, check_real, standard_normal
 from jaxbnn.numerics.products import product
-from jaxbnn.numerics.random_numbers import standard_normal
 from jaxbnn.wide.accepted_moves import autoregress
 from jaxbnn.wide.design import stack_weights
 

@@ -20,9 +20,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.networks import Dense, Network, num_parameters, parameter_shapes
-from jaxbnn.numerics import check_count
+from jaxbnn.numerics import check_count, standard_normal
 from jaxbnn.numerics.products import product
-from jaxbnn.numerics.random_numbers import standard_normal
 from jaxbnn.wide.input_reduction import InputReduction
 
 # Units whose directions are in memory at once.
