@@ -97,9 +97,7 @@ def _threefry(key: UInt32[Array, " 2"], high: Array, low: Array) -> tuple[Array,
 
 
 def _refuse(*_):
-    raise TypeError(
-        "a key of draws in one pass is not split or folded: take the key it is of"
-    )
+    raise TypeError("a key of draws in one pass is not split or folded: take the key it is of")
 
 
 _IN_ONE_PASS = jax.extend.random.define_prng_impl(
