@@ -100,8 +100,8 @@ def interweave(
         the number of data, h the sum of the squared weights on its ways to the outputs. From 0.3 to
         1 is usual. With "pcn", beta in (0, 1]. May be traced; `dual_averaging` finds it in warm-up.
     num_integration_steps
-        Leapfrog steps of a proposal, each a gradient; not used by "pcn". On a CPU, five of them take
-        about as long as a Gibbs sweep of 50-10-1 and as four of 784-12-10.
+        Leapfrog steps of a proposal, each a gradient; not used by "pcn". On a CPU, five take about
+        as long as one Gibbs sweep of 50-10-1, and as four of 784-12-10.
     proposal
         "hmc"; "pcn", a random walk that needs no gradient; "auto": "pcn" where an activation is
         made of steps (sign), whose gradient is nothing, and "hmc" otherwise.
