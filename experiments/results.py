@@ -155,14 +155,17 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def held(directory: Path) -> Iterator[None]:
-    """Hold a folder for one run; InputError while another holds it. A killed run lets go of it."""
+def held(directory: Path, *, wait: bool = False) -> Iterator[None]:
+    """Hold a folder for one process; while another holds it wait, or raise InputError.
+
+    A killed process lets go of it.
+    """
     import fcntl
 
     handle = os.open(directory, os.O_RDONLY)
     try:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError:
             raise InputError(
                 f"Another run is writing to {directory}; wait for its end or give this one a "

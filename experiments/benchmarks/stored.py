@@ -4,13 +4,11 @@ A benchmark that was stopped goes on from its own folder; on another machine, fr
 """
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from experiments.results import written_whole
+from experiments.results import held, written_whole
 
 FOLDER = Path(__file__).parents[2] / "record" / "benchmarks"
 
@@ -66,7 +64,7 @@ class Stored:
         """
         assert self.file is not None
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        with _alone_at(self.file):
+        with held(self.file.parent, wait=True):
             found = self._read()
             for name in self._own():
                 if name in self._measured or name not in found:
@@ -87,16 +85,3 @@ class Stored:
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.json"
-
-
-@contextmanager
-def _alone_at(file: Path) -> Iterator[None]:
-    """Wait for other processes that read and write `file`, and keep them waiting."""
-    import fcntl
-
-    handle = os.open(file.parent, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)

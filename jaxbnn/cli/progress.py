@@ -13,7 +13,7 @@ _SECONDS_ON_A_TERMINAL = 0.5
 _SECONDS_IN_A_LOG = 2.0
 _SECONDS_A_LOOK = 0.1
 # Those of which another comes, which is to be compiled.
-_PHASES = {"warm-up": "warm-up", "training": "training"}
+_PHASES = ("warm-up", "training")
 
 
 class Progress:
@@ -146,7 +146,8 @@ def of_sampling(progress: Progress) -> Callable[[Any], None]:
     known: list[str] = []
 
     def report(done: Any) -> None:
-        detail = f"{_PHASES.get(done.phase, 'draws')}, {100 * done.done / max(done.total, 1):.0f} %"
+        phase = done.phase if done.phase in _PHASES else "draws"
+        detail = f"{phase}, {100 * done.done / max(done.total, 1):.0f} %"
         if done.phase in known:  # the first chunk compiled
             detail += f", {_time(done.seconds_left)} left"
         known.append(done.phase)
