@@ -41,7 +41,7 @@ def warm_up(work: Session) -> tuple[Chains, bool]:
         span = Span(np.uint32(0), np.int32(0))
         shapes = programs.warm_up.eval_shape(work.keys, warming, work.data, span)
         reducers = first_reducers(work, shapes.example)
-    clock = Clock("warm-up", run.num_warmup, run.num_chains, work.report)
+    clock = Clock("warm-up", run.num_warmup, run.num_chains, work.report, done)
     rate_sum, begun, pace = 0.0, done, Pace(run.num_warmup, is_stored=store.is_on_disk)
     try:
         while done < run.num_warmup:
@@ -96,7 +96,8 @@ class Sampling:
         work, schedule, options = self._work, self._schedule, self._work.run.options
         pace = Pace(options.capacity, is_stored=work.store.is_on_disk)
         num_steps = schedule.num_steps(schedule.num_records)
-        clock = Clock("sampling", num_steps, work.run.num_chains, work.report)
+        begun = schedule.num_steps(self.done)
+        clock = Clock("sampling", num_steps, work.run.num_chains, work.report, begun)
         try:
             while self.done < schedule.num_records and not self.is_interrupted:
                 begin, left = self.done, min(options.capacity, schedule.num_records - self.done)

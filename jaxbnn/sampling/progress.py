@@ -89,21 +89,25 @@ def choose_reporter(progress: bool | Reporter, title: str = "") -> Reporter | No
 
 
 class Clock:
-    """Steps a second of a phase; the first chunk, which compiles, is left out of the rate."""
+    """Steps a second of a phase; the first chunk, which compiles, is left out of the rate.
 
-    def __init__(self, phase: str, total: int, num_chains: int, report: Reporter | None):
+    `begun` counts the steps that an earlier process made of a run that goes on.
+    """
+
+    def __init__(
+        self, phase: str, total: int, num_chains: int, report: Reporter | None, begun: int = 0
+    ):
         self._phase, self._total, self._num_chains = phase, total, num_chains
         self._report = report
-        self._start = time.perf_counter()
-        self._mark = (0, self._start)
+        self._mark = (begun, time.perf_counter())
+        self._has_ticked = False
 
     def tick(self, done: int, acceptance_rate: float | None) -> None:
         """Report after a chunk; `done` counts the steps of this phase so far."""
         now = time.perf_counter()
         mark_done, mark_time = self._mark
-        if mark_done == 0:
-            self._mark = (done, now)
-            mark_done, mark_time = 0, self._start
+        if not self._has_ticked:
+            self._mark, self._has_ticked = (done, now), True
         rate = (done - mark_done) / max(now - mark_time, 1e-9)
         if self._report is not None:
             left = (self._total - done) / max(rate, 1e-9)

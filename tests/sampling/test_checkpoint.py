@@ -12,7 +12,8 @@ import pytest
 import xarray
 
 import jaxbnn
-from jaxbnn.sampling import open_draws
+from jaxbnn.sampling import chunks, open_draws
+from jaxbnn.sampling.progress import Clock
 from jaxbnn.sampling.store import fingerprint
 from jaxbnn.sampling.trees import describe, rebuild
 from tests.sampling.small_run import SETTINGS, STARTS, make_kernel, run, same, stop_after
@@ -55,6 +56,23 @@ def test_it_goes_on_where_it_was_stopped(folder, whole):
     assert [p.done for p in seen] == [24, 30, 36, 40]
     assert {p.phase for p in seen} == {"sampling"}
     assert seen[-1].acceptance_rate == pytest.approx(whole.acceptance_rate.mean(), rel=1e-6)
+
+
+def test_the_clock_begins_where_the_run_goes_on(folder, monkeypatch):
+    marks = []
+
+    class Spy(Clock):
+        def tick(self, done, acceptance_rate):
+            marks.append(self._mark[0])
+            super().tick(done, acceptance_rate)
+
+    monkeypatch.setattr(chunks, "Clock", Spy)
+    run(folder)
+    assert marks[0] == 18
+    shutil.rmtree(folder)
+    marks.clear()
+    run(folder)
+    assert marks[0] == 0
 
 
 def test_a_finished_run_returns_its_draws(folder, whole):

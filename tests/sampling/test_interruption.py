@@ -10,6 +10,7 @@ import pytest
 
 import jaxbnn
 from jaxbnn.sampling import Progress, format_progress
+from jaxbnn.sampling import progress as progress_module
 from tests.sampling.tiny import ar
 
 KEY = jax.random.key(5)
@@ -60,6 +61,19 @@ def test_progress_rises_to_the_total():
         assert all(0 < p.acceptance_rate < 1 for p in of_phase)
     assert [p.done for p in seen if p.phase == "sampling"] == [10, 20, 30, 35]
     assert seen[-1].acceptance_rate == pytest.approx(draws.acceptance_rate.mean(), rel=1e-6)
+
+
+@pytest.mark.parametrize("begun", [0, 400])
+def test_rates_leave_out_what_another_process_did(monkeypatch, begun):
+    now, seen = [5.0], []
+    monkeypatch.setattr(progress_module.time, "perf_counter", lambda: now[0])
+    clock = progress_module.Clock("sampling", 1000, 2, seen.append, begun)
+    for done in (10, 30, 70):
+        now[0] += 20.0
+        clock.tick(begun + done, None)
+    # 10 steps in 20 seconds; from then on without the first chunk.
+    assert [p.steps_per_second for p in seen] == pytest.approx([1.0, 2.0, 3.0])
+    assert seen[0].seconds_left == pytest.approx((990 - begun) / 0.5)
 
 
 @pytest.mark.parametrize("done", [1, 20, 30])
