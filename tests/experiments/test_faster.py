@@ -1,5 +1,5 @@
-"""Tests of experiments.studies.thermalization.faster and faster_chains: what is judged, and which
-steps are recorded; the study itself runs in test_studies.py.
+"""Tests of experiments.studies.thermalization.faster, faster_chains and faster_settings: what is
+judged, and which steps are recorded; the study itself runs in test_studies.py.
 """
 
 from types import SimpleNamespace
@@ -9,13 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from experiments.studies.thermalization import faster
-from experiments.studies.thermalization.faster_chains import (
-    FasterSettings,
-    lengths,
-    recorded_steps,
-    stage_name,
-    warmup_of,
-)
+from experiments.studies.thermalization.faster_chains import recorded_steps, stage_name
+from experiments.studies.thermalization.faster_settings import FasterSettings, lengths, warmup_of
 
 SETTINGS = {
     "num_train": 10,

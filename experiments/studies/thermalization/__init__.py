@@ -2,7 +2,7 @@
 
 from experiments.studies.thermalization.criteria import CriteriaSettings, run_criteria
 from experiments.studies.thermalization.faster import run_faster
-from experiments.studies.thermalization.faster_chains import FasterSettings
+from experiments.studies.thermalization.faster_settings import FasterSettings
 from experiments.studies.thermalization.mnist import MnistSettings, run_mnist
 from experiments.studies.thermalization.mnist_starts import StartsSettings, run_starts
 from experiments.studies.thermalization.samplers import SamplersSettings, run_samplers

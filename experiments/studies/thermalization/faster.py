@@ -21,15 +21,13 @@ from experiments.studies.thermalization.common import (
     mean_and_error,
 )
 from experiments.studies.thermalization.faster_chains import (
-    Arm,
-    Case,
     DataSets,
-    FasterSettings,
     Recorded,
     draw_data,
     run_chains,
     stage_name,
 )
+from experiments.studies.thermalization.faster_settings import Arm, Case, FasterSettings
 from experiments.studies.thermalization.traps import HEADER, traps
 from experiments.study import Context, Row
 from jaxbnn.diagnostics import ess_bulk, merge_time, split_rhat
