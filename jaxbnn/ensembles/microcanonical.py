@@ -103,7 +103,9 @@ def microcanonical(parameters: dict[str, Array], posterior: Any) -> SamplingAlgo
         One chain's "step_size", "decoherence_length" and "inverse_mass_matrix". Where there is an
         entry "largest_energy_change", in nats, a step that changes the energy by more is undone,
         the direction redrawn, and its info says `nonans=False`: a step size that was found where
-        the posterior is wide would otherwise throw the chain out of where it is narrow.
+        the posterior is wide would otherwise throw the chain out of where it is narrow. Entries
+        "directions" and "factors", those of `score_metric`, are a metric with directions beside the
+        diagonal.
     posterior
         The posterior, or whatever else has a `log_density`.
 
@@ -132,18 +134,22 @@ def microcanonical(parameters: dict[str, Array], posterior: Any) -> SamplingAlgo
     """
     _check_entries(parameters)
 
-    def on_vectors(whole):
+    def in_diagonal(log_density, inverse_mass_matrix):
         kernel = mclmc(
-            _checked(parameters, posterior.log_density, whole),
+            log_density,
             L=parameters["decoherence_length"],
             step_size=parameters["step_size"],
-            inverse_mass_matrix=parameters["inverse_mass_matrix"],
+            inverse_mass_matrix=inverse_mass_matrix,
         )
         if "largest_energy_change" not in parameters:
             return kernel
         return _guarded(kernel, parameters["largest_energy_change"])
 
-    return on_vector(on_vectors)
+    return on_vector(
+        lambda whole: in_metric(
+            in_diagonal, _checked(parameters, posterior.log_density, whole), parameters
+        )
+    )
 
 
 def _guarded(kernel: SamplingAlgorithm, largest: Array) -> SamplingAlgorithm:

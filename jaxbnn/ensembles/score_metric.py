@@ -107,8 +107,9 @@ def in_metric(
     ----------
     make_kernel
         `make_kernel(log_density, inverse_mass_matrix) -> SamplingAlgorithm` for a diagonal (d,),
-        with states of `position`, `logdensity` and `logdensity_grad` and Infos of `is_accepted`;
-        with directions, other vectors are in the coordinates of the step.
+        with states of `position`, `logdensity` and `logdensity_grad` and Infos of `is_accepted`, or
+        of `nonans` for a step that was not undone; with directions, other vectors of a state, such
+        as a direction of motion, are in the coordinates of the step.
     log_density
         Of the vector itself.
     parameters
@@ -140,12 +141,13 @@ def in_metric(
             logdensity_grad=_stretched(sd * state.logdensity_grad, directions, factors),
         )
         new, info = make_kernel(local, ones).step(rng_key, begun)
+        gradient = _stretched(new.logdensity_grad, directions, 1 / factors) / sd
+        has_moved = info.is_accepted if hasattr(info, "is_accepted") else info.nonans
         moved = new._replace(
             position=state.position + sd * _stretched(new.position, directions, factors),
-            logdensity_grad=_stretched(new.logdensity_grad, directions, 1 / factors) / sd,
+            logdensity_grad=jnp.where(has_moved, gradient, state.logdensity_grad),
         )
-        kept = jax.tree.map(lambda x, old: jnp.where(info.is_accepted, x, old), moved, state)
-        return kept, info
+        return moved, info
 
     return SamplingAlgorithm(make_kernel(log_density, ones).init, step)
 

@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from blackjax import mclmc
 from blackjax.base import SamplingAlgorithm
 
-from jaxbnn.ensembles import adjusted_microcanonical, recipe, score_metric
+from jaxbnn.ensembles import adjusted_microcanonical, microcanonical, recipe, score_metric
 from tests.kernels.reference_measure import module_of
 from tests.kit import both_sizes, check_exact_start, for_mutants
 from tests.kit.targets import skew_banana
@@ -127,6 +128,51 @@ def test_factors_of_one_are_the_diagonal():
         ends.append(kernel.step(key, kernel.init(start))[0].position)
     np.testing.assert_allclose(ends[1], ends[0], rtol=1e-5)
     assert not np.allclose(ends[0], start)
+
+
+def unadjusted(num_steps, **changes):
+    """Return the states of an unadjusted chain in the metric with directions, and its Infos."""
+    kernel = microcanonical(TUNED | changes, POSTERIOR)
+    states, infos = [kernel.init(jnp.array([0.3, -0.2]), jax.random.key(9))], []
+    for i in range(num_steps):
+        state, info = kernel.step(jax.random.key(i), states[-1])
+        states.append(state)
+        infos.append(info)
+    return [state.vector for state in states], infos
+
+
+def check_unadjusted():
+    sd, v = np.sqrt(TUNED["inverse_mass_matrix"]), np.asarray(TUNED["directions"])
+    matrix = sd[:, None] * (np.eye(2) + v @ (np.diag(TUNED["factors"]) - 1) @ v.T)
+    kernel = mclmc(
+        lambda u: TARGET.log_density(matrix @ u),
+        L=TUNED["decoherence_length"],
+        step_size=TUNED["step_size"],
+    )
+    theirs = kernel.init(jnp.asarray(np.linalg.solve(matrix, [0.3, -0.2])), jax.random.key(9))
+    ours, infos = unadjusted(10)
+    for i in range(10):
+        theirs, info = kernel.step(jax.random.key(i), theirs)
+        np.testing.assert_allclose(ours[i + 1].position, matrix @ theirs.position, rtol=1e-5)
+        np.testing.assert_allclose(infos[i].energy_change, info.energy_change, atol=1e-5)
+        gradient = jax.grad(TARGET.log_density)(ours[i + 1].position)
+        np.testing.assert_allclose(ours[i + 1].logdensity_grad, gradient, rtol=1e-5, atol=1e-6)
+
+
+def test_unadjusted_chains_are_those_of_the_metrics_coordinates(x64, monkeypatch):
+    check_unadjusted()
+    true = MODULE._stretched
+    monkeypatch.setattr(MODULE, "_stretched", lambda v, d, f: true(v, d, jnp.minimum(f, 1)))
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        check_unadjusted()
+
+
+def test_steps_that_are_undone_change_no_digit_but_turn():
+    (before, after), (info,) = unadjusted(1, largest_energy_change=jnp.array(1e-30))
+    assert not info.nonans
+    for name in ("position", "logdensity", "logdensity_grad"):
+        np.testing.assert_array_equal(getattr(after, name), getattr(before, name))
+    assert not np.allclose(after.momentum, before.momentum)
 
 
 def test_the_narrow_directions_of_a_gaussian_are_found():
