@@ -156,6 +156,7 @@ def test_each_of_our_methods_predicts(method, rng):
 def test_a_process_that_fails_is_told_of_and_not_stored(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(ensembles, "peers_python", lambda *_: Path(sys.executable))
     monkeypatch.setattr(ensembles, "timed", _failing)
+    monkeypatch.setattr(ensembles, "KEPT", tmp_path / "kept.json")
     rows = np.zeros((6, 2)), np.arange(6.0)
     monkeypatch.setattr(ensembles, "split_of", lambda *_, **__: Split(*rows, *rows))
     assert ensembles.run(tmp_path, sets=["yacht"], methods=["bde"], most_seeds=1) == []

@@ -30,6 +30,7 @@ BEYOND_THE_PAPERS = {
     "thermalization/activations",
     "thermalization/deep",
     "thermalization/faster",
+    "thermalization/faster_deltas",
     "thermalization/figure2_left",
     "thermalization/figure4",
     "thermalization/starts_cnn",

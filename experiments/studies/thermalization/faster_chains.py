@@ -1,9 +1,9 @@
 """The chains of the study of faster thermalization: data sets, starts, arms and what is recorded.
 
 An arm is a Gibbs sweep with some of the moves that free it, and a warm-up that is annealed or not.
-All data sets of one arm from one start are chains of one program, which take some iterations each
-in turn; the informed chain runs by the same kernel as the others, at the noise variance of its
-data from its first step.
+All data sets of one arm from one start are chains of one program, which on a CPU take some
+iterations each in turn; the informed chain runs by the same kernel as the others, at the noise
+variance of its data from its first step.
 """
 
 import functools
@@ -174,8 +174,10 @@ def _program(settings: FasterSettings, arm: Arm, delta: float, num_warmup: int) 
         )
         turns = gibbs.turn_units(now, x, y) if arm.turns_every else None
         kernel = _as_one(kernel, arm.turns_every or settings.every, turns)
-        # A data set a chain: one after another, each finds its own in the cache.
-        return tracked(in_turn(kernel), (teacher, x, y, x_test))
+        if jax.default_backend() == "cpu":
+            # A data set a chain: one after another, each finds its own in the cache.
+            kernel = in_turn(kernel)
+        return tracked(kernel, (teacher, x, y, x_test))
 
     def record(state, info):
         params, (teacher, x, y, x_test) = state.params, state.teacher

@@ -1,0 +1,106 @@
+"""Microseconds of a Gibbs sweep of many chains together, as on a GPU, by the clock.
+
+The synthetic regression (n = 2,084, 50-10-1) with 1, 72 and 576 chains on the same data under one
+`vmap`, plain and with all moves that free it; the perceptron and the convolutional network on
+MNIST with one chain. Each program runs in a compiled loop, each is timed in turn, and medians
+count. `benchmark gibbs` has processor time, of one chain on a CPU.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from experiments.benchmarks.gibbs.models import MODELS, Case
+from experiments.benchmarks.gibbs.timing import Loop
+from experiments.errors import InputError
+from experiments.results import Row
+from jaxbnn.gibbs import gibbs_sampler, interwoven_gibbs
+
+
+def run(
+    out_dir: Path,
+    *,
+    models: Sequence[str] = tuple(MODELS),
+    chains: Sequence[int] = (1, 72, 576),
+    num_sweeps: int = 300,
+    num_rounds: int = 5,
+) -> list[Row]:
+    """Measure; rows are microseconds of a sweep of all chains together, and megabytes.
+
+    Parameters
+    ----------
+    out_dir
+        Where the command writes the table.
+    models
+        Which of "synthetic", "mnist_mlp", "mnist_cnn", "mnist_cnn_collapsed".
+    chains
+        Numbers of chains of the synthetic model; the others have one.
+    num_sweeps
+        Sweeps of a measurement.
+    num_rounds
+        How often all programs of a model are timed in turn.
+    """
+    unknown = [name for name in models if name not in MODELS]
+    if unknown or min(chains, default=0) < 1:
+        raise InputError(
+            f"models are some of {', '.join(MODELS)}, chains at least 1; got {list(models)} and "
+            f"{list(chains)}."
+        )
+    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}", flush=True)
+    rows: list[Row] = []
+    for name in models:
+        case = MODELS[name]()
+        loops = {
+            (kernel, count): _loop(case, make_kernel, count, num_sweeps)
+            for kernel, make_kernel in KERNELS.items()
+            for count in (chains if name == "synthetic" else (1,))
+        }
+        taken: dict[tuple[str, int], list[float]] = {which: [] for which in loops}
+        for _ in range(num_rounds):
+            for which, loop in loops.items():
+                taken[which].append(_microseconds(loop))
+        for (kernel, count), times in taken.items():
+            setting = f"{case.setting}, {kernel}, {count} chain{'s' if count > 1 else ''}"
+            rows += [
+                Row("microseconds_a_sweep", setting, statistics.median(times)),
+                Row("program_megabytes", setting, loops[kernel, count].megabytes),
+            ]
+            print(f"{setting}: {statistics.median(times):.0f} us", flush=True)
+    return rows
+
+
+def _loop(case: Case, make_kernel: Callable, num_chains: int, num_sweeps: int) -> Loop:
+    """Compile sweeps of `num_chains` chains from zero, which share the data."""
+
+    def start(x: Any, y: Any) -> Any:
+        state = make_kernel(case.model, x, y).init(case.model.zero_position(x, y))
+        return jax.tree.map(lambda leaf: jnp.repeat(leaf[None], num_chains, axis=0), state)
+
+    def loop(num_steps: Any, states: Any, x: Any, y: Any) -> Any:
+        kernel = make_kernel(case.model, x, y)
+
+        def step(i, states):
+            keys = jax.random.split(jax.random.fold_in(jax.random.key(0), i), num_chains)
+            return jax.vmap(kernel.step)(keys, states)[0]
+
+        return jax.lax.fori_loop(0, num_steps, step, states)
+
+    return Loop.of(loop, num_sweeps, (jax.jit(start)(case.x, case.y), case.x, case.y))
+
+
+def _microseconds(loop: Loop) -> float:
+    start = time.perf_counter()
+    jax.block_until_ready(loop.program(jnp.int32(loop.num_steps), *loop.arguments))
+    return 1e6 * (time.perf_counter() - start) / loop.num_steps
+
+
+def _with_all_moves(model: Any, x: Any, y: Any) -> Any:
+    return interwoven_gibbs(model, x, y, 0.3)  # a step takes as long whatever its size
+
+
+KERNELS = {"plain": gibbs_sampler, "all moves": _with_all_moves}
