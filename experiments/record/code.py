@@ -78,8 +78,15 @@ def _plain(node: Any) -> Any:
     fields = dict(ast.iter_fields(node))
     if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         fields["body"] = node.body[ast.get_docstring(node, clean=False) is not None :]
+    if isinstance(node, ast.JoinedStr):
+        # From 3.12 on Python ends a format that holds another with a string of nothing.
+        fields["values"] = [part for part in node.values if not _is_empty_string(part)]
     filled = {name: value for name, value in fields.items() if value not in (None, [])}
     return (type(node).__name__, *((name, _plain(value)) for name, value in filled.items()))
+
+
+def _is_empty_string(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value == ""
 
 
 @cache

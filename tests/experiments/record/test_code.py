@@ -1,5 +1,7 @@
 """Tests of experiments.record.code: what changes the digest of a study."""
 
+import ast
+
 import pytest
 
 from experiments.record import code
@@ -104,3 +106,17 @@ def test_names_that_a_package_loads_late_lead_to_their_modules_and_the_package_t
     everything = code._imports("jaxbnn._public")
     assert {"jaxbnn.dvi", "jaxbnn.sampling.runner"} <= everything
     assert code._loaded_late("jaxbnn") == {"jaxbnn._public"}
+
+
+def test_what_later_pythons_add_to_a_nested_format_is_no_part_of_it():
+    """Python 3.12 and later end the format `>{width}` with a string of nothing; 3.11 does not."""
+    tree = ast.parse('f"{value:>{width}}"')
+    (nested,) = [n for n in ast.walk(tree) if isinstance(n, ast.FormattedValue) and n.format_spec]
+    nested.format_spec.values = [
+        n for n in nested.format_spec.values if not code._is_empty_string(n)
+    ]
+    before = code._plain(tree)
+    nested.format_spec.values += [ast.Constant("")]
+    assert code._plain(tree) == before
+    nested.format_spec.values[-1] = ast.Constant("g")
+    assert code._plain(tree) != before
