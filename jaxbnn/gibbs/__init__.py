@@ -9,6 +9,7 @@ from jaxbnn.gibbs.interwoven import (
     interwoven_gibbs,
 )
 from jaxbnn.gibbs.latents import sample_inputs, sample_pooled
+from jaxbnn.gibbs.logit_scales import logit_scale_moves
 from jaxbnn.gibbs.model import IntermediateNoise
 from jaxbnn.gibbs.noncentred_scales import (
     NoncentredScaleInfo,
@@ -33,6 +34,7 @@ __all__ = [
     "gibbs_with_moves",
     "interweave",
     "interwoven_gibbs",
+    "logit_scale_moves",
     "noncentred_scale_moves",
     "redraw_noisy_units",
     "sample_bias",

@@ -1,8 +1,8 @@
 """Gibbs sweeps in turn with the moves that free them: one kernel, whose caches stay right.
 
-A `cycle` of `gibbs_sampler`, `interweave`, `scale_moves` and `redraw_noisy_units` is the same
-kernel, but there each refresh decomposes the inputs anew. Here what is kept of the data is kept,
-and what depends on the weights is brought up to date after the moves.
+A `cycle` of `gibbs_sampler` and the moves is the same kernel, but there each refresh decomposes the
+inputs anew. Here what is kept of the data is kept, and what depends on the weights is brought up to
+date after the moves.
 """
 
 import warnings
@@ -17,6 +17,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, Shaped
 from jaxbnn.gibbs.chain import GibbsPosition, chain_values
 from jaxbnn.gibbs.hidden_units import hidden_groups, scalings
 from jaxbnn.gibbs.interweave import interweave
+from jaxbnn.gibbs.logit_scales import logit_scale_moves
 from jaxbnn.gibbs.model import IntermediateNoise
 from jaxbnn.gibbs.noncentred_scales import noncentred_scale_moves
 from jaxbnn.gibbs.redraws import redraw_noisy_units
@@ -97,7 +98,8 @@ def interwoven_gibbs(
     -------
     The pair, with `InterwovenState` and `InterwovenInfo`. Scales are drawn given the latents in the
     layers that have the symmetry; a warning names each that has none. They are moved at fixed
-    noise, and units redrawn, where there are hidden ones.
+    noise, and units redrawn, where there are hidden ones; under a probit the scale of the logits
+    is drawn, too.
 
     Raises
     ------
@@ -128,6 +130,8 @@ def interwoven_gibbs(
         warnings.warn(sentence, stacklevel=2)
     if symmetries:
         moves.append(scale_moves(model, x, warn=False))
+    if model.output != "regression":
+        moves.append(logit_scale_moves(model, x))
     has_units = bool(hidden_groups(model))
     if has_units:
         moves.append(noncentred_scale_moves(model, x, y))

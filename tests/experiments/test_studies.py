@@ -34,7 +34,9 @@ BEYOND_THE_PAPERS = {
     "thermalization/figure2_left",
     "thermalization/figure4",
     "thermalization/starts_cnn",
+    "thermalization/starts_cnn_logits",
     "thermalization/starts_mlp",
+    "thermalization/starts_mlp_logits",
 }
 # Gradient descents, and runs whose chains are compared by what they reach: no R-hat.
 WITHOUT_RHAT = {
@@ -46,7 +48,9 @@ WITHOUT_RHAT = {
     "thermalization/figure2_left",
     "thermalization/figure2_right",
     "thermalization/starts_cnn",
+    "thermalization/starts_cnn_logits",
     "thermalization/starts_mlp",
+    "thermalization/starts_mlp_logits",
 }
 
 pytestmark = pytest.mark.third_party(reason="BlackJAX's kernels, adaptation and NUTS")

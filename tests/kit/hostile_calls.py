@@ -239,6 +239,13 @@ def _probit(x, y):
     return state.position.params
 
 
+def _scaled_logits(x, y):
+    model = jaxbnn.IntermediateNoise(CLASSES, 0.1, output="probit")
+    kernel = gibbs.logit_scale_moves(model, x)
+    state, _ = kernel.step(KEY, kernel.init(model.random_position(KEY, x, y)))
+    return state.position.params
+
+
 def _freed(make):
     """One step of a kernel of the intermediate-noise model, given data."""
 
@@ -283,6 +290,7 @@ DATA = {
     "gibbs_sampler probit": _data("gibbs_sampler probit", _probit),
     "interweave": _data("interweave", _freed(lambda m, x, y: gibbs.interweave(m, x, y, 0.1))),
     "scale_moves": _data("scale_moves", _freed(lambda m, x, y: gibbs.scale_moves(m, x))),
+    "logit_scale_moves": _data("logit_scale_moves", _scaled_logits),
     "noncentred_scale_moves": _data("noncentred_scale_moves", _freed(gibbs.noncentred_scale_moves)),
     "redraw_noisy_units": _data("redraw_noisy_units", _freed(gibbs.redraw_noisy_units)),
     "interwoven_gibbs": _data(

@@ -31,7 +31,9 @@ from jaxbnn.gibbs import (
     IntermediateNoise,
     collapse_pooling,
     gibbs_sampler,
+    gibbs_with_moves,
     interwoven_gibbs,
+    logit_scale_moves,
 )
 from jaxbnn.thermalization import optimised_start
 
@@ -40,10 +42,14 @@ _AGREE, _FEWEST_RECORDS = 1.1, 8
 
 
 class StartsArm(Settings):
-    """A kernel: plain sweeps, or sweeps with moves; on the collapsed model or on the model."""
+    """A kernel: plain sweeps, or sweeps with moves; on the collapsed model or on the model.
+
+    `has_moves` is whether all of them follow a sweep, or "logit scales": the scale of the logits is
+    drawn then, and nothing else.
+    """
 
     name: str
-    has_moves: bool = False
+    has_moves: bool | Literal["logit scales"] = False
     is_collapsed: bool = False
     starts: tuple[Literal["zero", "prior", "optimised"], ...] = ("zero", "prior", "optimised")
 
@@ -136,7 +142,7 @@ def _run_chain(settings: StartsSettings, arm: StartsArm, start: str, context: Co
     if arm.is_collapsed:
         model, x, *_ = collapse_pooling(full, x)
     key_start, key_run = jax.random.split(jax.random.fold_in(context.key, STARTS.index(start)))
-    num_warmup = settings.num_warmup if arm.has_moves else 0
+    num_warmup = settings.num_warmup if arm.has_moves is True else 0
     steps = _recorded_steps(settings, num_warmup)
     name = f"{arm.name}_{start}".replace(" ", "_")
     position = _position(start, model, settings, key_start, x, labels)
@@ -190,6 +196,8 @@ def _make_kernel(settings: StartsSettings, arm: StartsArm):
         model, x, labels = data
         if not arm.has_moves:
             return gibbs_sampler(model, x, labels, "backward")
+        if arm.has_moves == "logit scales":
+            return gibbs_with_moves(model, x, labels, [logit_scale_moves(model, x)])
         return interwoven_gibbs(
             model, x, labels, parameters["step_size"], settings.num_integration_steps
         )
