@@ -27,7 +27,7 @@ from jaxbnn.ensembles.microcanonical import (
     num_integration_steps,
 )
 from jaxbnn.ensembles.microcanonical_adaptation import SHORTEST_WARMUP
-from jaxbnn.ensembles.score_metric import in_metric, score_metric
+from jaxbnn.ensembles.score_metric import in_metric
 from jaxbnn.ensembles.way_in import Tuning, WayIn, bias_in_words, chains_in_words, go_in
 from jaxbnn.kernels import cycle, jittered, on_vector, prior_precisions
 from jaxbnn.numerics import check_count, check_positive
@@ -37,9 +37,8 @@ from jaxbnn.sampling.validation import check_checkpoint, check_key
 from jaxbnn.targets import Posterior
 from jaxbnn.targets.hierarchical import HierarchicalPrior
 
-# The exact step size is found from this part of the unadjusted one; the second is that of a metric
-# with directions.
-_EXACT_SHARE, _SHARE_WITH_DIRECTIONS = 0.4, 0.7
+# The exact step size is found from this part of the unadjusted one.
+_EXACT_SHARE = 0.3
 # HMC takes its step sizes from this part of the mean to either side.
 _JITTER = 0.3
 _TARGETS = {"adjusted_microcanonical": 0.9, "hmc": 0.8}
@@ -95,9 +94,10 @@ def sample_ensemble(
     that falls to `energy_error` in the first part and stays there in the others; then as many steps
     with frozen parameters, and in later parts as many as in all before. It ends after two parts at
     the least, when every chain's log density is stationary over the last (`stationarity_time`) and
-    the chains have not moved together since the one before, or when `most_steps` are done. The law:
-    `num_warmup` steps in which dual averaging tunes the exact kernel's step size, with the diagonal
-    metric of the way in and directions from its scores; then kept draws.
+    the chains have not moved together since the one before, or when `most_steps` are done. Each
+    part has the metric of the prior, and from the second on of the scores of the part before. The
+    law: `num_warmup` steps in which dual averaging tunes the exact kernel's step size, in the
+    metric of the last part's scores; then kept draws.
 
     Parameters
     ----------
@@ -116,19 +116,23 @@ def sample_ensemble(
         "microcanonical": the draws are those of the unadjusted chains, which cost less and are
         biased; a warning says by how much.
     num_tuning
-        Steps of each tuning, at least 100. The decoherence length is not tuned: it is sqrt(d), in
-        units of the inverse mass matrix, since on the way in nothing is stationary yet.
+        Steps of each tuning, at least 100. The decoherence length is not tuned: it is half of
+        sqrt(d), in units of the metric, since on the way in nothing is stationary yet.
     most_steps
         Steps of the way in, at most, but for one part of `num_tuning` + 80, which there always is;
         chains that have not settled by then are told of, as all are after a single part.
-    energy_error, start_energy_error, is_preconditioned
+    energy_error, start_energy_error
         As in `microcanonical_adaptation`.
+    is_preconditioned
+        Whether there is a metric: the prior's second derivatives, and what the likelihood's scores
+        add to them in `num_directions` directions, for each chain. It takes the place of the
+        chain's variances, which on the way in are those of the path.
     num_warmup
         Steps of the exact kernel before the first kept draw; unadjusted chains need none.
     num_directions
-        Narrow directions that the exact kernel's metric has beside the diagonal, at most
-        (`score_metric`): half of the way in's records of the scores at most, and of the dimensions.
-        0: none, as where chains times dimensions are more than 160,000.
+        Narrow directions that the metric has beside the diagonal, at most: half of a part's records
+        of the scores, and of the dimensions. 0: none, as where chains times dimensions are more
+        than 160,000.
     trajectory_steps
         Integration steps of a trajectory; each is two gradients of a microcanonical kernel, and one
         of HMC. Of unadjusted chains: steps from one draw to the next.
@@ -199,9 +203,8 @@ def sample_ensemble(
             **options,
         )
 
-    has_scores = num_directions > 0 and kernel != "microcanonical"
-    tuning = Tuning(num_tuning, energy_error, start_energy_error, is_preconditioned, has_scores)
-    positions, way_in = go_in(key_in, run, positions, tuning, most_steps)
+    tuning = Tuning(num_tuning, energy_error, start_energy_error, is_preconditioned, num_directions)
+    positions, way_in = go_in(key_in, run, posterior, positions, tuning, most_steps)
     if kernel == "microcanonical":
         law = {
             "parameters": way_in.parameters,
@@ -210,7 +213,7 @@ def sample_ensemble(
         }
     else:
         law = {
-            "parameters": _exact_parameters(way_in, positions, trajectory_steps, num_directions),
+            "parameters": _exact_parameters(way_in, positions, trajectory_steps),
             "thinning": thinning,
             "num_warmup": num_warmup,
             "adapt": dual_averaging(_TARGETS[kernel], is_pooled=False),
@@ -268,24 +271,14 @@ def _warnings(way_in: WayIn, draws: Draws) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _exact_parameters(
-    way_in: WayIn, positions: PyTree, trajectory_steps: int, num_directions: int
-) -> dict:
+def _exact_parameters(way_in: WayIn, positions: PyTree, trajectory_steps: int) -> dict:
     """Return the exact kernel's parameters: the metric of the way in, and a smaller step."""
-    variances = way_in.parameters["inverse_mass_matrix"]
-    directions, share = {}, _EXACT_SHARE
-    if way_in.scores is not None and np.isfinite(way_in.scores).all():
-        _, num_records, size = way_in.scores.shape
-        if most := min(num_directions, num_records // 2, size // 2):
-            directions = score_metric(jnp.asarray(way_in.scores), variances, most)
-            share = _SHARE_WITH_DIRECTIONS
-    step_size = share * way_in.parameters["step_size"]
-    return directions | {
+    step_size = _EXACT_SHARE * way_in.parameters["step_size"]
+    return way_in.metric | {
         "step_size": step_size,
         "decoherence_length": trajectory_steps * step_size,
         # Each chain's own length / step size would have all wait for the longest trajectory.
         "num_integration_steps": jnp.full(step_size.shape, trajectory_steps, jnp.int32),
-        "inverse_mass_matrix": variances,
         "reference": positions,
     }
 

@@ -2,7 +2,8 @@
 
 From where a network is trained to where its posterior's mass is, curvature and scales change: a
 step size that was right at the start has four times its energy error further in. So each part of
-the way begins with tuning, and is as long as all before it; the last also takes what would be left.
+the way begins with tuning, in the metric that the scores of the part before tell
+(`likelihood_metric`), and is as long as all before it; the last also takes what would be left.
 """
 
 import math
@@ -17,6 +18,7 @@ from scipy.special import stdtr
 
 from jaxbnn.diagnostics import energy_error_in_words, stationarity_time
 from jaxbnn.ensembles.energy_error import energy_errors
+from jaxbnn.ensembles.likelihood_metric import first_metric, metrics
 from jaxbnn.ensembles.microcanonical import microcanonical, microcanonical_parameters
 from jaxbnn.ensembles.microcanonical_adaptation import microcanonical_adaptation
 from jaxbnn.sampling import Draws
@@ -24,8 +26,10 @@ from jaxbnn.sampling import Draws
 # Records of the log density that each part leaves, unless it is shorter: as many in each, so that
 # all parts share one compiled program.
 _RECORDS = 200
-# Numbers of a part's scores, all chains together: with more, scores are not kept.
+# Numbers of a part's scores, all chains together: with more, scores are not kept, and the metric
+# stays that of the prior.
 _MOST_SCORES = 2**25
+_METRIC = {"inverse_mass_matrix", "directions", "factors"}
 _WANTED = ("energy_error", "start_energy_error")
 # `stationarity_time` judges so many at least, in the last half of them.
 _FEWEST = 20
@@ -33,6 +37,8 @@ _FEWEST = 20
 # chain has settled while so large a share of them is.
 _LARGEST_CHANGE = 10.0
 _MOST_UNDONE = 0.01
+# The decoherence length is this part of sqrt(d), the size of a target of unit variances.
+_LENGTH_SHARE = 0.5
 # Settled chains are taken for drifting ones by this share of tests, and go on for nothing. A look
 # is three tests.
 _FALSE_ALARM = 0.05
@@ -45,7 +51,7 @@ class Tuning(NamedTuple):
     energy_error: float
     start_energy_error: float
     is_preconditioned: bool
-    has_scores: bool
+    num_directions: int
 
 
 # The tuning finds its step size by a few blow-ups; a larger part is told of.
@@ -69,8 +75,9 @@ class WayIn(NamedTuple):
         (record,) and (chain, record): the log density on the way, but for the tuning.
     is_settled
         (chain,): whether the chain's log density was stationary at the end.
-    scores
-        (chain, record, d): gradients of the log density in the last part, or None.
+    metric
+        Of the scores of the last part, in which no step size has been tuned yet: entries of the
+        parameters, as `likelihood_metric` returns them, or those that were tuned.
     """
 
     num_steps: int
@@ -80,7 +87,7 @@ class WayIn(NamedTuple):
     steps: Int[np.ndarray, " record"]
     log_density: Float[np.ndarray, "chain record"]
     is_settled: Bool[np.ndarray, " chain"]
-    scores: Float[np.ndarray, "chain record d"] | None
+    metric: dict[str, Array]
 
     @property
     def unsettled(self) -> Int[np.ndarray, " some"]:
@@ -94,24 +101,37 @@ class WayIn(NamedTuple):
 
 
 def go_in(
-    key: PRNGKeyArray, run: Callable[..., Draws], positions: PyTree, tuning: Tuning, most_steps: int
+    key: PRNGKeyArray,
+    run: Callable[..., Draws],
+    posterior: Any,
+    positions: PyTree,
+    tuning: Tuning,
+    most_steps: int,
 ) -> tuple[PyTree, WayIn]:
     """Go on until the chains have settled; returns their positions, and what happened.
 
-    `run(key, phase, kernel, positions, num_samples, **options)` samples one part.
+    `run(key, phase, kernel, positions, num_samples, **options)` samples one part of the way to the
+    posterior.
     """
     num_tuning = tuning.num_tuning
     adapt = microcanonical_adaptation(
         num_tuning,
-        is_preconditioned=tuning.is_preconditioned,
+        # The metric is found between the parts.
+        is_preconditioned=False,
         # On the way in, the time in which a chain forgets where it was says nothing yet.
         is_length_tuned=False,
     )
     parameters = microcanonical_parameters(positions)
+    parameters["decoherence_length"] *= _LENGTH_SHARE
     num_chains, size = parameters["inverse_mass_matrix"].shape
-    has_scores = tuning.has_scores and num_chains * _RECORDS * size <= _MOST_SCORES
+    num_directions = 0
+    if tuning.is_preconditioned:
+        if num_chains * _RECORDS * size <= _MOST_SCORES:
+            fewest = min(_part_length(0, num_tuning, most_steps), _RECORDS)
+            num_directions = min(tuning.num_directions, fewest // 2, size // 2)
+        parameters |= first_metric(posterior, positions, num_directions)
+    metric = {name: parameters[name] for name in parameters.keys() & _METRIC}
     parts: list[Draws] = []
-    scores = None
     ends = [0]
     num_blow_ups = np.zeros(num_chains)
     is_settled = np.zeros(num_chains, bool)
@@ -119,16 +139,13 @@ def go_in(
     while len(parts) < 2 or not is_settled.all():
         if parts and ends[-1] >= most_steps:
             break
-        length, left = max(ends[-1], num_tuning), most_steps - ends[-1] - num_tuning
-        # What would be left for a last part is too little to be judged by: this one takes it.
-        length = left if parts and left - length < 2 * num_tuning else min(length, left)
-        length = max(length, 4 * _FEWEST)
+        length = _part_length(ends[-1], num_tuning, most_steps)
         start = tuning.energy_error if parts else tuning.start_energy_error
         largest = _LARGEST_CHANGE * math.sqrt(max(start, tuning.energy_error) * size)
         # As numbers of the run, so that all parts share one compiled tuning.
         values = (tuning.energy_error, start, largest)
         dtype = parameters["step_size"].dtype
-        parameters = parameters | {
+        parameters |= metric | {
             name: jnp.full(num_chains, value, dtype)
             for name, value in zip((*_WANTED, "largest_energy_change"), values, strict=True)
         }
@@ -142,7 +159,7 @@ def go_in(
             num_warmup=num_tuning,
             thinning=_record_steps(length),
             adapt=adapt,
-            collect=_with_scores if has_scores else _log_density,
+            collect=_with_scores if num_directions else _log_density,
             reduce={"energy": energy_errors()},
         )
         if drawn.interrupted:
@@ -152,8 +169,9 @@ def go_in(
         check_tuned(parameters, num_tuning)
         undone = drawn.reduced["energy"].per_chain.num_blow_ups
         num_blow_ups += parameters["num_blow_ups"] + undone
-        # Of the scores, which are many numbers, only those of the last part are kept.
-        scores = drawn.positions.get("scores")
+        if num_directions:
+            seen = drawn.positions["places"], drawn.positions["scores"]
+            metric = metrics(posterior, positions, *seen, num_directions)
         parts.append(drawn._replace(positions=np.asarray(drawn.positions["log_density"])))
         ends.append(ends[-1] + num_tuning + int(drawn.steps[-1]))
         before = parts[-2].positions if len(parts) > 1 else None
@@ -170,8 +188,18 @@ def go_in(
         steps=np.concatenate([p.steps + start for p, start in zip(parts, starts, strict=True)]),
         log_density=np.concatenate([part.positions for part in parts], axis=1),
         is_settled=is_settled,
-        scores=scores,
+        metric=metric,
     )
+
+
+def _part_length(done: int, num_tuning: int, most_steps: int) -> int:
+    """Return the steps of a part after its tuning: as many as there are before it, or what is left.
+
+    What would be left for a last part is too little to be judged by: this one takes it.
+    """
+    length, left = max(done, num_tuning), most_steps - done - num_tuning
+    length = left if done and left - length < 2 * num_tuning else min(length, left)
+    return max(length, 4 * _FEWEST)
 
 
 def _record_steps(length: int) -> Int[np.ndarray, " record"]:
@@ -185,7 +213,8 @@ def _log_density(state: Any, info: Any) -> dict[str, Array]:
 
 
 def _with_scores(state: Any, info: Any) -> dict[str, Array]:
-    return _log_density(state, info) | {"scores": state.vector.logdensity_grad}
+    at = state.vector
+    return _log_density(state, info) | {"places": at.position, "scores": at.logdensity_grad}
 
 
 def settled(
