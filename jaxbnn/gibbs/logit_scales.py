@@ -12,7 +12,8 @@ posterior invariant (Liu, Wu (1999), JASA 94, 1264-1274, who call it parameter e
 Sabatti (2000), theorem 1).
 
 Sweeps move the scale of the logits slowly where there are many rows: on MNIST the norm of the last
-layer still grows after 5,000.
+layer still grows after 5,000. With this move it has its level after 500, from every start
+(configs/thermalization/starts_mlp.toml and starts_mlp_logits.toml).
 """
 
 import jax

@@ -1,8 +1,8 @@
-"""What an exact kernel gains by a metric that knows the posterior's narrowest directions.
+"""What an ensemble gains by a metric that knows the posterior's narrowest directions.
 
-From the same trained networks and by the same way in, step for step, the adjusted microcanonical
-kernel draws with the diagonal metric alone, and with directions from the scores of the way in
-(`score_metric`). Compared are what its warm-up found for the step size, how far the predictions go
+From the same trained networks, unadjusted chains go in and the adjusted microcanonical kernel draws
+with the diagonal metric of the prior alone, and with directions from the likelihood's scores
+(`ensembles.likelihood_metric`). Compared are what its warm-up found for the step size, how far the predictions go
 in so many integration steps, R-hat of the predictions over the chains, and how well they predict.
 """
 
