@@ -16,6 +16,7 @@ first eigenvectors of the mean of (s g)(s g)^T, lambda their eigenvalues, and F 
 lambda)^(-1/2).
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -105,6 +106,7 @@ def likelihood_metric(
     }
 
 
+@functools.partial(jax.jit, static_argnames="num_directions")
 def first_metric(
     posterior: Any, positions: PyTree, num_directions: int
 ) -> dict[str, Float[Array, "chain ..."]]:
@@ -113,7 +115,7 @@ def first_metric(
     With `num_directions` > 0 it has entries of directions, too, which change nothing, so that one
     compiled program serves all parts.
     """
-    variances = jax.jit(jax.vmap(lambda p: prior_variances(posterior.log_prior, p)))(positions)
+    variances = jax.vmap(lambda p: prior_variances(posterior.log_prior, p))(positions)
     found = {"inverse_mass_matrix": variances}
     if num_directions:
         shape = (*variances.shape, num_directions)
@@ -122,6 +124,7 @@ def first_metric(
     return found
 
 
+@functools.partial(jax.jit, static_argnames="num_directions")
 def metrics(
     posterior: Any,
     positions: PyTree,
@@ -135,5 +138,4 @@ def metrics(
         position, places, scores = chain
         return likelihood_metric(posterior.log_prior, position, places, scores, num_directions)
 
-    run = jax.jit(lambda chains: jax.lax.map(of_chain, chains))
-    return run((positions, jnp.asarray(places), jnp.asarray(scores)))
+    return jax.lax.map(of_chain, (positions, places, scores))

@@ -5,7 +5,7 @@ Mutants that these find: scores with the prior's left in, scores that are centre
 sum in place of a mean, factors that are not roots, leaves that see each other's second derivatives.
 """
 
-from types import SimpleNamespace
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,15 @@ PRECISIONS = np.exp(RNG.normal(size=SIZE))
 BASIS = np.linalg.qr(RNG.normal(size=(SIZE, SIZE)))[0]
 # What the likelihood adds to the prior's precisions: three directions that it tells of.
 EXTRA = BASIS[:, :3] * [400.0, 90.0, 20.0] @ BASIS[:, :3].T
+
+
+class Normal(NamedTuple):
+    """What is asked of a posterior, as a PyTree."""
+
+    precisions: np.ndarray
+
+    def log_prior(self, position):
+        return -jnp.sum(jnp.asarray(self.precisions) * position**2) / 2
 
 
 def log_prior(position):
@@ -115,7 +124,7 @@ def test_a_prior_that_is_not_concave_counts_as_one():
 
 
 def test_chains_have_metrics_of_their_own_and_begin_with_the_prior_s():
-    posterior = SimpleNamespace(log_prior=log_prior)
+    posterior = Normal(PRECISIONS.astype(np.float32))
     first = first_metric(posterior, jnp.zeros((2, SIZE)), 3)
     assert first["directions"].shape == (2, SIZE, 3)
     np.testing.assert_array_equal(first["factors"], 1)

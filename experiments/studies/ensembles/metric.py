@@ -2,8 +2,9 @@
 
 From the same trained networks, unadjusted chains go in and the adjusted microcanonical kernel draws
 with the diagonal metric of the prior alone, and with directions from the likelihood's scores
-(`ensembles.likelihood_metric`). Compared are what its warm-up found for the step size, how far the predictions go
-in so many integration steps, R-hat of the predictions over the chains, and how well they predict.
+(`ensembles.likelihood_metric`). Compared are what the exact kernel's warm-up found for the step
+size, how far the predictions go in so many integration steps, R-hat of the predictions over the
+chains, and how well they predict.
 """
 
 import functools
