@@ -20,6 +20,7 @@ from jaxbnn.gibbs import (
     gibbs_with_moves,
     interweave,
     interwoven_gibbs,
+    logit_scale_moves,
     noncentred_scale_moves,
     redraw_noisy_units,
     scale_moves,
@@ -106,24 +107,26 @@ class OfWeights(NamedTuple):
     whole: PyTree
 
 
-def of_weights(make):
+def of_weights(make, output="regression"):
     """A kernel of weights and latents of its own model, seen as one of the weights alone.
 
     make(model, x, y, step_size) is that kernel.
     """
 
     def make_kernel(log_density, step_size):
-        return _of_weights(make, step_size)
+        return _of_weights(make, step_size, output)
 
     return make_kernel
 
 
-def _of_weights(make, step_size):
+def _of_weights(make, step_size, output):
     network = Network((Dense(1), Activation("relu"), Dense(1, bias=False)), (2,))
-    model = IntermediateNoise(network, step_size)
+    model = IntermediateNoise(network, step_size, output=output)
     dtype = jnp.result_type(step_size)
     x = jnp.asarray([[0.3, -1.0], [1.2, 0.4], [-0.7, 0.9]], dtype)
     y = jnp.asarray([[0.5], [-0.2], [1.0]], dtype)
+    if output == "binary_probit":
+        y = jnp.asarray([1, 0, 1])
     kernel = make(model, x, y, step_size)
 
     def init(position, rng_key=None):
@@ -275,6 +278,11 @@ KERNELS = [
     KernelCase(
         "scale_moves",
         of_weights(lambda model, x, y, _: scale_moves(model, x)),
+        known=OWN_MODEL,
+    ),
+    KernelCase(
+        "logit_scale_moves",
+        of_weights(lambda model, x, y, _: logit_scale_moves(model, x), "binary_probit"),
         known=OWN_MODEL,
     ),
     KernelCase(
