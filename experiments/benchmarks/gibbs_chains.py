@@ -16,11 +16,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from experiments.benchmarks import check_known
+from experiments.benchmarks.gibbs import WITH_MOVES
 from experiments.benchmarks.gibbs.models import MODELS, Case
 from experiments.benchmarks.gibbs.timing import Loop
 from experiments.errors import InputError
 from experiments.results import Row
-from jaxbnn.gibbs import gibbs_sampler, interwoven_gibbs
+from jaxbnn.gibbs import gibbs_sampler
+
+KERNELS = {"plain": gibbs_sampler, "all moves": WITH_MOVES["all moves"]}
 
 
 def run(
@@ -46,12 +50,9 @@ def run(
     num_rounds
         How often all programs of a model are timed in turn.
     """
-    unknown = [name for name in models if name not in MODELS]
-    if unknown or min(chains, default=0) < 1:
-        raise InputError(
-            f"models are some of {', '.join(MODELS)}, chains at least 1; got {list(models)} and "
-            f"{list(chains)}."
-        )
+    check_known(models, MODELS)
+    if min(chains, default=0) < 1:
+        raise InputError(f"chains must be numbers of chains, at least 1, not {list(chains)}.")
     print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}", flush=True)
     cases = {name: MODELS[name]() for name in models}
     wanted = [
@@ -107,10 +108,3 @@ def _microseconds(loop: Loop) -> float:
     start = time.perf_counter()
     jax.block_until_ready(loop.program(jnp.int32(loop.num_steps), *loop.arguments))
     return 1e6 * (time.perf_counter() - start) / loop.num_steps
-
-
-def _with_all_moves(model: Any, x: Any, y: Any) -> Any:
-    return interwoven_gibbs(model, x, y, 0.3)  # a step takes as long whatever its size
-
-
-KERNELS = {"plain": gibbs_sampler, "all moves": _with_all_moves}

@@ -5,6 +5,8 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
+from blackjax.base import SamplingAlgorithm
 
 from jaxbnn.gibbs import IntermediateNoise, PiecewiseLinear
 from jaxbnn.networks import Activation, AvgPool, Conv, Dense, Flatten, Network, mlp
@@ -88,3 +90,14 @@ def drawn(name: str, n: int = 3, dtype=np.float64) -> tuple:
     model, x = MODELS[name], data(name, n, dtype)
     params = model.sample_prior(jax.random.key(1), dtype)
     return model, x, *jax.jit(model.simulate)(jax.random.key(0), params, x)
+
+
+def patched(kernel: SamplingAlgorithm, owner: object, name: str, wrong: object):
+    """Return a mutant: the kernel, in whose steps `owner` has something else by this name."""
+
+    def step(rng_key, state):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(owner, name, wrong)
+            return kernel.step(rng_key, state)
+
+    return kernel._replace(step=step)

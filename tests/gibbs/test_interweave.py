@@ -30,7 +30,7 @@ from jaxbnn.gibbs.chain import GibbsPosition, chain_values
 from jaxbnn.gibbs.stages import split
 from jaxbnn.kernels import cycle
 from jaxbnn.networks import mlp
-from tests.gibbs.cases import MODELS, drawn
+from tests.gibbs.cases import MODELS, drawn, patched
 from tests.gibbs.test_sweeps import geweke
 from tests.kit import both_sizes, for_mutants
 
@@ -173,13 +173,7 @@ def latents_left(model, x, y, order, bias):
 def no_prior(model, x, y, order, bias):
     """Mutant: the prior ratio is lost."""
     kernel = interweave(model, x, y, 0.6, 2)
-
-    def step(rng_key, state):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(module, "prior_log_ratio", lambda prior, old: lambda new: 0.0)
-            return kernel.step(rng_key, state)
-
-    return kernel._replace(step=step)
+    return patched(kernel, module, "prior_log_ratio", lambda prior, old: lambda new: 0.0)
 
 
 def other_noise(model, x, y, order, bias):

@@ -22,7 +22,7 @@ from jaxbnn.gibbs import (
 )
 from jaxbnn.kernels import cycle
 from jaxbnn.networks import Dense, Network
-from tests.gibbs.cases import MODELS, data, drawn
+from tests.gibbs.cases import MODELS, data, drawn, patched
 from tests.gibbs.test_sweeps import geweke
 from tests.kit import both_sizes, for_mutants
 
@@ -141,14 +141,7 @@ def mutated(mutant):
     name, wrong = ("logit_scale_law", wrong_law) if mutant in LAWS else ("scaled_logits", wrong_map)
 
     def make(model, x, y, order, bias):
-        kernel = logit_scale_moves(model, x)
-
-        def step(rng_key, state):
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(module, name, wrong)
-                return kernel.step(rng_key, state)
-
-        return kernel._replace(step=step)
+        return patched(logit_scale_moves(model, x), module, name, wrong)
 
     return make
 

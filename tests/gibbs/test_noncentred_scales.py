@@ -17,7 +17,7 @@ from jaxbnn.gibbs.chain import GibbsPosition, chain_values
 from jaxbnn.gibbs.hidden_units import hidden_groups, times_unit
 from jaxbnn.gibbs.interweave import noise_of
 from jaxbnn.gibbs.stages import split
-from tests.gibbs.cases import MODELS, data, drawn
+from tests.gibbs.cases import MODELS, data, drawn, patched
 from tests.gibbs.test_sweeps import geweke
 from tests.kit import both_sizes, for_mutants
 
@@ -171,13 +171,7 @@ def mutated(mutant):
 
     def make(model, x, y, order, bias):
         kernel = noncentred_scale_moves(model, x, y, 1.5)
-
-        def step(rng_key, state):
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(module, name, lambda *arguments: mutant(right, *arguments))
-                return kernel.step(rng_key, state)
-
-        return kernel._replace(step=step)
+        return patched(kernel, module, name, lambda *arguments: mutant(right, *arguments))
 
     return make
 

@@ -17,7 +17,7 @@ import scipy.stats
 from jaxbnn.gibbs import redraw_noisy_units
 from jaxbnn.gibbs.chain import chain_values
 from jaxbnn.gibbs.hidden_units import by_unit, hidden_groups
-from tests.gibbs.cases import MODELS, drawn
+from tests.gibbs.cases import MODELS, drawn, patched
 from tests.gibbs.test_sweeps import geweke
 from tests.kit import both_sizes, for_mutants
 
@@ -131,15 +131,8 @@ def without_determinant(right):
 
 def mutated(mutant):
     def make(model, x, y, order, bias):
-        kernel = redraws(model, x, y, order, bias)
-
-        def step(rng_key, state):
-            name, wrong = mutant(getattr(module._Redraw, mutant_of[mutant]))
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(module._Redraw, name, wrong)
-                return kernel.step(rng_key, state)
-
-        return kernel._replace(step=step)
+        name, wrong = mutant(getattr(module._Redraw, mutant_of[mutant]))
+        return patched(redraws(model, x, y, order, bias), module._Redraw, name, wrong)
 
     return make
 

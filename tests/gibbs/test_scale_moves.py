@@ -17,7 +17,7 @@ from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler, scale_moves
 from jaxbnn.gibbs.hidden_units import by_unit, hidden_groups, scalings
 from jaxbnn.kernels import cycle
 from jaxbnn.networks import mlp
-from tests.gibbs.cases import MODELS, data, drawn
+from tests.gibbs.cases import MODELS, data, drawn, patched
 from tests.gibbs.test_sweeps import geweke
 from tests.kit import both_sizes, for_mutants
 
@@ -177,14 +177,7 @@ def mutated(mutant):
     name, wrong = ("scale_law", wrong_law) if mutant in LAWS else ("scaled", wrong_map)
 
     def make(model, x, y, order, bias):
-        kernel = quiet(model, x)
-
-        def step(rng_key, state):
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(module, name, wrong)
-                return kernel.step(rng_key, state)
-
-        return kernel._replace(step=step)
+        return patched(quiet(model, x), module, name, wrong)
 
     return make
 
