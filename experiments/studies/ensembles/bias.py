@@ -12,7 +12,7 @@ half the integral of |p - q|), mean log predictive densities of the observed tar
 outputs at these rows the first two moments of each chain.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -122,7 +122,7 @@ def _start(name, posed, key, settings, context) -> dict[str, Any]:
     middle, spread = middle_and_spread(posed, means, places)
     return {
         **as_arrays(places),
-        **{f"parameter_{key}": parameters[key] for key in _TUNED},
+        **{f"parameter_{key}": parameters[key] for key in _TUNED if key in parameters},
         "decoherence_length_in": run.way_in.parameters["decoherence_length"],
         "step_size_in": run.way_in.parameters["step_size"],
         "middle": middle,
@@ -130,7 +130,14 @@ def _start(name, posed, key, settings, context) -> dict[str, Any]:
     }
 
 
-_TUNED = ("step_size", "decoherence_length", "inverse_mass_matrix")
+_METRIC = ("inverse_mass_matrix", "directions", "factors")
+_TUNED = ("step_size", "decoherence_length", *_METRIC)
+
+
+def _begun(start: Mapping[str, np.ndarray], names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return what was found for parameters of these names; a metric may have no directions."""
+    found = {name: start.get(f"parameter_{name}") for name in names}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _exact(stage, posed, key, start, grid, settings, context) -> dict[str, Any]:
@@ -143,7 +150,7 @@ def _exact(stage, posed, key, start, grid, settings, context) -> dict[str, Any]:
     places = positions_of(posed, start)
     draws = context.sample(
         stage, key, ensembles.adjusted_microcanonical, places, settings.num_exact,
-        parameters={name: start[f"parameter_{name}"] for name in _TUNED} | {"reference": places},
+        parameters=_begun(start, _TUNED) | {"reference": places},
         data=posed.posterior, num_warmup=settings.num_exact_warmup,
         adapt=dual_averaging(0.9, is_pooled=False), progress=False,
     )  # fmt: skip
@@ -155,7 +162,7 @@ def _unadjusted(stage, posed, key, energy_error, start, grid, settings, context)
     parameters = ensembles.microcanonical_parameters(places) | {
         "step_size": start["step_size_in"],
         "decoherence_length": start["decoherence_length_in"],
-        "inverse_mass_matrix": start["parameter_inverse_mass_matrix"],
+        **_begun(start, _METRIC),
     }
     # Only the step size differs from one energy error to the next.
     adapt = ensembles.microcanonical_adaptation(
