@@ -37,6 +37,7 @@ from experiments.studies.ensembles.problems import (
     positions_of,
     tabular_problem,
 )
+from experiments.studies.ensembles.tables import by_setting
 from experiments.study import Context, Row, Settings
 from jaxbnn import ensembles, redraw_units
 
@@ -48,6 +49,16 @@ Name = Literal["alone", "redraws", "exchange", "reheated", "restarts"]
 # standard deviations of the log likelihood.
 _RUNG = 1.7
 _PARAMETER = "parameter_"
+_COLUMNS = {
+    "lppd_at_the_budget": "LPPD at a fifth of a hundred chains' cost",
+    "nll": "NLL, all rounds",
+    "rmse": "RMSE",
+    "acceptance_rate": "acceptance of the move",
+    "lppd": "LPPD",
+    "cpu_seconds": "CPU s",
+    "rungs": "rungs of an exact ladder",
+}
+_OF_ROUNDS = {"lppd": "LPPD", "lppd_of_a_chain": "LPPD of a chain", "cpu_seconds": "CPU s"}
 
 
 class BetweenModesSettings(Settings):
@@ -95,7 +106,11 @@ def run_between_modes(settings: BetweenModesSettings, context: Context) -> list[
         for arm, curve in of_seed.items():
             curves.setdefault(arm, []).append(curve)
     context.save_figure("lppd", between_modes_picture(curves), dpi=100)
-    return _means(found)
+    rows = _means(found)
+    rounds = [row for row in rows if "round" in row.setting]
+    context.save_table("arms", *by_setting([r for r in rows if r not in rounds], "arm", _COLUMNS))
+    context.save_table("rounds", *by_setting(rounds, "arm, draws of", _OF_ROUNDS))
+    return rows
 
 
 def _of_seed(

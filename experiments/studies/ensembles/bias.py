@@ -38,10 +38,19 @@ from experiments.studies.ensembles.problems import (
     positions_of,
     trained,
 )
+from experiments.studies.ensembles.tables import by_setting
 from experiments.study import Context, Row
 from jaxbnn import dual_averaging, ensembles, sample
 from jaxbnn.diagnostics import ess_bulk
 
+_COLUMNS = {
+    "energy_error": "energy error a dimension",
+    "total_variation": "total variation of predictive densities",
+    "lppd_difference": "LPPD less that of exact draws",
+    "mean_shift": "shift of an output's mean (sd)",
+    "variance_ratio": "variance of an output / exact",
+    "blow_ups": "blow-ups",
+}
 # Of a chain's output, for its moments to be compared.
 _FEWEST_EFFECTIVE = 100
 
@@ -68,6 +77,7 @@ def run_bias(settings: BiasSettings, context: Context) -> list[Row]:
         posed = settings.posed(name)
         rows += _of_problem(name, posed, jax.random.fold_in(context.key, number), settings, context)
     context.save_figure("bias", bias_picture(rows, settings.problems), dpi=100)
+    context.save_table("bias", *by_setting(rows, "posterior, draws", _COLUMNS))
     return rows
 
 

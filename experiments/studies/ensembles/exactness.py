@@ -43,6 +43,7 @@ from experiments.studies.ensembles.problems import (
     all_draws,
     ensemble_draws,
 )
+from experiments.studies.ensembles.tables import by_setting
 from experiments.study import Context, Row
 from jaxbnn import (
     Network,
@@ -62,6 +63,18 @@ _CONVERGED = 1.01
 _JITTER = 0.3
 _START_STEP_SIZE = 0.01
 _SIDES = ("trained", "annealed")
+_OF_POSTERIORS = {
+    "total_variation": "total variation of the two sides",
+    "total_variation_by_chance": "of chains dealt at random",
+    "p_value": "p",
+}
+_OF_SIDES = {
+    "share_rhat_below_1.01": "share of predictions with R-hat < 1.01",
+    "median_rhat": "R-hat, median",
+    "largest_rhat": "R-hat, largest",
+    "lppd": "LPPD",
+    "cpu_seconds": "CPU s",
+}
 
 
 class ExactnessSettings(ProblemSettings):
@@ -101,6 +114,8 @@ def run_exactness(settings: ExactnessSettings, context: Context) -> list[Row]:
         rows += _rows(name, found, context)
         pictured[name] = {side: found[side]["rhat"] for side in _SIDES}
     context.save_figure("rhat", exactness_picture(pictured), dpi=100)
+    context.save_table("agreement", *by_setting(rows, "posterior", _OF_POSTERIORS))
+    context.save_table("sides", *by_setting(rows, "posterior, chains", _OF_SIDES))
     return rows
 
 

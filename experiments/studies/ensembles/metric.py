@@ -26,19 +26,20 @@ from experiments.studies.ensembles.problems import (
     ensemble_draws,
     positions_of,
 )
+from experiments.studies.ensembles.tables import by_setting
 from experiments.study import Context, Row
 from jaxbnn.ensembles import optimised_starts
 
 _CONVERGED = 1.01
-_QUANTITIES = (
-    "step_size",
-    "acceptance_rate",
-    "squared_jump",
-    "median_rhat",
-    "share_rhat_below_1.01",
-    "lppd",
-    "cpu_seconds",
-)
+_COLUMNS = {
+    "step_size": "step size",
+    "acceptance_rate": "acceptance",
+    "squared_jump": "squared jump of predictions",
+    "median_rhat": "R-hat, median",
+    "share_rhat_below_1.01": "share of R-hat < 1.01",
+    "lppd": "LPPD",
+    "cpu_seconds": "CPU s",
+}
 
 
 class MetricSettings(ProblemSettings):
@@ -75,6 +76,7 @@ def run_metric(settings: MetricSettings, context: Context) -> list[Row]:
                 found[k].append(context.stage(stage, compute))
         rows += _rows(name, found)
     context.save_figure("metric", metric_picture(rows, settings.num_directions), dpi=100)
+    context.save_table("metric", *by_setting(rows, "posterior, metric", _COLUMNS))
     return rows
 
 
@@ -136,7 +138,7 @@ def _rows(name: str, found: Mapping[int, list[Mapping[str, np.ndarray]]]) -> lis
     """Return means over seeds, and what more directions change, each seed against itself."""
     first, *others = found
     rows = []
-    for quantity in _QUANTITIES:
+    for quantity in _COLUMNS:
         values = {k: np.array([float(run[quantity]) for run in runs]) for k, runs in found.items()}
         rows += [_mean(quantity, f"{name}, {k} directions", values[k]) for k in found]
         is_ratio = quantity in ("step_size", "squared_jump", "cpu_seconds")

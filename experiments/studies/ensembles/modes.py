@@ -18,9 +18,18 @@ from pydantic import BaseModel, ConfigDict, Field
 from experiments.studies.ensembles.densities import at_targets, gaussian_scores, lppd_of_mixture
 from experiments.studies.ensembles.pictures import modes_picture
 from experiments.studies.ensembles.problems import Problem, ensemble_draws, tabular_problem
+from experiments.studies.ensembles.tables import by_setting, cell
 from experiments.study import Context, Row, Settings
 from jaxbnn.ensembles import optimised_starts
 
+_COLUMNS = {
+    "nll": "NLL",
+    "rmse": "RMSE",
+    "median_rhat": "R-hat of the outputs, median",
+    "is_settled": "share of chains settled",
+    "energy_error": "energy error a dimension",
+    "cpu_seconds": "CPU s",
+}
 # Random sets of chains, over which LPPD at a number of chains is averaged.
 _SETS = 200
 
@@ -71,6 +80,8 @@ def run_modes(settings: ModesSettings, context: Context) -> list[Row]:
         curves[arm.name] = (curve, float(np.sum(found["cpu_seconds"])) / arm.num_chains)
         rows += _rows(arm, curve, found, posed)
     context.save_figure("lppd", modes_picture(curves), dpi=100)
+    context.save_table("lppd", *_curve_table(curves))
+    context.save_table("arms", *by_setting(rows, "arm", _COLUMNS))
     return rows
 
 
@@ -115,7 +126,7 @@ def lppd_by_chains(
 
     Examples
     --------
-    >>> lppd_by_chains(np.log([[0.1], [0.3]]))[2][0] == np.log(0.2)
+    >>> bool(np.isclose(lppd_by_chains(np.log([[0.1], [0.3]]))[2][0], np.log(0.2)))
     True
     """
     num_chains = len(log_density)
@@ -132,6 +143,22 @@ def lppd_by_chains(
         found[size] = (float(np.mean(values)), float(apart))
     found[num_chains] = (lppd_of_mixture(log_density), float("nan"))
     return found
+
+
+def _curve_table(
+    curves: dict[str, tuple[dict[int, tuple[float, float]], float]],
+) -> tuple[list[str], list[list[str]]]:
+    """Return LPPD, and its deviation over sets of chains: a line an arm, a column a number."""
+    sizes = sorted({size for curve, _ in curves.values() for size in curve})
+    lines = []
+    for name, (curve, seconds) in curves.items():
+        known = {size: Row("lppd", name, *curve[size]) for size in curve}
+        cells = [
+            cell(known[size]).replace(" ± nan", "") if size in known else "-" for size in sizes
+        ]
+        lines.append([name, f"{seconds:.3g}", *cells])
+    header = [f"LPPD, {size} chain{'s' * (size > 1)}" for size in sizes]
+    return ["arm", "CPU s a chain", *header], lines
 
 
 def _rows(arm: Arm, curve: dict, found: dict[str, np.ndarray], posed: Problem) -> list[Row]:
