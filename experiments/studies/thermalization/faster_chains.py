@@ -106,13 +106,13 @@ def run_chains(
     Beside them the weights where the chains ended, by which one may see what held them.
     """
     data, (num_steps, _) = draw(), lengths(case, settings)
-    num_warmup, is_annealed = warmup_of(settings, case, arm, start)
+    num_warmup, first_delta = warmup_of(settings, case, arm, start)
     every = arm.turns_every or settings.every  # iterations in one step of the kernel
     steps = recorded_steps(num_steps, num_warmup, settings, every)
     program = _program(settings, arm, case.delta, num_warmup // every)
     # Chains of one data set stand side by side.
     dataset = np.repeat(np.arange(case.num_datasets, dtype=np.int32), case.num_copies)
-    anneal_from = np.float32(settings.anneal_from if is_annealed else 0)
+    anneal_from = np.float32(first_delta)
     variance = np.maximum(np.float32(case.delta), anneal_from)
     name = stage_name(case, arm, start)
     draws = context.sample(

@@ -1,6 +1,7 @@
 """The settings of the study of faster thermalization: arms, cases, and how long chains run."""
 
 import itertools
+import math
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -103,9 +104,11 @@ def lengths(case: Case, settings: FasterSettings) -> tuple[int, int]:
     return case.num_steps or settings.num_steps, case.num_warmup or settings.num_warmup
 
 
-def warmup_of(settings: FasterSettings, case: Case, arm: Arm, start: str) -> tuple[int, bool]:
-    """Return the warm-up steps of an arm from a start, and whether they are annealed."""
-    # Annealing would make the others forget where they start.
-    if arm.is_annealed and start in ("zero", "prior"):
-        return lengths(case, settings)[1], True
-    return (settings.num_tuning if "interweave" in arm.moves else 0), False
+def warmup_of(settings: FasterSettings, case: Case, arm: Arm, start: str) -> tuple[int, float]:
+    """Return the warm-up steps of an arm from a start, and the Delta it begins at; 0: its own."""
+    first = {"zero": settings.anneal_from, "prior": settings.anneal_from}
+    # At the largest Delta the optimised network would be forgotten: half of the way, in log Delta.
+    first["optimised"] = math.sqrt(settings.anneal_from * case.delta)
+    if arm.is_annealed and start in first:
+        return lengths(case, settings)[1], first[start]
+    return (settings.num_tuning if "interweave" in arm.moves else 0), 0.0
