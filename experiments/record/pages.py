@@ -221,8 +221,8 @@ def _index(
         f"{beside} of {len(entries) + len(quoted)} results that the four papers print have ours "
         f"beside them: {states['WITHIN']} WITHIN, {states['IMPRECISE']} IMPRECISE, "
         f"{states['OUTSIDE']} OUTSIDE, {states['NO ERROR']} NO ERROR, {states['NO VALUE']} NO "
-        f"VALUE; {states['NOT RUN']} NOT RUN, {stale} STALE. The other {len(quoted)} are quoted "
-        f"from others' publications, of methods that the papers did not run.\n\n{LEGEND}\n"
+        f"VALUE; {stale} of them STALE. {states['NOT RUN']} are NOT RUN, and {len(quoted)} are "
+        f"quoted from others' publications, of methods that the papers did not run.\n\n{LEGEND}\n"
     )
     lines = []
     for paper, title in PAPERS.items():

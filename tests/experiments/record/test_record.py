@@ -299,7 +299,7 @@ def test_pages_count_say_reasons_and_name_what_is_stale(finished, tmp_path):
     assert "144 more numbers are printed there" in table_3
     assert "| DGP-1 50, bost" not in table_3
     assert "2 OUTSIDE" in index
-    assert "2 STALE" in index
+    assert "2 of them STALE" in index
     assert "2.0 CPU hours" in index
     page = made[tmp_path / "reproduction" / f"{first.source[:3]}.md"]
     assert "OUTSIDE, STALE" in page
