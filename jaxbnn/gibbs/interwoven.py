@@ -7,7 +7,7 @@ date after the moves.
 
 import warnings
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -25,7 +25,7 @@ from jaxbnn.gibbs.sampler import GibbsState, gibbs_sampler
 from jaxbnn.gibbs.scale_moves import scale_moves
 from jaxbnn.gibbs.validation import inputs_last
 from jaxbnn.kernels.arguments import check_kernels
-from jaxbnn.kernels.refresh import auxiliary_fields
+from jaxbnn.kernels.refresh import BLACKJAX_STATES, auxiliary_fields
 from jaxbnn.numerics import check_count
 
 
@@ -98,8 +98,8 @@ def interwoven_gibbs(
     -------
     The pair, with `InterwovenState` and `InterwovenInfo`. Scales are drawn given the latents in the
     layers that have the symmetry; a warning names each that has none. They are moved at fixed
-    noise, and units redrawn, where there are hidden ones; under a probit the scale of the logits
-    is drawn, too.
+    noise, and units redrawn, where there are hidden ones; under a probit of a network that ends in
+    a Dense the scale of the logits is drawn, too.
 
     Raises
     ------
@@ -130,7 +130,7 @@ def interwoven_gibbs(
         warnings.warn(sentence, stacklevel=2)
     if symmetries:
         moves.append(scale_moves(model, x, warn=False))
-    if model.output != "regression":
+    if model.output != "regression" and model.stages[-1].is_affine:
         moves.append(logit_scale_moves(model, x))
     has_units = bool(hidden_groups(model))
     if has_units:
@@ -168,7 +168,8 @@ def gibbs_with_moves(
     Raises
     ------
     TypeError
-        A move that is no kernel.
+        A move that is no kernel, or whose State keeps what is no function of the position, such as
+        a momentum: `cycle` takes those.
     ValueError
         No move, or as `gibbs_sampler`.
 
@@ -194,6 +195,8 @@ def gibbs_with_moves(
     inputs = inputs_last(model.network, x)
 
     def init(position: GibbsPosition, rng_key: PRNGKeyArray | None = None) -> InterwovenState:
+        for move in moves:
+            _check_forgets(move, position)
         state = gibbs.init(position)
         return InterwovenState(state.position, state)
 
@@ -202,7 +205,7 @@ def gibbs_with_moves(
         swept, sweep_info = gibbs.step(keys[0], state.gibbs)
         position, infos = swept.position, []
         for key, move in zip(keys[1:], moves, strict=True):
-            moved, info = move.step(key, move.init(position))
+            moved, info = move.step(key, move.init(position, key))
             position = moved.position
             infos.append(info)
         is_divergent = sweep_info.is_divergent
@@ -215,6 +218,33 @@ def gibbs_with_moves(
         return InterwovenState(position, moved_to(model, inputs, y, swept, position)), info
 
     return SamplingAlgorithm(init, step)
+
+
+def _check_forgets(move: SamplingAlgorithm, position: GibbsPosition) -> None:
+    """Refuse a move whose state is more than functions of the position: here it begins anew."""
+    state = jax.eval_shape(lambda p: move.init(p, jax.random.key(0)), position)
+    if kept := _kept(state):
+        raise TypeError(
+            f"{type(state).__name__}, the state of a move, keeps {', '.join(kept)} from one step "
+            "to the next, and moves begin anew here; put it into a cycle with this kernel."
+        )
+
+
+def _kept(state: Any) -> tuple[str, ...]:
+    """Return the fields of a state, and of states inside it, that are no functions of the position.
+
+    Examples
+    --------
+    >>> from blackjax.mcmc.integrators import IntegratorState
+    >>> _kept((IntegratorState(0, 0, 0, 0),))
+    ('momentum',)
+    """
+    kind = type(state)
+    is_blackjax_s = kind.__module__.startswith("blackjax.")
+    own = BLACKJAX_STATES.get(kind.__name__, ()) if is_blackjax_s else ()
+    own = own or getattr(kind, "auxiliary", ())
+    inner = state if isinstance(state, tuple) else ()
+    return (*own, *(name for part in inner for name in _kept(part)))
 
 
 def moved_to(

@@ -53,7 +53,8 @@ def logit_scale_moves(
     Raises
     ------
     ValueError
-        If the data do not fit the model, or its output is a regression.
+        If the data do not fit the model, its output is a regression, or the network ends in an
+        activation.
 
     Notes
     -----
@@ -75,6 +76,11 @@ def logit_scale_moves(
         raise ValueError(
             "the outputs of a regression are data, whose scale cannot be drawn; leave "
             "logit_scale_moves out."
+        )
+    if not model.stages[-1].is_affine:
+        raise ValueError(
+            "logit_scale_moves scales the weights that the logits come from, but this network ends "
+            "in an activation; end it in a Dense, or leave the move out."
         )
 
     def init(position: GibbsPosition, rng_key: PRNGKeyArray | None = None) -> ScaleMovesState:

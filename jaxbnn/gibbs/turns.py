@@ -3,9 +3,10 @@
 Two traps hold a network that was cooled too fast, minima that look like the posterior up to
 second order. As relu(z) = (z + |z|) / 2, units are seen by |z|, which is even, and by z, which is
 linear: a unit of the wrong sign has the right |z|, and what it does wrong is linear, for which the
-others bend. And as sum_k v_k w_k w_k^T stays what it is where two units of one sign are rotated
-into each other, a pair may stand at the sum and the difference of what it should be. Leaving means
-to turn one or two units, and all others with them, whose latents are also bent.
+others bend. And as the sum over units of one sign of v_k^2 w_k w_k^T stays what it is where two of
+their |v_k| w_k are rotated into each other, a pair may stand at the sum and the difference of what
+it should be. Leaving means to turn one or two units, and all others with them, whose latents are
+also bent.
 
 This move turns the incoming weights U of one or two units, U -> T(U), where T flips signs or, in
 the plane of |v_i| u_i and |v_j| u_j, rotates or reflects by multiples of 45 degrees; v, the

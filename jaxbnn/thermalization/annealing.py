@@ -17,6 +17,7 @@ from blackjax.adaptation.step_size import dual_averaging_adaptation
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, Shaped
 
 from jaxbnn.gibbs import GibbsPosition, IntermediateNoise, interwoven_gibbs
+from jaxbnn.gibbs.validation import check_data
 from jaxbnn.numerics import check_count, check_fraction, check_positive, is_concrete
 from jaxbnn.sampling import Adaptation, Draws, sample
 
@@ -90,7 +91,8 @@ def annealing(
     check_fraction("hold", hold)
     check_fraction("target_acceptance_rate", target_acceptance_rate)
     final_variance = stage_variances(model)
-    num_cooling = max(1, round((1 - hold) * num_warmup))
+    # One step at least is held, but of a warm-up of one.
+    num_cooling = max(1, min(round((1 - hold) * num_warmup), num_warmup - 1))
     if schedule is None:
 
         def variance_at(step, parameters):
@@ -211,6 +213,7 @@ def sample_annealed(
     >>> draws.positions[0]["w"].shape
     (2, 10, 2, 3)
     """
+    check_data(model.network, model.output, x, y)  # inside the program values cannot be seen
     options = {"collect": _collect_params} | options
     return sample(
         key,

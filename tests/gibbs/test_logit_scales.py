@@ -7,6 +7,7 @@ catches one that goes on with the logits of before.
 
 import importlib
 
+import blackjax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,8 +21,8 @@ from jaxbnn.gibbs import (
     interwoven_gibbs,
     logit_scale_moves,
 )
-from jaxbnn.kernels import cycle
-from jaxbnn.networks import Dense, Network
+from jaxbnn.kernels import cycle, on_vector
+from jaxbnn.networks import Activation, Dense, Network
 from tests.gibbs.cases import MODELS, data, drawn, patched
 from tests.gibbs.test_sweeps import geweke
 from tests.kit import both_sizes, for_mutants
@@ -159,7 +160,8 @@ def test_the_composed_kernel_has_it_and_keeps_its_caches():
     x = data("linear", 5, np.float32)
     params = model.sample_prior(jax.random.key(1), np.float32)
     position, y = model.simulate(jax.random.key(0), params, x)
-    kernel = gibbs_with_moves(model, x, y, [logit_scale_moves(model, x)])
+    # Of the two orders this one keeps residuals of the first layer.
+    kernel = gibbs_with_moves(model, x, y, [logit_scale_moves(model, x)], "sequential")
     state, _ = jax.jit(kernel.step)(jax.random.key(3), jax.jit(kernel.init)(position))
     one, _ = jax.jit(kernel.step)(jax.random.key(4), state)
     fresh, _ = jax.jit(kernel.step)(jax.random.key(4), kernel.init(state.position))
@@ -185,6 +187,29 @@ def test_what_has_no_such_scale_is_refused():
         logit_scale_moves(MODELS["regression"], x)
     with pytest.raises(ValueError, match="x holds nan"):
         logit_scale_moves(MODELS["probit"], x.at[0, 0].set(jnp.nan))
+
+
+def test_logits_behind_an_activation_have_none():
+    network = Network((Dense(3), Activation("leaky_relu")), (2,))
+    model = IntermediateNoise(network, 0.3, output="probit")
+    x = data("regression", 4, np.float32)[:, :2]
+    position, y = model.simulate(jax.random.key(0), model.sample_prior(jax.random.key(1)), x)
+    with pytest.raises(ValueError, match="ends in an activation"):
+        logit_scale_moves(model, x)
+    kernel = interwoven_gibbs(model, x, y, 0.1, 1)
+    state, info = jax.jit(kernel.step)(jax.random.key(2), kernel.init(position))
+    assert not info.is_divergent
+    assert jnp.all(jnp.argmax(state.position.post[-1], axis=0) == y)
+
+
+def test_a_move_that_keeps_a_momentum_is_refused():
+    model, x, position, y = drawn("probit", dtype=np.float32)
+    for kernel in (
+        blackjax.ghmc(lambda p: 0.0, 0.1, 1.0, 0.5, 0.1),
+        on_vector(lambda whole: blackjax.mclmc(lambda v: 0.0 * v.sum(), 1.0, 0.1)),
+    ):
+        with pytest.raises(TypeError, match=r"keeps momentum.* put it into a cycle"):
+            gibbs_with_moves(model, x, y, [kernel]).init(position)
 
 
 def test_zeros_have_no_scale():

@@ -68,6 +68,22 @@ def test_bad_schedules_get_one_sentence(options, words):
         annealing(MODEL, 100, **options)
 
 
+def test_a_warm_up_ends_at_the_models_noise_however_little_is_held():
+    adapt = annealing(MODEL, 4, hold=0.01)
+    a = adapt.init(PARAMETERS)
+    for step in range(3):
+        a, now = adapt.update(a, jnp.asarray(step), None, Accepted(jnp.asarray(0.8)))
+    np.testing.assert_allclose(now["noise_variance"], (0.3, 1e-3, 0.02), rtol=1e-5)
+
+
+def test_labels_that_do_not_exist_are_refused_before_anything_is_compiled():
+    model = IntermediateNoise(mlp((2, 3, 3)), 0.1, output="probit")
+    x, y = jnp.ones((3, 2)), jnp.array([1, 2, 3])
+    zero = jax.tree.map(lambda leaf: leaf[None], model.zero_position(x, y - 1))
+    with pytest.raises(ValueError, match="labels from 0 to 2, but runs from 1 to 3"):
+        sample_annealed(jax.random.key(0), model, x, y, zero, 2, num_warmup=20, progress=False)
+
+
 def test_a_schedule_of_ones_own():
     adapt = annealing(
         IntermediateNoise(mlp((2, 3, 1)), 1e-3),
