@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxbnn.gibbs import gibbs_sampler, gibbs_with_moves, noncentred_scale_moves
+from jaxbnn.gibbs import gibbs_sampler, gibbs_with_moves, noncentred_scale_moves, scale_moves
 from jaxbnn.gibbs.chain import GibbsPosition, chain_values
 from jaxbnn.gibbs.hidden_units import hidden_groups, times_unit
 from jaxbnn.gibbs.interweave import noise_of
@@ -209,8 +209,9 @@ def test_bad_input():
 def test_a_first_layer_that_is_kept_is_brought_up_to_date():
     """A step depends on the position alone, whatever the sampler has cached."""
     model, x, position, y = drawn("regression", 6, np.float32)
-    # Of the two orders this one keeps residuals of the first layer.
-    kernel = gibbs_with_moves(model, x, y, [noncentred_scale_moves(model, x, y)], "sequential")
+    # This order keeps residuals of the first layer, and scales change them.
+    moves = [noncentred_scale_moves(model, x, y), scale_moves(model, x)]
+    kernel = gibbs_with_moves(model, x, y, moves, "sequential")
     init, step = jax.jit(kernel.init), jax.jit(kernel.step)
     state, _ = step(jax.random.key(3), init(position))
     one, _ = step(jax.random.key(4), state)
