@@ -29,6 +29,20 @@ SHORT = "moments"
 pytestmark = pytest.mark.third_party(reason="Optax promotes dtypes; BlackJAX's NUTS")
 
 
+def test_the_tables_of_uci_are_of_one_recipe():
+    """Methods are split into three configs; the recipe, and a set's departures, are the same."""
+    tables = [
+        tomllib.loads(path.read_text(encoding="utf-8"))
+        for path in CONFIGS
+        if path.stem in ("uci", "uci_softplus", "uci_fixed")
+    ]
+    shared = ("seed", "datasets", "num_splits", "predictive_samples", "recipe", "of_dataset")
+    for name in shared:
+        assert tables[0][name] == tables[1][name] == tables[2][name], name
+    of_monte_carlo = [list(table["of_method"].values()) for table in tables]
+    assert of_monte_carlo[0] == of_monte_carlo[1] == of_monte_carlo[2]
+
+
 @pytest.fixture
 def small_uci(monkeypatch):
     """Two splits of 24 rows, in place of the files; the last column numbers the rows."""

@@ -133,10 +133,13 @@ def test_arms_that_differ_in_their_warm_up_share_the_informed_chains():
     assert stage_name(case, annealed, "informed") == stage_name(case, other, "informed")
     assert stage_name(case, annealed, "zero") != stage_name(case, other, "zero")
     assert stage_name(case, plain, "informed") != stage_name(case, other, "informed")
-    assert warmup_of(of, case, annealed, "zero") == (100, True)
-    assert warmup_of(of, case, annealed, "informed") == (0, False)
+    assert warmup_of(of, case, annealed, "zero") == (100, of.anneal_from)
+    steps, first = warmup_of(of, case, annealed, "optimised")
+    assert steps == 100
+    assert case.delta < first < of.anneal_from
+    assert warmup_of(of, case, annealed, "informed") == (0, 0.0)
     moving = annealed.model_copy(update={"moves": ("interweave",)})
-    assert warmup_of(of, case, moving, "informed") == (of.num_tuning, False)
+    assert warmup_of(of, case, moving, "informed") == (of.num_tuning, 0.0)
 
 
 def test_medians_count_what_never_thermalized():
