@@ -201,11 +201,12 @@ def gibbs_with_moves(
         return InterwovenState(state.position, state)
 
     def step(rng_key: PRNGKeyArray, state: InterwovenState):
-        keys = jax.random.split(rng_key, 1 + len(moves))
-        swept, sweep_info = gibbs.step(keys[0], state.gibbs)
+        key_sweep, *keys = jax.random.split(rng_key, 1 + 2 * len(moves))
+        swept, sweep_info = gibbs.step(key_sweep, state.gibbs)
         position, infos = swept.position, []
-        for key, move in zip(keys[1:], moves, strict=True):
-            moved, info = move.step(key, move.init(position, key))
+        both = zip(moves, keys[: len(moves)], keys[len(moves) :], strict=True)
+        for move, key, key_init in both:
+            moved, info = move.step(key, move.init(position, key_init))
             position = moved.position
             infos.append(info)
         is_divergent = sweep_info.is_divergent

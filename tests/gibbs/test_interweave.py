@@ -9,6 +9,7 @@ and a lost accept step.
 import dataclasses
 import importlib
 
+import blackjax
 import jax
 import jax.flatten_util
 import jax.numpy as jnp
@@ -28,7 +29,7 @@ from jaxbnn.gibbs import (
 )
 from jaxbnn.gibbs.chain import GibbsPosition, chain_values
 from jaxbnn.gibbs.stages import split
-from jaxbnn.kernels import cycle
+from jaxbnn.kernels import cycle, on_vector
 from jaxbnn.networks import mlp
 from tests.gibbs.cases import MODELS, drawn, patched
 from tests.gibbs.test_sweeps import geweke
@@ -285,3 +286,13 @@ def test_bad_input_gets_one_sentence():
         interwoven_gibbs(model, x, y, 0.1, more_moves=[3])
     with pytest.raises(ValueError, match="moves needs at least one kernel"):
         gibbs_with_moves(model, x, y, [])
+
+
+def test_a_move_that_keeps_a_momentum_is_refused():
+    model, x, position, y = drawn("probit", dtype=np.float32)
+    for kernel in (
+        blackjax.ghmc(lambda p: 0.0, 0.1, 1.0, 0.5, 0.1),
+        on_vector(lambda whole: blackjax.mclmc(lambda v: 0.0 * v.sum(), 1.0, 0.1)),
+    ):
+        with pytest.raises(TypeError, match=r"keeps momentum.* put it into a cycle"):
+            gibbs_with_moves(model, x, y, [kernel]).init(position)

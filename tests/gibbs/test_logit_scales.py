@@ -7,7 +7,6 @@ catches one that goes on with the logits of before.
 
 import importlib
 
-import blackjax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,7 +20,7 @@ from jaxbnn.gibbs import (
     interwoven_gibbs,
     logit_scale_moves,
 )
-from jaxbnn.kernels import cycle, on_vector
+from jaxbnn.kernels import cycle
 from jaxbnn.networks import Activation, Dense, Network
 from tests.gibbs.cases import MODELS, data, drawn, patched
 from tests.gibbs.test_sweeps import geweke
@@ -200,16 +199,6 @@ def test_logits_behind_an_activation_have_none():
     state, info = jax.jit(kernel.step)(jax.random.key(2), kernel.init(position))
     assert not info.is_divergent
     assert jnp.all(jnp.argmax(state.position.post[-1], axis=0) == y)
-
-
-def test_a_move_that_keeps_a_momentum_is_refused():
-    model, x, position, y = drawn("probit", dtype=np.float32)
-    for kernel in (
-        blackjax.ghmc(lambda p: 0.0, 0.1, 1.0, 0.5, 0.1),
-        on_vector(lambda whole: blackjax.mclmc(lambda v: 0.0 * v.sum(), 1.0, 0.1)),
-    ):
-        with pytest.raises(TypeError, match=r"keeps momentum.* put it into a cycle"):
-            gibbs_with_moves(model, x, y, [kernel]).init(position)
 
 
 def test_zeros_have_no_scale():

@@ -107,8 +107,9 @@ def run_between_modes(settings: BetweenModesSettings, context: Context) -> list[
             curves.setdefault(arm, []).append(curve)
     context.save_figure("lppd", between_modes_picture(curves), dpi=100)
     rows = _means(found)
+    arms = [row for row in rows if "round" not in row.setting]
     rounds = [row for row in rows if "round" in row.setting]
-    context.save_table("arms", *by_setting([r for r in rows if r not in rounds], "arm", _COLUMNS))
+    context.save_table("arms", *by_setting(arms, "arm", _COLUMNS))
     context.save_table("rounds", *by_setting(rounds, "arm, draws of", _OF_ROUNDS))
     return rows
 
