@@ -8,7 +8,6 @@ from jaxbnn.ensembles.microcanonical import (
 )
 from jaxbnn.ensembles.microcanonical_adaptation import microcanonical_adaptation
 from jaxbnn.ensembles.recipe import EnsembleDraws, sample_ensemble
-from jaxbnn.ensembles.score_metric import score_metric
 from jaxbnn.ensembles.training import OptimisedStarts, TrainingDiverged, optimised_starts
 from jaxbnn.ensembles.way_in import WayIn
 
@@ -22,5 +21,4 @@ __all__ = [
     "microcanonical_parameters",
     "optimised_starts",
     "sample_ensemble",
-    "score_metric",
 ]

@@ -26,13 +26,23 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
-from jaxbnn.ensembles.score_metric import DIRECTIONS, FACTORS
+from jaxbnn.ensembles.metric import DIAGONAL, DIRECTIONS, FACTORS
+
+# A number's precision is at least this part of the mean over its leaf, unless its prior is normal:
+# unless its second derivative is the same elsewhere, up to rounding.
+_LEAST_OF_MEAN = 0.25
+_SAME = 1e-3
 
 LogPrior = Callable[[PyTree], Float[Array, ""]]
 
 
 def prior_variances(log_prior: LogPrior, position: PyTree) -> Float[Array, " d"]:
     """Return the inverse of minus the second derivatives of the log prior, at a position.
+
+    They are those of the numbers themselves where the prior is normal. A Student's t curves the
+    other way in its tails, and a Laplace distribution nowhere: there a number's precision is at
+    least a quarter of the mean over its leaf, and where that is not positive the leaf's mean square
+    of the prior's gradient, which has the same mean under the prior.
 
     Parameters
     ----------
@@ -43,14 +53,13 @@ def prior_variances(log_prior: LogPrior, position: PyTree) -> Float[Array, " d"]
 
     Returns
     -------
-    A variance for each number, in the order of `ravel_pytree`; 1 where minus the second derivative
-    is not positive, as in the tails of a Student's t.
+    A variance for each number, in the order of `ravel_pytree`; 1 where the prior is flat.
 
     Examples
     --------
-    >>> prior = lambda p: -jnp.sum(p["w"] ** 2) / 2 - 2 * p["b"] ** 2
-    >>> prior_variances(prior, {"b": jnp.array(1.0), "w": jnp.ones(2)}).tolist()
-    [0.25, 1.0, 1.0]
+    >>> prior = lambda p: -jnp.sum(p["w"] ** 2) / 2 - 2 * jnp.sum(abs(p["b"]))
+    >>> prior_variances(prior, {"b": jnp.array([0.1, -2]), "w": jnp.ones(2)}).tolist()
+    [0.25, 0.25, 1.0, 1.0]
     """
     leaves, structure = jax.tree.flatten(position)
     gradient = jax.grad(lambda leaves: log_prior(jax.tree.unflatten(structure, leaves)))
@@ -58,11 +67,29 @@ def prior_variances(log_prior: LogPrior, position: PyTree) -> Float[Array, " d"]
     def of_leaf(number: int) -> Array:
         # All rows of the leaf's block, which is diagonal, at once; other leaves are as they are.
         along = [jnp.full_like(leaf, i == number) for i, leaf in enumerate(leaves)]
-        return jax.jvp(gradient, (leaves,), (along,))[1][number]
 
-    precisions = -ravel_pytree([of_leaf(number) for number in range(len(leaves))])[0]
+        def slope_and_curvature(leaf):
+            at = [*leaves[:number], leaf, *leaves[number + 1 :]]
+            slope, change = jax.jvp(gradient, (at,), (along,))
+            return slope[number], -change[number]
+
+        leaf = leaves[number]
+        slopes, precisions = slope_and_curvature(leaf)
+        elsewhere = slope_and_curvature(-2 * jnp.roll(leaf, 1))[1]
+        is_normal = (precisions > 0) & jnp.isclose(precisions, elsewhere, rtol=_SAME)
+        return jnp.where(is_normal, precisions, _bounded(slopes, precisions, ~is_normal))
+
+    precisions = ravel_pytree([of_leaf(number) for number in range(len(leaves))])[0]
     is_known = jnp.isfinite(precisions) & (precisions > 0)
     return jnp.where(is_known, 1 / jnp.where(is_known, precisions, 1), 1)
+
+
+def _bounded(slopes: Array, precisions: Array, which: Array) -> Array:
+    """Return the precisions of one leaf, bounded below by what those numbers have on average."""
+    count = jnp.maximum(jnp.sum(which, dtype=precisions.dtype), 1)
+    mean = jnp.sum(precisions, where=which) / count
+    square = jnp.sum(jnp.square(slopes), where=which) / count
+    return jnp.maximum(precisions, jnp.where(mean > 0, _LEAST_OF_MEAN * mean, square))
 
 
 def likelihood_metric(
@@ -87,7 +114,7 @@ def likelihood_metric(
 
     Returns
     -------
-    Entries of the parameters of a microcanonical kernel: (d,), (d, k) and (k,). Scores that are not
+    Entries of the parameters of a microcanonical kernel: (d,), (k, d) and (k,). Scores that are not
     finite tell nothing: the factors are 1 then.
     """
     places, scores = jnp.asarray(places), jnp.asarray(scores)
@@ -100,8 +127,8 @@ def likelihood_metric(
     _, roots, directions = jnp.linalg.svd(scaled, full_matrices=False)
     eigenvalues = jnp.square(roots[:num_directions]) / len(scaled)
     return {
-        "inverse_mass_matrix": variances,
-        DIRECTIONS: directions[:num_directions].T,
+        DIAGONAL: variances,
+        DIRECTIONS: directions[:num_directions],
         FACTORS: jax.lax.rsqrt(1 + eigenvalues),
     }
 
@@ -116,11 +143,11 @@ def first_metric(
     compiled program serves all parts.
     """
     variances = jax.vmap(lambda p: prior_variances(posterior.log_prior, p))(positions)
-    found = {"inverse_mass_matrix": variances}
+    found = {DIAGONAL: variances}
     if num_directions:
-        shape = (*variances.shape, num_directions)
-        found[DIRECTIONS] = jnp.zeros(shape, variances.dtype)
-        found[FACTORS] = jnp.ones((shape[0], shape[2]), variances.dtype)
+        num_chains, size = variances.shape
+        found[DIRECTIONS] = jnp.zeros((num_chains, num_directions, size), variances.dtype)
+        found[FACTORS] = jnp.ones((num_chains, num_directions), variances.dtype)
     return found
 
 

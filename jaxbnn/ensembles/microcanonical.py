@@ -17,10 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from blackjax import adjusted_mclmc, mclmc
 from blackjax.base import SamplingAlgorithm
-from blackjax.util import generate_unit_vector
 from jaxtyping import Array, Float, PyTree
 
-from jaxbnn.ensembles.score_metric import in_metric
+from jaxbnn.ensembles.metric import inverse_mass_matrix
 from jaxbnn.kernels import on_vector
 from jaxbnn.numerics import check_positive
 from jaxbnn.sampling.validation import check_positions
@@ -101,11 +100,11 @@ def microcanonical(parameters: dict[str, Array], posterior: Any) -> SamplingAlgo
     ----------
     parameters
         One chain's "step_size", "decoherence_length" and "inverse_mass_matrix". Where there is an
-        entry "largest_energy_change", in nats, a step that changes the energy by more is undone,
-        the direction redrawn, and its info says `nonans=False`: a step size that was found where
+        entry "largest_energy_change", in nats, a step that changes the energy by more is undone
+        and the chain turns back, and its info says `nonans=False`: a step size that was found where
         the posterior is wide would otherwise throw the chain out of where it is narrow. Entries
-        "directions" and "factors", those of `score_metric`, are a metric with directions beside the
-        diagonal.
+        "directions" (k, d), orthonormal rows, and "factors" (k,) are directions that the metric has
+        beside the diagonal, and its standard deviations there, times those of the diagonal.
     posterior
         The posterior, or whatever else has a `log_density`.
 
@@ -134,32 +133,27 @@ def microcanonical(parameters: dict[str, Array], posterior: Any) -> SamplingAlgo
     """
     _check_entries(parameters)
 
-    def in_diagonal(log_density, inverse_mass_matrix):
+    def make_kernel(whole):
         kernel = mclmc(
-            log_density,
+            _checked(parameters, posterior.log_density, whole),
             L=parameters["decoherence_length"],
             step_size=parameters["step_size"],
-            inverse_mass_matrix=inverse_mass_matrix,
+            inverse_mass_matrix=inverse_mass_matrix(parameters),
         )
         if "largest_energy_change" not in parameters:
             return kernel
         return _guarded(kernel, parameters["largest_energy_change"])
 
-    return on_vector(
-        lambda whole: in_metric(
-            in_diagonal, _checked(parameters, posterior.log_density, whole), parameters
-        )
-    )
+    return on_vector(make_kernel)
 
 
 def _guarded(kernel: SamplingAlgorithm, largest: Array) -> SamplingAlgorithm:
     """Undo steps of too large an energy change; BlackJAX's own cutoff does so and does not tell."""
 
     def step(key, state):
-        key_step, key_direction = jax.random.split(key)
-        new, info = kernel.step(key_step, state)
+        new, info = kernel.step(key, state)
         is_whole = info.nonans & (jnp.abs(info.energy_change) <= largest)
-        back = state._replace(momentum=generate_unit_vector(key_direction, state.position))
+        back = state._replace(momentum=-state.momentum)
         undone = info._replace(
             logdensity=state.logdensity,
             kinetic_change=jnp.zeros_like(info.kinetic_change),
@@ -187,8 +181,8 @@ def adjusted_microcanonical(parameters: dict[str, Array], posterior: Any) -> Sam
         entry "reference", a position, energies are sums of differences from it, which keep their
         precision in float32 with many data (`Posterior.log_density_from`). Where there is an entry
         "num_integration_steps", trajectories have so many steps, and L is not looked at. Entries
-        "directions" and "factors", those of `score_metric`, are a metric with directions beside the
-        diagonal.
+        "directions" (k, d), orthonormal rows, and "factors" (k,) are directions that the metric has
+        beside the diagonal, and its standard deviations there, times those of the diagonal.
     posterior
         The posterior, or whatever else has a `log_density`.
 
@@ -218,18 +212,16 @@ def adjusted_microcanonical(parameters: dict[str, Array], posterior: Any) -> Sam
     if "reference" in parameters:
         log_density = posterior.log_density_from(parameters["reference"])
 
-    def in_diagonal(log_density, inverse_mass_matrix):
+    def make_kernel(whole):
         return adjusted_mclmc(
-            log_density,
+            _checked(parameters, log_density, whole),
             step_size=parameters["step_size"],
             L_proposal_factor=_REFRESHMENT,
-            inverse_mass_matrix=inverse_mass_matrix,
+            inverse_mass_matrix=inverse_mass_matrix(parameters),
             integration_steps_params=(num_integration_steps(parameters),),
         )
 
-    return on_vector(
-        lambda whole: in_metric(in_diagonal, _checked(parameters, log_density, whole), parameters)
-    )
+    return on_vector(make_kernel)
 
 
 def _check_entries(parameters: dict[str, Array]) -> None:

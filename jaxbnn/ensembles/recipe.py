@@ -21,13 +21,13 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from jaxbnn.ensembles.energy_error import energy_errors
+from jaxbnn.ensembles.metric import DIAGONAL, inverse_mass_matrix
 from jaxbnn.ensembles.microcanonical import (
     adjusted_microcanonical,
     microcanonical,
     num_integration_steps,
 )
 from jaxbnn.ensembles.microcanonical_adaptation import SHORTEST_WARMUP
-from jaxbnn.ensembles.score_metric import in_metric
 from jaxbnn.ensembles.way_in import Tuning, WayIn, bias_in_words, chains_in_words, go_in
 from jaxbnn.kernels import cycle, jittered, on_vector, prior_precisions
 from jaxbnn.numerics import check_count, check_positive
@@ -287,14 +287,14 @@ def _hmc(parameters: dict[str, Array], posterior: Any) -> SamplingAlgorithm:
     """HMC with a random step size; a microcanonical step in d dimensions is sqrt(d) of its own."""
     log_density = posterior.log_density_from(parameters["reference"])
     num_steps = num_integration_steps(parameters)
+    size = parameters[DIAGONAL].shape[0]
 
     def of_step_size(eps):
-        def in_diagonal(log_density, variances):
-            step_size = eps / math.sqrt(variances.shape[0])
-            return blackjax.hmc(log_density, step_size, default_metric(variances), num_steps)
-
+        metric = default_metric(inverse_mass_matrix(parameters))
         return on_vector(
-            lambda whole: in_metric(in_diagonal, lambda v: log_density(whole(v)), parameters)
+            lambda whole: blackjax.hmc(
+                lambda v: log_density(whole(v)), eps / math.sqrt(size), metric, num_steps
+            )
         )
 
     return jittered(of_step_size, parameters["step_size"], jitter=_JITTER)

@@ -19,6 +19,7 @@ from scipy.special import stdtr
 from jaxbnn.diagnostics import energy_error_in_words, stationarity_time
 from jaxbnn.ensembles.energy_error import energy_errors
 from jaxbnn.ensembles.likelihood_metric import first_metric, metrics
+from jaxbnn.ensembles.metric import DIAGONAL, METRIC
 from jaxbnn.ensembles.microcanonical import microcanonical, microcanonical_parameters
 from jaxbnn.ensembles.microcanonical_adaptation import microcanonical_adaptation
 from jaxbnn.sampling import Draws
@@ -29,10 +30,11 @@ _RECORDS = 200
 # Numbers of a part's scores, all chains together: with more, scores are not kept, and the metric
 # stays that of the prior.
 _MOST_SCORES = 2**25
-_METRIC = {"inverse_mass_matrix", "directions", "factors"}
 _WANTED = ("energy_error", "start_energy_error")
 # `stationarity_time` judges so many at least, in the last half of them.
 _FEWEST = 20
+# Of a part, after its tuning.
+_SHORTEST = 4 * _FEWEST
 # Steps are undone whose energy changes by so many times what is wanted of a typical one, and no
 # chain has settled while so large a share of them is.
 _LARGEST_CHANGE = 10.0
@@ -123,21 +125,21 @@ def go_in(
     )
     parameters = microcanonical_parameters(positions)
     parameters["decoherence_length"] *= _LENGTH_SHARE
-    num_chains, size = parameters["inverse_mass_matrix"].shape
+    num_chains, size = parameters[DIAGONAL].shape
     num_directions = 0
     if tuning.is_preconditioned:
         if num_chains * _RECORDS * size <= _MOST_SCORES:
             fewest = min(_part_length(0, num_tuning, most_steps), _RECORDS)
             num_directions = min(tuning.num_directions, fewest // 2, size // 2)
         parameters |= first_metric(posterior, positions, num_directions)
-    metric = {name: parameters[name] for name in parameters.keys() & _METRIC}
+    metric = {name: parameters[name] for name in METRIC if name in parameters}
     parts: list[Draws] = []
     ends = [0]
     num_blow_ups = np.zeros(num_chains)
     is_settled = np.zeros(num_chains, bool)
     # The first part alone, in which the energy error falls, cannot tell.
     while len(parts) < 2 or not is_settled.all():
-        if parts and ends[-1] >= most_steps:
+        if parts and most_steps - ends[-1] < num_tuning + _SHORTEST:
             break
         length = _part_length(ends[-1], num_tuning, most_steps)
         start = tuning.energy_error if parts else tuning.start_energy_error
@@ -172,6 +174,8 @@ def go_in(
         if num_directions:
             seen = drawn.positions["places"], drawn.positions["scores"]
             metric = metrics(posterior, positions, *seen, num_directions)
+        elif tuning.is_preconditioned:  # a hierarchical prior's precisions have moved
+            metric = first_metric(posterior, positions, 0)
         parts.append(drawn._replace(positions=np.asarray(drawn.positions["log_density"])))
         ends.append(ends[-1] + num_tuning + int(drawn.steps[-1]))
         before = parts[-2].positions if len(parts) > 1 else None
@@ -198,8 +202,8 @@ def _part_length(done: int, num_tuning: int, most_steps: int) -> int:
     What would be left for a last part is too little to be judged by: this one takes it.
     """
     length, left = max(done, num_tuning), most_steps - done - num_tuning
-    length = left if done and left - length < 2 * num_tuning else min(length, left)
-    return max(length, 4 * _FEWEST)
+    enough = 2 * num_tuning if done else num_tuning + _SHORTEST
+    return max(left if left - length < enough else length, _SHORTEST)
 
 
 def _record_steps(length: int) -> Int[np.ndarray, " record"]:
@@ -254,7 +258,7 @@ def bias_in_words(draws: Draws) -> tuple[str, ...]:
     The draws were made with `energy_errors` as the reducer "energy", which sees all steps.
     """
     infos = draws.infos
-    size = draws.parameters["inverse_mass_matrix"].shape[1]
+    size = draws.parameters[DIAGONAL].shape[1]
     is_whole = np.asarray(infos.nonans) & np.isfinite(infos.energy_change)
     found = energy_error_in_words(infos.energy_change, size, is_whole=is_whole)
     found = found[: int(is_whole.any())]

@@ -10,6 +10,7 @@ import pytest
 
 import jaxbnn
 from jaxbnn.ensembles import recipe, sample_ensemble, way_in
+from jaxbnn.ensembles.likelihood_metric import first_metric
 from jaxbnn.ensembles.microcanonical import microcanonical, microcanonical_parameters
 from tests.kernels.reference_measure import module_of
 
@@ -75,7 +76,7 @@ def test_there_are_directions_where_scores_were_kept(most_scores, kernel, monkey
     if most_scores == 10:
         assert "directions" not in given
     else:
-        assert given["directions"].shape == (4, 5, 2)
+        assert given["directions"].shape == (4, 2, 5)
         assert given["factors"].shape == (4, 2)
         assert (np.asarray(given["factors"]) < 0.5).all()
 
@@ -85,7 +86,7 @@ def test_the_metric_is_that_of_the_posterior():
     metric = run(10, most_steps=4000).way_in.metric
     order = [4, 0, 1, 2, 3]  # in a position's vector the bias comes first
     precisions, directions = np.linalg.eigh(np.linalg.inv(moments()[1][np.ix_(order, order)]))
-    assert (np.abs(metric["directions"][:, :, 0] @ directions[:, -1]) > 0.9).all()
+    assert (np.abs(metric["directions"][:, 0] @ directions[:, -1]) > 0.9).all()
     found = np.mean(np.asarray(metric["factors"][:, 0]) ** -2)
     assert found == pytest.approx(precisions[-1], rel=0.4)
 
@@ -94,6 +95,30 @@ def test_the_metric_is_that_of_the_posterior():
 def test_no_scores_are_kept_for_nothing(options):
     found = run(10, most_steps=400, **options)
     assert "directions" not in found.draws.parameters
+
+
+@pytest.mark.parametrize(("most_steps", "num_parts"), [(250, 1), (390, 2)])
+def test_the_way_in_takes_no_more_steps_than_it_may(most_steps, num_parts):
+    """A second part is tuned for 100 steps and has 80 at least; else the first takes all."""
+    found = run(10, num_tuning=100, most_steps=most_steps).way_in
+    assert found.num_steps == most_steps
+    assert len(found.energy_error) == num_parts
+
+
+@pytest.mark.parametrize("options", [{"num_directions": 0}, {"is_preconditioned": False}])
+def test_without_directions_the_metric_is_still_the_prior_s_of_today(options):
+    network = jaxbnn.mlp((1, 2, 1))
+    x = np.ones((2, 1), np.float32)
+    prior = jaxbnn.hierarchical_prior(network)
+    posterior = jaxbnn.Posterior(network, prior, jaxbnn.Gaussian(1.0), x, x)
+    starts = posterior.sample_prior(jax.random.key(0), (4,))
+    found = sample_ensemble(
+        jax.random.key(1), posterior, starts, 4, num_tuning=100, most_steps=400, progress=False,
+        kernel="microcanonical", trajectory_steps=2, **options,
+    ).way_in.metric["inverse_mass_matrix"]  # fmt: skip
+    first = first_metric(posterior, starts, 0)["inverse_mass_matrix"]
+    is_the_first = np.isclose(found, first).all(axis=1)
+    assert not is_the_first.any() if "num_directions" in options else (found == 1).all()
 
 
 @pytest.mark.long

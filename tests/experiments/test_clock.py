@@ -1,9 +1,11 @@
-"""Tests of experiments.studies.ensembles.clock: compiling is not counted, work is."""
+"""Tests of experiments.studies.ensembles.clock: compiling is not counted, work is,
+and what an earlier process began has no cost."""
 
 import time
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from experiments.studies.ensembles.clock import Clock
 
@@ -27,3 +29,11 @@ def test_compiling_is_not_counted_and_work_is():
     known = Clock._compiling
     Clock.heard("/jax/another_event", 100.0)
     assert Clock._compiling == known
+
+
+def test_what_an_earlier_process_began_has_no_cost(tmp_path):
+    folder = tmp_path / "stage"
+    clock = Clock(folder)
+    folder.mkdir()  # as the stage itself does
+    assert clock.seconds() >= 0
+    assert np.isnan(Clock(folder).seconds())

@@ -61,15 +61,9 @@ CALLS = {
     "no matrix, adjusted": lambda: ensembles.adjusted_microcanonical(
         {"step_size": np.ones(()), "decoherence_length": np.ones(())}, _posterior()
     ),
-    "more directions than scores": lambda: ensembles.score_metric(
-        np.ones((2, 3, 9)), np.ones((2, 9)), 3
-    ),
-    "no direction": lambda: ensembles.score_metric(np.ones((2, 9, 9)), np.ones((2, 9)), 0),
-    "scores of one chain": lambda: ensembles.score_metric(np.ones((9, 9)), np.ones(9), 2),
-    "scores of nan": lambda: ensembles.score_metric(np.full((2, 9, 9), np.nan), np.ones((2, 9)), 2),
-    "directions without factors": lambda: _adjusted(directions=np.ones((2, 1))).init(STARTS[0]),
+    "directions without factors": lambda: _adjusted(directions=np.ones((1, 2))).init(STARTS[0]),
     "directions of another size": lambda: _adjusted(
-        directions=np.ones((3, 1)), factors=np.ones(1)
+        directions=np.ones((1, 3)), factors=np.ones(1)
     ).init(STARTS[0]),
     "energy of a kernel without": lambda: sampling.sample(
         KEY, _adjusted(), STARTS, 2, reduce={"e": ensembles.energy_errors()}, progress=False

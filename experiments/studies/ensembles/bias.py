@@ -12,7 +12,7 @@ half the integral of |p - q|), mean log predictive densities of the observed tar
 outputs at these rows the first two moments of each chain.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -51,6 +51,7 @@ _COLUMNS = {
     "variance_ratio": "variance of an output / exact",
     "blow_ups": "blow-ups",
 }
+_PARAMETER = "parameter_"
 # Of a chain's output, for its moments to be compared.
 _FEWEST_EFFECTIVE = 100
 
@@ -110,7 +111,7 @@ def _of_problem(name, posed, key, settings, context) -> list[Row]:
 
 def _start(name, posed, key, settings, context) -> dict[str, Any]:
     """Find where the chains begin, their metric, and where the predictive densities lie."""
-    key_train, key_run = jax.random.split(key)
+    key_train, key_run, key_means = jax.random.split(key, 3)
     if posed.draw is not None:
         places = posed.draw(key_train, settings.num_chains)
     else:
@@ -127,12 +128,15 @@ def _start(name, posed, key, settings, context) -> dict[str, Any]:
         places = run.draws.final_state.position
         means = predictive_means(posed, run.draws.positions)
     else:
-        means = predictive_means(posed, jax.tree.map(lambda x: x[None], posed.draw(key_run, 2000)))
+        means = predictive_means(
+            posed, jax.tree.map(lambda x: x[None], posed.draw(key_means, 2000))
+        )
     parameters = run.draws.parameters
+    names = ("step_size", "decoherence_length", *run.way_in.metric)
     middle, spread = middle_and_spread(posed, means, places)
     return {
         **as_arrays(places),
-        **{f"parameter_{key}": parameters[key] for key in _TUNED if key in parameters},
+        **{_PARAMETER + name: parameters[name] for name in names},
         "decoherence_length_in": run.way_in.parameters["decoherence_length"],
         "step_size_in": run.way_in.parameters["step_size"],
         "middle": middle,
@@ -140,14 +144,13 @@ def _start(name, posed, key, settings, context) -> dict[str, Any]:
     }
 
 
-_METRIC = ("inverse_mass_matrix", "directions", "factors")
-_TUNED = ("step_size", "decoherence_length", *_METRIC)
-
-
-def _begun(start: Mapping[str, np.ndarray], names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return what was found for parameters of these names; a metric may have no directions."""
-    found = {name: start.get(f"parameter_{name}") for name in names}
-    return {name: value for name, value in found.items() if value is not None}
+def _begun(start: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the exact kernel's parameters, of which a metric may have no directions."""
+    return {
+        name.removeprefix(_PARAMETER): value
+        for name, value in start.items()
+        if name.startswith(_PARAMETER)
+    }
 
 
 def _exact(stage, posed, key, start, grid, settings, context) -> dict[str, Any]:
@@ -160,7 +163,7 @@ def _exact(stage, posed, key, start, grid, settings, context) -> dict[str, Any]:
     places = positions_of(posed, start)
     draws = context.sample(
         stage, key, ensembles.adjusted_microcanonical, places, settings.num_exact,
-        parameters=_begun(start, _TUNED) | {"reference": places},
+        parameters=_begun(start) | {"reference": places},
         data=posed.posterior, num_warmup=settings.num_exact_warmup,
         adapt=dual_averaging(0.9, is_pooled=False), progress=False,
     )  # fmt: skip
@@ -169,11 +172,14 @@ def _exact(stage, posed, key, start, grid, settings, context) -> dict[str, Any]:
 
 def _unadjusted(stage, posed, key, energy_error, start, grid, settings, context) -> dict[str, Any]:
     places = positions_of(posed, start)
-    parameters = ensembles.microcanonical_parameters(places) | {
-        "step_size": start["step_size_in"],
-        "decoherence_length": start["decoherence_length_in"],
-        **_begun(start, _METRIC),
-    }
+    parameters = (
+        ensembles.microcanonical_parameters(places)
+        | _begun(start)
+        | {
+            "step_size": start["step_size_in"],
+            "decoherence_length": start["decoherence_length_in"],
+        }
+    )
     # Only the step size differs from one energy error to the next.
     adapt = ensembles.microcanonical_adaptation(
         settings.num_tuning, energy_error=energy_error, start_energy_error=energy_error,
@@ -185,14 +191,17 @@ def _unadjusted(stage, posed, key, energy_error, start, grid, settings, context)
         data=posed.posterior, num_warmup=settings.num_tuning, adapt=adapt, progress=False,
     )  # fmt: skip
     # As far as an exact run goes from one draw to the next.
-    length = np.mean(start["parameter_decoherence_length"])
+    length = np.mean(start[_PARAMETER + "decoherence_length"])
     thinning = max(1, round(float(length / np.mean(tuned.parameters["step_size"]))))
     num_draws = settings.num_exact
     if posed.draw is not None:  # where exact draws are independent there is no such length
         thinning, num_draws = settings.gaussian_thinning, settings.num_exact
+    # The exact chains' warm-up is as far on from where all began.
+    dropped = max(settings.num_exact_warmup * thinning - settings.num_tuning, 0)
     draws = context.sample(
         stage, key_run, ensembles.microcanonical, tuned.final_state.position, num_draws,
-        parameters=tuned.parameters, data=posed.posterior, progress=False, thinning=thinning,
+        parameters=tuned.parameters, data=posed.posterior, progress=False,
+        thinning=dropped + thinning * np.arange(1, num_draws + 1),
         reduce={"energy": ensembles.energy_errors()},
     )  # fmt: skip
     energy = draws.reduced["energy"].per_chain

@@ -4,7 +4,9 @@ Arms of a study share programs, and whoever comes first would pay for all. What 
 a program, a small part, is counted.
 """
 
+import math
 import time
+from pathlib import Path
 
 import jax
 
@@ -20,6 +22,12 @@ class Clock:
     Compiling is measured in wall seconds: give the process a core of its own, which nothing else
     uses, or too much is taken away.
 
+    Parameters
+    ----------
+    folder
+        Of the checkpoints of what is timed. What an earlier process took is not known, and no cost
+        is better than a part of it: if the folder is there already, the seconds are NaN.
+
     Examples
     --------
     >>> clock = Clock()
@@ -29,11 +37,14 @@ class Clock:
 
     _compiling = 0.0  # of the process, in seconds
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
+        self._is_whole = folder is None or not folder.exists()
         self._begun = time.process_time() - Clock._compiling
 
     def seconds(self) -> float:
         """Return the processor seconds since, less those of compiling."""
+        if not self._is_whole:
+            return math.nan
         return max(time.process_time() - Clock._compiling - self._begun, 0.0)
 
     @staticmethod

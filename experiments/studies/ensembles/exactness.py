@@ -14,7 +14,6 @@ law of modes differ by no more than this.
 
 import functools
 import itertools
-import time
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -27,6 +26,7 @@ from blackjax.mcmc.metrics import gaussian_euclidean
 from jaxtyping import Float, PyTree
 from pydantic import Field
 
+from experiments.studies.ensembles.clock import Clock
 from experiments.studies.ensembles.densities import (
     grid_around,
     lppd,
@@ -121,9 +121,9 @@ def run_exactness(settings: ExactnessSettings, context: Context) -> list[Row]:
 
 def _side(stage, sampled, posed, key, first, settings, context) -> dict[str, Any]:
     """Sample from one side; densities lie on the grid of the first one."""
-    begun = time.process_time()
+    clock = Clock(context.checkpoint(stage))
     positions = sampled(stage, posed, key, settings, context)
-    seconds = time.process_time() - begun
+    seconds = clock.seconds()
     means = predictive_means(posed, positions)
     if first is None:
         last = jax.tree.map(lambda leaf: jnp.asarray(leaf[:, -1]), positions)

@@ -97,16 +97,14 @@ def _sampled(
 ) -> dict[str, np.ndarray]:
     _, key_run = jax.random.split(key)
     folder = context.checkpoint(stage)
-    was_begun = folder is not None and folder.exists()
-    clock = Clock()
+    clock = Clock(folder)
     run = ensemble_draws(
         key_run, posed.posterior, positions_of(posed, networks), settings.num_samples,
         num_directions=num_directions, num_tuning=settings.num_tuning,
         most_steps=settings.most_steps, num_warmup=settings.num_warmup,
         trajectory_steps=settings.trajectory_steps, checkpoint=folder,
     )  # fmt: skip
-    # What an earlier process took is not known: no cost is better than a part of it.
-    seconds = np.nan if was_begun else clock.seconds()
+    seconds = clock.seconds()
     predicted = at_targets(posed, run.draws.positions)
     means = predictive_means(posed, run.draws.positions)
     lag = min(max(settings.jump_steps // settings.trajectory_steps, 1), means.shape[1] - 1)

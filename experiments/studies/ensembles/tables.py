@@ -38,10 +38,12 @@ def cell(row: Row) -> str:
     --------
     >>> cell(Row("lppd", "yacht", 0.12345, 0.0123)), cell(Row("cpu_seconds", "yacht", 1234.5))
     ('0.123 ± 0.012', '1234')
+    >>> cell(Row("cpu_seconds", "yacht", 999.6))
+    '1000'
     """
     if not math.isfinite(row.value):
         return "-"
-    value = f"{row.value:.0f}" if abs(row.value) >= 1000 else f"{row.value:.3g}"
+    value = f"{row.value:.0f}" if abs(row.value) >= 999.5 else f"{row.value:.3g}"
     error = row.standard_error
     is_known = error is not None and math.isfinite(error)
     return f"{value} ± {error:.2g}" if is_known else value

@@ -1,0 +1,171 @@
+"""A metric with directions: exact with either kernel that has it, in either precision, what a chain
+does in its coordinates, and the diagonal's where it has none.
+"""
+
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from blackjax import adjusted_mclmc, mclmc
+
+from jaxbnn.ensembles import adjusted_microcanonical, metric, microcanonical, recipe
+from tests.kernels.reference_measure import module_of
+from tests.kit import both_sizes, check_exact_start, for_mutants
+from tests.kit.targets import skew_banana
+
+pytestmark = pytest.mark.third_party(reason="BlackJAX's kernels promote dtypes")
+
+TARGET = skew_banana()
+POSTERIOR = SimpleNamespace(
+    log_density=TARGET.log_density,
+    log_density_from=lambda place: lambda x: TARGET.log_density(x) - TARGET.log_density(place),
+)
+TUNED = {
+    "step_size": jnp.array(0.9),
+    "decoherence_length": jnp.array(2.5),
+    "inverse_mass_matrix": jnp.array([0.7, 1.6]),
+    "directions": jnp.array([[0.8, -0.6]]),
+    "factors": jnp.array([0.6]),
+}
+MAKERS = {"adjusted_microcanonical": adjusted_microcanonical, "hmc": recipe._hmc}
+
+
+def tuned(name, **changes):
+    """Return a kernel with directions; energies of HMC are differences from a reference."""
+    reference = {"reference": jnp.array([0.1, 0.2])} if name == "hmc" else {}
+    return MAKERS[name](TUNED | reference | changes, POSTERIOR)
+
+
+def check(name, num_chains, steps=2):
+    return check_exact_start(tuned(name), TARGET, steps=steps, num_chains=num_chains)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@both_sizes(50_000)
+def test_a_kernel_with_directions_leaves_its_target_invariant(num_chains, name):
+    result = check(name, num_chains)
+    assert result.passes, str(result)
+
+
+# Adjusted microcanonical trajectories leave their target invariant in any coordinates.
+@for_mutants(50_000)
+def test_directions_that_are_not_orthonormal_are_found_with_hmc(num_chains, monkeypatch):
+    true = metric.inverse_mass_matrix
+    monkeypatch.setattr(recipe, "inverse_mass_matrix", lambda p: true(p)._replace(U=2 * true(p).U))
+    assert not check("hmc", num_chains).passes
+
+
+def check_carried_gradients(name, tolerance=1e-4, **changes):
+    """After each step the state is that of its position; refused steps change no digit."""
+    kernel = tuned(name, **changes | {"step_size": jnp.array(1.6)})
+    step = jax.jit(kernel.step)
+    state = kernel.init(jnp.array([0.3, -0.2]))
+    density = TARGET.log_density if name != "hmc" else POSTERIOR.log_density_from([0.1, 0.2])
+    seen = set()
+    for i in range(30):
+        before, (state, info) = state, step(jax.random.key(i), state)
+        seen.add(bool(info.is_accepted))
+        if not info.is_accepted:
+            jax.tree.map(np.testing.assert_array_equal, state, before)
+        value, gradient = jax.value_and_grad(density)(state.position)
+        for ours, theirs in zip(carried(state), (value, gradient), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
+    assert seen == {True, False}
+    return state.position.dtype
+
+
+def carried(state):
+    return state.vector.logdensity, state.vector.logdensity_grad
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_gradients_stay_those_of_the_position_and_refused_steps_change_nothing(name):
+    assert check_carried_gradients(name) == np.float32
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_float64_carries_them_to_its_own_precision(name, x64):
+    # As they were written: 0.8 and -0.6 of float32 are no unit vector of float64.
+    doubles = {key: jnp.round(jnp.asarray(value, float), 6) for key, value in TUNED.items()}
+    assert check_carried_gradients(name, 1e-11, **doubles) == np.float64
+
+
+def test_factors_of_one_are_the_diagonal():
+    diagonal = {k: v for k, v in TUNED.items() if k not in ("directions", "factors")}
+    start, key = jnp.array([0.3, -0.2]), jax.random.key(1)
+    ends = []
+    for parameters in (diagonal, TUNED | {"factors": jnp.ones(1)}):
+        kernel = adjusted_microcanonical(parameters, POSTERIOR)
+        ends.append(kernel.step(key, kernel.init(start))[0].position)
+    np.testing.assert_allclose(ends[1], ends[0], rtol=1e-5)
+    assert not np.allclose(ends[0], start)
+
+
+def unadjusted(num_steps, **changes):
+    """Return the states of an unadjusted chain in the metric with directions, and its Infos."""
+    kernel = microcanonical(TUNED | changes, POSTERIOR)
+    states, infos = [kernel.init(jnp.array([0.3, -0.2]), jax.random.key(9))], []
+    for i in range(num_steps):
+        state, info = kernel.step(jax.random.key(i), states[-1])
+        states.append(state)
+        infos.append(info)
+    return [state.vector for state in states], infos
+
+
+def check_coordinates(microcanonical, theirs):
+    """A chain in the metric is that of the density in the metric's coordinates, in the same steps.
+
+    `theirs(log_density)` is BlackJAX's own kernel on those coordinates.
+    """
+    sd, rows = np.sqrt(TUNED["inverse_mass_matrix"]), np.asarray(TUNED["directions"])
+    matrix = sd[:, None] * (np.eye(2) + rows.T @ (np.diag(TUNED["factors"]) - 1) @ rows)
+    start = np.array([0.3, -0.2])
+    there = theirs(lambda u: TARGET.log_density(matrix @ u))
+    here = microcanonical(TUNED, POSTERIOR)
+    far = there.init(jnp.asarray(np.linalg.solve(matrix, start)), jax.random.key(9))
+    near = here.init(jnp.asarray(start), jax.random.key(9))
+    for i in range(10):
+        far, info = there.step(jax.random.key(i), far)
+        near, ours = here.step(jax.random.key(i), near)
+        at = near.vector
+        np.testing.assert_allclose(at.position, matrix @ far.position, rtol=1e-5)
+        for name in {"energy_change", "acceptance_rate"} & set(info._fields):
+            np.testing.assert_allclose(getattr(ours, name), getattr(info, name), atol=1e-5)
+        gradient = jax.grad(TARGET.log_density)(at.position)
+        np.testing.assert_allclose(at.logdensity_grad, gradient, rtol=1e-5, atol=1e-6)
+
+
+def by_mclmc(log_density):
+    return mclmc(log_density, L=TUNED["decoherence_length"], step_size=TUNED["step_size"])
+
+
+def by_adjusted_mclmc(log_density):
+    return adjusted_mclmc(log_density, TUNED["step_size"], 1.25, num_integration_steps=jnp.array(3))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [(microcanonical, by_mclmc), (adjusted_microcanonical, by_adjusted_mclmc)],
+    ids=["unadjusted", "adjusted"],
+)
+def test_chains_are_those_of_the_metrics_coordinates(ours, theirs, x64, monkeypatch):
+    check_coordinates(ours, theirs)
+    true = metric.inverse_mass_matrix
+    of_ours = module_of(ours)
+
+    def of_the_wrong_power(parameters):
+        return true(parameters | {"factors": jnp.sqrt(parameters["factors"])})
+
+    monkeypatch.setattr(of_ours, "inverse_mass_matrix", of_the_wrong_power)
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        check_coordinates(ours, theirs)
+
+
+def test_steps_that_are_undone_change_no_digit_but_turn():
+    (before, after), (info,) = unadjusted(1, largest_energy_change=jnp.array(1e-30))
+    assert not info.nonans
+    for name in ("position", "logdensity", "logdensity_grad"):
+        np.testing.assert_array_equal(getattr(after, name), getattr(before, name))
+    np.testing.assert_array_equal(after.momentum, -before.momentum)
