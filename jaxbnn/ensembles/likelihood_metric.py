@@ -28,9 +28,11 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxbnn.ensembles.metric import DIAGONAL, DIRECTIONS, FACTORS
 
-# A number's precision is at least this part of the mean over its leaf, unless its prior is normal:
-# unless its second derivative is the same elsewhere, up to rounding.
-_LEAST_OF_MEAN = 0.25
+# A number's precision is at least these parts of means over its leaf, unless its prior is normal:
+# unless its second derivative is the same elsewhere, up to rounding. In a small leaf, and where
+# chains begin, the gradient may be far from its mean square.
+_LEAST_OF_MEAN = 1 / 4
+_LEAST_OF_SQUARE = 1 / 16
 _SAME = 1e-3
 
 LogPrior = Callable[[PyTree], Float[Array, ""]]
@@ -41,8 +43,9 @@ def prior_variances(log_prior: LogPrior, position: PyTree) -> Float[Array, " d"]
 
     They are those of the numbers themselves where the prior is normal. A Student's t curves the
     other way in its tails, and a Laplace distribution nowhere: there a number's precision is at
-    least a quarter of the mean over its leaf, and where that is not positive the leaf's mean square
-    of the prior's gradient, which has the same mean under the prior.
+    least a quarter of the mean over its leaf, and a sixteenth of the leaf's mean square of the
+    prior's gradient, which has the same mean under the prior; where the first is not positive, that
+    mean square itself.
 
     Parameters
     ----------
@@ -76,7 +79,7 @@ def prior_variances(log_prior: LogPrior, position: PyTree) -> Float[Array, " d"]
         leaf = leaves[number]
         slopes, precisions = slope_and_curvature(leaf)
         elsewhere = slope_and_curvature(-2 * jnp.roll(leaf, 1))[1]
-        is_normal = (precisions > 0) & jnp.isclose(precisions, elsewhere, rtol=_SAME)
+        is_normal = (precisions > 0) & jnp.isclose(precisions, elsewhere, rtol=_SAME, atol=0)
         return jnp.where(is_normal, precisions, _bounded(slopes, precisions, ~is_normal))
 
     precisions = ravel_pytree([of_leaf(number) for number in range(len(leaves))])[0]
@@ -89,7 +92,8 @@ def _bounded(slopes: Array, precisions: Array, which: Array) -> Array:
     count = jnp.maximum(jnp.sum(which, dtype=precisions.dtype), 1)
     mean = jnp.sum(precisions, where=which) / count
     square = jnp.sum(jnp.square(slopes), where=which) / count
-    return jnp.maximum(precisions, jnp.where(mean > 0, _LEAST_OF_MEAN * mean, square))
+    least = jnp.maximum(_LEAST_OF_MEAN * mean, _LEAST_OF_SQUARE * square)
+    return jnp.maximum(precisions, jnp.where(mean > 0, least, square))
 
 
 def likelihood_metric(

@@ -2,13 +2,14 @@
 
 A network's posterior is much narrower in some directions than in all others, in such as move all
 its outputs at once, and no diagonal sees them. In coordinates u, x = s (I + V (F - 1) V^T) u with s
-the square root of the diagonal, V the directions and F their factors, below 1 where the posterior
-is narrow. `likelihood_metric` finds them on a network's way in.
+the square root of the diagonal, the columns of V the directions, which are rows of the parameters'
+"directions", and F their "factors", below 1 where the posterior is narrow. `likelihood_metric`
+finds them on a network's way in.
 """
 
 import jax.numpy as jnp
 import numpy as np
-from blackjax.mcmc.metrics import LowRankInverseMassMatrix
+from blackjax.mcmc.metrics import LowRankInverseMassMatrix, Metric, default_metric
 from jaxtyping import Array, Float
 
 DIAGONAL, DIRECTIONS, FACTORS = "inverse_mass_matrix", "directions", "factors"
@@ -39,9 +40,9 @@ def inverse_mass_matrix(
     [0.25]
     """
     diagonal = parameters[DIAGONAL]
-    if DIRECTIONS not in parameters:
+    if not {DIRECTIONS, FACTORS} & parameters.keys():
         return diagonal
-    directions, factors = parameters[DIRECTIONS], jnp.asarray(parameters.get(FACTORS, 1.0))
+    directions, factors = (jnp.asarray(parameters.get(name, 1.0)) for name in METRIC[1:])
     if factors.ndim != 1 or np.shape(directions) != (*factors.shape, *np.shape(diagonal)):
         raise ValueError(
             "a metric with directions has parameters['directions'] of shape (k, d) and "
@@ -49,3 +50,27 @@ def inverse_mass_matrix(
             f"shapes {np.shape(directions)} and {factors.shape}."
         )
     return LowRankInverseMassMatrix(jnp.sqrt(diagonal), directions.T, jnp.square(factors))
+
+
+def euclidean_metric(parameters: dict[str, Array]) -> Metric:
+    """Return the metric of one chain's parameters for HMC, accurate in narrow directions, too.
+
+    BlackJAX's kinetic energy is a difference of numbers as large as the momentum squared, of which
+    float32 leaves nothing, or less than nothing, where factors are below a thousandth; this one is
+    a sum of squares.
+    """
+    matrix = inverse_mass_matrix(parameters)
+    whole = default_metric(matrix)
+    if not isinstance(matrix, LowRankInverseMassMatrix):
+        return whole
+
+    def kinetic_energy(momentum, position=None):
+        scaled = matrix.sigma * momentum
+        within = (jnp.sqrt(matrix.lam) - 1) * (matrix.U.T @ scaled)
+        return jnp.sum(jnp.square(scaled + matrix.U @ within)) / 2
+
+    def sample_momentum(rng_key, position):
+        # BlackJAX's noise is of the default dtype.
+        return whole.sample_momentum(rng_key, position).astype(position.dtype)
+
+    return whole._replace(kinetic_energy=kinetic_energy, sample_momentum=sample_momentum)

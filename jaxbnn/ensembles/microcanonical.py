@@ -104,7 +104,8 @@ def microcanonical(parameters: dict[str, Array], posterior: Any) -> SamplingAlgo
         and the chain turns back, and its info says `nonans=False`: a step size that was found where
         the posterior is wide would otherwise throw the chain out of where it is narrow. Entries
         "directions" (k, d), orthonormal rows, and "factors" (k,) are directions that the metric has
-        beside the diagonal, and its standard deviations there, times those of the diagonal.
+        beside the diagonal, and the standard deviation along each of them in coordinates that the
+        diagonal has scaled.
     posterior
         The posterior, or whatever else has a `log_density`.
 
@@ -182,7 +183,8 @@ def adjusted_microcanonical(parameters: dict[str, Array], posterior: Any) -> Sam
         precision in float32 with many data (`Posterior.log_density_from`). Where there is an entry
         "num_integration_steps", trajectories have so many steps, and L is not looked at. Entries
         "directions" (k, d), orthonormal rows, and "factors" (k,) are directions that the metric has
-        beside the diagonal, and its standard deviations there, times those of the diagonal.
+        beside the diagonal, and the standard deviation along each of them in coordinates that the
+        diagonal has scaled.
     posterior
         The posterior, or whatever else has a `log_density`.
 

@@ -16,12 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from blackjax.base import SamplingAlgorithm
-from blackjax.mcmc.metrics import default_metric
 from jax.sharding import Mesh
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from jaxbnn.ensembles.energy_error import energy_errors
-from jaxbnn.ensembles.metric import DIAGONAL, inverse_mass_matrix
+from jaxbnn.ensembles.metric import DIAGONAL, euclidean_metric
 from jaxbnn.ensembles.microcanonical import (
     adjusted_microcanonical,
     microcanonical,
@@ -290,7 +289,7 @@ def _hmc(parameters: dict[str, Array], posterior: Any) -> SamplingAlgorithm:
     size = parameters[DIAGONAL].shape[0]
 
     def of_step_size(eps):
-        metric = default_metric(inverse_mass_matrix(parameters))
+        metric = euclidean_metric(parameters)
         return on_vector(
             lambda whole: blackjax.hmc(
                 lambda v: log_density(whole(v)), eps / math.sqrt(size), metric, num_steps

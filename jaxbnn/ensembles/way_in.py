@@ -79,7 +79,8 @@ class WayIn(NamedTuple):
         (chain,): whether the chain's log density was stationary at the end.
     metric
         Of the scores of the last part, in which no step size has been tuned yet: entries of the
-        parameters, as `likelihood_metric` returns them, or those that were tuned.
+        parameters, as `likelihood_metric` returns them. Where no scores were kept, the prior's at
+        the end; ones if no metric was wanted.
     """
 
     num_steps: int
@@ -126,22 +127,18 @@ def go_in(
     parameters = microcanonical_parameters(positions)
     parameters["decoherence_length"] *= _LENGTH_SHARE
     num_chains, size = parameters[DIAGONAL].shape
+    lengths = _part_lengths(num_tuning, most_steps)
     num_directions = 0
     if tuning.is_preconditioned:
         if num_chains * _RECORDS * size <= _MOST_SCORES:
-            fewest = min(_part_length(0, num_tuning, most_steps), _RECORDS)
+            fewest = min(*lengths, _RECORDS)
             num_directions = min(tuning.num_directions, fewest // 2, size // 2)
         parameters |= first_metric(posterior, positions, num_directions)
     metric = {name: parameters[name] for name in METRIC if name in parameters}
     parts: list[Draws] = []
     ends = [0]
     num_blow_ups = np.zeros(num_chains)
-    is_settled = np.zeros(num_chains, bool)
-    # The first part alone, in which the energy error falls, cannot tell.
-    while len(parts) < 2 or not is_settled.all():
-        if parts and most_steps - ends[-1] < num_tuning + _SHORTEST:
-            break
-        length = _part_length(ends[-1], num_tuning, most_steps)
+    for length in lengths:
         start = tuning.energy_error if parts else tuning.start_energy_error
         largest = _LARGEST_CHANGE * math.sqrt(max(start, tuning.energy_error) * size)
         # As numbers of the run, so that all parts share one compiled tuning.
@@ -181,8 +178,10 @@ def go_in(
         before = parts[-2].positions if len(parts) > 1 else None
         is_settled = settled(drawn.steps, parts[-1].positions, before)
         is_settled &= undone <= _MOST_UNDONE * drawn.steps[-1]
-    if len(parts) < 2:
-        is_settled = np.zeros(num_chains, bool)
+        # The first part alone, in which the energy error falls, cannot tell.
+        is_settled &= len(parts) > 1
+        if is_settled.all():
+            break
     starts = [end + num_tuning for end in ends[:-1]]
     return positions, WayIn(
         num_steps=ends[-1],
@@ -196,14 +195,19 @@ def go_in(
     )
 
 
-def _part_length(done: int, num_tuning: int, most_steps: int) -> int:
-    """Return the steps of a part after its tuning: as many as there are before it, or what is left.
+def _part_lengths(num_tuning: int, most_steps: int) -> list[int]:
+    """Return the steps of each part after its tuning: as many as there are before it.
 
-    What would be left for a last part is too little to be judged by: this one takes it.
+    What would be left for a last part is too little to be judged by: the one before takes it.
     """
-    length, left = max(done, num_tuning), most_steps - done - num_tuning
-    enough = 2 * num_tuning if done else num_tuning + _SHORTEST
-    return max(left if left - length < enough else length, _SHORTEST)
+    lengths: list[int] = []
+    done = 0
+    while not lengths or most_steps - done >= num_tuning + _SHORTEST:
+        length, left = max(done, num_tuning), most_steps - done - num_tuning
+        enough = 2 * num_tuning if done else num_tuning + _SHORTEST
+        lengths.append(max(left if left - length < enough else length, _SHORTEST))
+        done += num_tuning + lengths[-1]
+    return lengths
 
 
 def _record_steps(length: int) -> Int[np.ndarray, " record"]:

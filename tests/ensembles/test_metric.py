@@ -57,6 +57,53 @@ def test_directions_that_are_not_orthonormal_are_found_with_hmc(num_chains, monk
     assert not check("hmc", num_chains).passes
 
 
+def test_hmc_is_exact_where_float32_hardly_knows_the_narrow_directions():
+    """Factors down to 3e-5, of directions that an SVD in float32 has found, from exact draws.
+
+    BlackJAX's own kinetic energy is negative here, and its chains run off or stand still.
+    """
+    size, k, num_chains = 60, 20, 256
+    rng = np.random.default_rng(0)
+    axes = np.linalg.qr(rng.normal(size=(size, k)))[0]
+    roots = np.geomspace(3e4, 10, k)  # of the precision's eigenvalues beside the prior's 1
+    scores = rng.normal(size=(200, k)) * roots @ axes.T
+    _, found, directions = jnp.linalg.svd(jnp.asarray(scores, np.float32), full_matrices=False)
+    narrow = jnp.asarray(roots[:, None] * axes.T, np.float32)
+
+    def log_density(x):
+        return -(jnp.sum(jnp.square(x)) + jnp.sum(jnp.square(narrow @ x))) / 2
+
+    posterior = SimpleNamespace(log_density_from=lambda place: log_density)  # which is 0 at 0
+    kernel = recipe._hmc(
+        {
+            "step_size": jnp.asarray(0.5 * np.sqrt(size), np.float32),
+            "num_integration_steps": jnp.asarray(5),
+            "inverse_mass_matrix": jnp.ones(size, np.float32),
+            "directions": directions[:k],
+            "factors": 1 / jnp.sqrt(1 + jnp.square(found[:k]) / 200),
+            "reference": jnp.zeros(size, np.float32),
+        },
+        posterior,
+    )
+    normals = rng.normal(size=(num_chains, size))
+    inside = normals @ axes
+    exact = normals + (inside * (1 / np.sqrt(1 + roots**2) - 1)) @ axes.T
+    state = jax.vmap(kernel.init)(jnp.asarray(exact, np.float32))
+    step, rates = jax.jit(jax.vmap(kernel.step)), []
+    for i in range(10):
+        state, info = step(jax.random.split(jax.random.key(i), num_chains), state)
+        rates.append(float(jnp.mean(info.acceptance_rate)))
+    assert state.position.dtype == np.float32
+    assert min(rates) > 0.7
+    # Means over chains of 20 numbers of variance 1 each: to 6 of their standard errors.
+    squares = np.sum(np.square(np.asarray(state.position, float) @ axes * roots), axis=1)
+    assert abs(squares.mean() - k) < 6 * np.sqrt(2 * k / num_chains)
+
+
+def test_hmc_keeps_float32_positions_where_float64_is_on(x64):
+    test_hmc_is_exact_where_float32_hardly_knows_the_narrow_directions()
+
+
 def check_carried_gradients(name, tolerance=1e-4, **changes):
     """After each step the state is that of its position; refused steps change no digit."""
     kernel = tuned(name, **changes | {"step_size": jnp.array(1.6)})

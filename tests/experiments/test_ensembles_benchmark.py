@@ -195,3 +195,23 @@ def test_the_program_of_the_others_writes_what_is_scored(tmp_path):
         np.testing.assert_array_equal(found["mean"][0, :, 0], [0, 1, 2, 3])
         np.testing.assert_allclose(found["sd"][0, :, 0], np.logaddexp(0, [0, 1, 2, 3]) + 1e-6)
     assert json.loads(json.dumps(ours.SETTINGS)) == ours.SETTINGS
+
+
+def test_the_page_has_the_tables_of_recorded_studies(tmp_path):
+    folder = tmp_path / "ensembles" / "bias" / "desk"
+    folder.mkdir(parents=True)
+    (folder / "bias.md").write_text("| a table |\n")
+    page.write(tmp_path / "page.md", [], tmp_path / "benchmarks")
+    text = (tmp_path / "page.md").read_text()
+    assert "## What unadjusted draws are off by" in text
+    assert (
+        "`python -m experiments configs/ensembles/bias.toml --scale desk`.\n\n| a table |" in text
+    )
+    assert "From mode to mode" not in text
+
+
+def test_the_page_is_what_the_command_makes(tmp_path):
+    stored = ensembles.Stored(tmp_path / "stored", ensembles.KEPT).values()
+    results = [one for one in stored if ensembles._is_of_today(one, one["method"])]
+    page.write(tmp_path / ensembles.PAGE.name, results)
+    assert ensembles.PAGE.read_text() == (tmp_path / ensembles.PAGE.name).read_text()

@@ -1,4 +1,4 @@
-"""`docs/ensembles_comparison.md` and its picture, from stored results."""
+"""`docs/ensembles_comparison.md` and its picture, from stored results and recorded studies."""
 
 import json
 from pathlib import Path
@@ -27,6 +27,42 @@ _COLUMNS = {
     "coverage": "coverage of 90 %",
     "rhat_median": "R-hat, median",
     "rhat_95": "R-hat, 95 %",
+}
+# Studies of `configs/ensembles`: what each answers, and its tables to be read.
+_STUDIES = {
+    "bias": (
+        "What unadjusted draws are off by",
+        "All kernels begin where a long exact run has come to, and draws of each chain are "
+        "compared with the exact ones of the same chain. What a second exact run differs by is "
+        "Monte Carlo error; only more than that is bias.",
+        ("bias",),
+    ),
+    "modes": (
+        "How many chains",
+        "Mean log predictive density of airfoil's test rows by so many chains, with its "
+        "standard deviation over sets of chains; then the arms' scores with all their chains.",
+        ("lppd", "arms"),
+    ),
+    "between_modes": (
+        "From mode to mode",
+        "Ten chains on airfoil go on in rounds, each after a move that could take them to other "
+        "modes; rows held out are of the training rows.",
+        ("arms",),
+    ),
+    "exactness": (
+        "Two exact kernels that start differently",
+        "Chains from trained networks, and chains of another kernel that come from the prior "
+        "through powers of the likelihood: how far their predictive densities are apart, beside "
+        "how far halves are in which both sides' chains are dealt at random, and R-hat of the "
+        "predictions on each side.",
+        ("agreement", "sides"),
+    ),
+    "metric": (
+        "What narrow directions in the metric gain",
+        "The exact kernel with the prior's diagonal alone, and with directions found from the "
+        "likelihood's scores.",
+        ("metric",),
+    ),
 }
 _HEAD = """# Optimised starts and microcanonical chains against bde
 
@@ -57,7 +93,7 @@ def write(path: Path, results: list[dict[str, Any]], recorded: Path = FOLDER) ->
             picture = path.with_suffix(".png")
             _draw(picture, name, here)
             parts.append(f"![NLL against CPU seconds, {name}]({picture.name})\n")
-    parts.append(_speed(recorded))
+    parts += [_speed(recorded), *_studies(recorded.parent / "ensembles")]
     with written_whole(path) as temporary:
         temporary.write_text("\n".join(parts).rstrip() + "\n", encoding="utf-8")
 
@@ -79,6 +115,19 @@ def _speed(recorded: Path) -> str:
             "(`python -m experiments benchmark scale`)."
         )
     return "\n".join(lines) + "\n" if runner or gain else ""
+
+
+def _studies(folder: Path) -> list[str]:
+    """Return a section for each recorded study, at the largest scale that is recorded."""
+    parts = []
+    for name, (title, text, tables) in _STUDIES.items():
+        scales = [scale for scale in ("paper", "desk") if (folder / name / scale).exists()]
+        if scales:
+            config = f"configs/ensembles/{name}.toml --scale {scales[0]}"
+            parts.append(f"## {title}\n\n{text} Made by `python -m experiments {config}`.\n")
+            whole = folder / name / scales[0]
+            parts += [(whole / f"{table}.md").read_text(encoding="utf-8") for table in tables]
+    return parts
 
 
 def _recorded(folder: Path, quantity: str, setting: str) -> float | None:

@@ -194,10 +194,10 @@ def _unadjusted(stage, posed, key, energy_error, start, grid, settings, context)
     length = np.mean(start[_PARAMETER + "decoherence_length"])
     thinning = max(1, round(float(length / np.mean(tuned.parameters["step_size"]))))
     num_draws = settings.num_exact
-    if posed.draw is not None:  # where exact draws are independent there is no such length
-        thinning, num_draws = settings.gaussian_thinning, settings.num_exact
     # The exact chains' warm-up is as far on from where all began.
     dropped = max(settings.num_exact_warmup * thinning - settings.num_tuning, 0)
+    if posed.draw is not None:  # exact draws are independent, and of no length
+        thinning, dropped = settings.gaussian_thinning, 0
     draws = context.sample(
         stage, key_run, ensembles.microcanonical, tuned.final_state.position, num_draws,
         parameters=tuned.parameters, data=posed.posterior, progress=False,
@@ -209,7 +209,7 @@ def _unadjusted(stage, posed, key, energy_error, start, grid, settings, context)
         "energy_error": energy.energy_error,
         "num_blow_ups": energy.num_blow_ups,
         "step_size": draws.parameters["step_size"],
-        "steps": np.asarray(thinning * num_draws),
+        "steps": np.asarray(draws.steps[-1]),
     }
 
 

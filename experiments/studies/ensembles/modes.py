@@ -77,7 +77,7 @@ def run_modes(settings: ModesSettings, context: Context) -> list[Row]:
         found = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
         found = {key: values[: arm.num_chains] for key, values in found.items()}
         curve = lppd_by_chains(found["log_density"])
-        curves[arm.name] = (curve, float(np.sum(found["cpu_seconds"])) / arm.num_chains)
+        curves[arm.name] = (curve, float(np.mean(found["cpu_seconds"])))
         rows += _rows(arm, curve, found, posed)
     context.save_figure("lppd", modes_picture(curves), dpi=100)
     context.save_table("lppd", *_curve_table(curves))
@@ -153,10 +153,8 @@ def _curve_table(
     lines = []
     for name, (curve, seconds) in curves.items():
         known = {size: Row("lppd", name, *curve[size]) for size in curve}
-        cells = [
-            cell(known[size]).replace(" ± nan", "") if size in known else "-" for size in sizes
-        ]
-        lines.append([name, f"{seconds:.3g}", *cells])
+        cells = [cell(known[size]) if size in known else "-" for size in sizes]
+        lines.append([name, cell(Row("cpu_seconds", name, seconds)), *cells])
     header = [f"LPPD, {size} chain{'s' * (size > 1)}" for size in sizes]
     return ["arm", "CPU s a chain", *header], lines
 
