@@ -53,7 +53,7 @@ def test_a_kernel_with_directions_leaves_its_target_invariant(num_chains, name):
 @for_mutants(50_000)
 def test_directions_that_are_not_orthonormal_are_found_with_hmc(num_chains, monkeypatch):
     true = metric.inverse_mass_matrix
-    monkeypatch.setattr(recipe, "inverse_mass_matrix", lambda p: true(p)._replace(U=2 * true(p).U))
+    monkeypatch.setattr(metric, "inverse_mass_matrix", lambda p: true(p)._replace(U=2 * true(p).U))
     assert not check("hmc", num_chains).passes
 
 
