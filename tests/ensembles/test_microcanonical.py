@@ -146,8 +146,7 @@ def test_a_step_of_too_large_an_energy_change_is_undone_and_told_of():
     np.testing.assert_array_equal(after[undone], np.tile(before, undone.sum()))
     assert (np.asarray(new.position)[~undone] != np.asarray(position)).all()
     np.testing.assert_allclose(np.linalg.norm(new.vector.momentum, axis=1), 1, rtol=1e-5)
-    back = np.tile(-start.vector.momentum, (undone.sum(), 1))
-    np.testing.assert_array_equal(new.vector.momentum[undone], back)
+    assert len(np.unique(new.vector.momentum[undone], axis=0)) == undone.sum()
 
 
 def test_a_reference_changes_nothing_but_the_rounding():
