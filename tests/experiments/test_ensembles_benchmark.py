@@ -98,9 +98,12 @@ def test_the_page_says_what_the_numbers_say(tmp_path):
     assert "Airfoil" not in text
     assert not list(tmp_path.glob("*.png"))
     page.write(tmp_path / "page.md", [*results, one(0, "quick-x4", -1.3, 90.0)], tmp_path)
-    assert "quick-x4" not in (tmp_path / "page.md").read_text()
-    assert "![NLL against CPU seconds, yacht](page.png)" in (tmp_path / "page.md").read_text()
-    assert (tmp_path / "page.png").stat().st_size > 5000
+    text = (tmp_path / "page.md").read_text()
+    assert "quick-x4" not in text
+    assert "| unadjusted, 4 times the steps | 1 | 90 | -1.3 | - |" in text
+    assert "unadjusted, 4 times the steps: NLL 0.400 below bde's in 90% of its CPU seconds." in text
+    assert "![NLL against CPU seconds, yacht](page_yacht.png)" in text
+    assert (tmp_path / "page_yacht.png").stat().st_size > 5000
 
 
 def test_the_page_shows_what_other_benchmarks_recorded(tmp_path):
@@ -126,11 +129,19 @@ def test_the_page_shows_what_other_benchmarks_recorded(tmp_path):
     assert "Two devices of one core each run them at 1.83 times" in text
 
 
-def test_the_curve_is_of_one_set_and_two_seeds(monkeypatch, tmp_path):
+def test_the_curve_has_seeds_of_its_own(monkeypatch, tmp_path):
     ran = []
     monkeypatch.setattr(ensembles, "_measured", lambda *a: ran.append(a[1:4]))
     ensembles.run(tmp_path, sets=["yacht", "airfoil"], methods=["quick-x8"])
     assert ran == [("airfoil", 0, "quick-x8"), ("airfoil", 1, "quick-x8")]
+    ran.clear()
+    ensembles.run(tmp_path, sets=["airfoil", "bikesharing"], methods=["quick-x4", "quick-x2"])
+    seeds = {
+        method: [s for n, s, m in ran if (n, m) == ("airfoil", method)]
+        for method in ("quick-x4", "quick-x2")
+    }
+    assert seeds == {"quick-x4": [0, 1, 2, 3, 4], "quick-x2": [0, 1]}
+    assert [case for case in ran if case[0] == "bikesharing"] == [("bikesharing", 0, "quick-x2")]
     assert ours.SETTINGS["quick-x8"]["most_steps"] == 8 * ours.SETTINGS["quick"]["most_steps"]
 
 

@@ -1,4 +1,4 @@
-"""`docs/ensembles_comparison.md` and its picture, from stored results and recorded studies."""
+"""`docs/ensembles_comparison.md` and its pictures, from stored results and recorded studies."""
 
 import json
 from pathlib import Path
@@ -15,6 +15,7 @@ from experiments.results import written_whole
 _NAMES = {
     "ensemble": "`optimised_starts` alone",
     "quick": "`sample_ensemble`, unadjusted",
+    **{name: f"unadjusted, {factor:g} times the steps" for name, factor in CURVE.items()},
     "exact": "`sample_ensemble`, exact",
     "nuts": "NUTS from the same starts",
     "bde": "bde 1.0.2",
@@ -84,14 +85,14 @@ rows. Numbers are means over the seeds, ± one standard error.
 
 
 def write(path: Path, results: list[dict[str, Any]], recorded: Path = FOLDER) -> None:
-    """Write the page and its picture from all results, and recorded runs of other benchmarks."""
+    """Write the page and its pictures from all results, and recorded runs of other benchmarks."""
     parts = [_HEAD]
     for name in SEEDS:
         here = [one for one in results if one["set"] == name]
         if here:
             parts.append(f"## {name.capitalize()}\n\n{_table(here)}\n{_verdict(here)}")
         if any(one["method"] in CURVE for one in here):
-            picture = path.with_suffix(".png")
+            picture = path.with_name(f"{path.stem}_{name}.png")
             _draw(picture, name, here)
             parts.append(f"![NLL against CPU seconds, {name}]({picture.name})\n")
     parts += [_speed(recorded), *_studies(recorded.parent / "ensembles")]
@@ -155,7 +156,8 @@ def _draw(path: Path, name: str, results: list[dict[str, Any]]) -> None:
     """Draw NLL against processor seconds: a point a run, and a line through those of the curve."""
     figure, axis = plt.subplots(figsize=(6, 4))
     for method, label in _NAMES.items():
-        if here := [one for one in results if one["method"] == method]:
+        here = [one for one in results if one["method"] == method]
+        if here and method not in CURVE:
             axis.plot(*_points(here), "o", label=label)
     unadjusted = [one for one in results if one["method"] in ("quick", *CURVE)]
     seeds = sorted({one["seed"] for one in unadjusted if one["method"] in CURVE})
@@ -164,7 +166,7 @@ def _draw(path: Path, name: str, results: list[dict[str, Any]]) -> None:
         here.sort(key=lambda one: one["cpu_seconds"])
         axis.plot(*_points(here), ".-", color="grey", zorder=1)
     if seeds:
-        label = "unadjusted, half to eight times the steps at most"
+        label = "unadjusted, up to eight times the steps"
         axis.plot([], [], ".-", color="grey", label=label)
     axis.set(xscale="log", xlabel="CPU seconds", ylabel="NLL (nats a row)", title=name)
     axis.legend(fontsize=8)
@@ -180,7 +182,7 @@ def _points(results: list[dict[str, Any]]) -> tuple[list[float], list[float]]:
 def _verdict(results: list[dict[str, Any]]) -> str:
     """Say what ours reaches, beside bde, over the seeds that both have."""
     sentences = []
-    for method in ("quick", "exact"):
+    for method in ("quick", *CURVE, "exact"):
         by_seed = {one["seed"]: one for one in results if one["method"] == method}
         theirs = {one["seed"]: one for one in results if one["method"] == "bde"}
         if shared := sorted(by_seed.keys() & theirs.keys()):
