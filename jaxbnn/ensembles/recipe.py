@@ -27,12 +27,13 @@ from jaxbnn.ensembles.microcanonical import (
     num_integration_steps,
 )
 from jaxbnn.ensembles.microcanonical_adaptation import SHORTEST_WARMUP
+from jaxbnn.ensembles.row_blocks import in_row_blocks
 from jaxbnn.ensembles.way_in import Tuning, WayIn, bias_in_words, chains_in_words, go_in
 from jaxbnn.kernels import cycle, jittered, on_vector, prior_precisions
 from jaxbnn.numerics import check_count, check_positive
 from jaxbnn.numerics.arguments import a_or_an
 from jaxbnn.sampling import Draws, dual_averaging, sample
-from jaxbnn.sampling.validation import check_checkpoint, check_key
+from jaxbnn.sampling.validation import check_checkpoint, check_key, check_positions
 from jaxbnn.targets import Posterior
 from jaxbnn.targets.hierarchical import HierarchicalPrior
 
@@ -188,6 +189,7 @@ def sample_ensemble(
     check_count("trajectory_steps", trajectory_steps)
     check_checkpoint(checkpoint)
     folder = None if checkpoint is None else Path(checkpoint)
+    posterior = in_row_blocks(posterior, check_positions(positions), mesh)
     key_in, key_exact = jax.random.split(key)
 
     def run(key, phase, *arguments, **options):

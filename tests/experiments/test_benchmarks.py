@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments import benchmarks
-from experiments.benchmarks import columns, random_numbers
+from experiments.benchmarks import columns, random_numbers, row_blocks
 from jaxbnn.networks import apply, init, mlp
 
 WAYS = ("jaxbnn", "jax.random")
@@ -46,6 +46,16 @@ def test_columns_are_measured_against_a_network_of_the_same_outputs(tmp_path, mo
     )
     by_columns, by_rows, ratio = columns.run(tmp_path, num_pairs=1, work=1.0)
     assert ratio.value == pytest.approx(by_rows.value / by_columns.value)
+
+
+def test_blocks_of_rows_are_measured_beside_all_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(row_blocks, "SIZES", ((600, (3,), 2), (30_000, (60,), 1)))
+    found = row_blocks.run(tmp_path, num_steps=2, num_pairs=1)
+    values = {(row.quantity, row.setting): row.value for row in found}
+    small, large = "600 rows, 3, 2 chains", "30000 rows, 60, 1 chain"
+    each = [values["milliseconds", f"{small}, {way}"] for way in ("all rows", "blocks")]
+    assert values["ratio", small] == pytest.approx(each[1] / each[0])
+    assert (values["is_taken", small], values["is_taken", large]) == (0, 1)
 
 
 def test_random_numbers_are_measured_beside_those_of_jax(tmp_path, monkeypatch):

@@ -35,6 +35,8 @@ from experiments.studies.ensembles.problems import (
     all_draws,
     as_arrays,
     ensemble_draws,
+    parameters_as_arrays,
+    parameters_of,
     positions_of,
     tabular_problem,
 )
@@ -49,7 +51,6 @@ Name = Literal["alone", "redraws", "exchange", "reheated", "restarts"]
 # Two neighbours on a ladder exchange with probability .23 when their powers differ by so many
 # standard deviations of the log likelihood.
 _RUNG = 1.7
-_PARAMETER = "parameter_"
 _COLUMNS = {
     "lppd_at_the_budget": "LPPD at a fifth of a hundred chains' cost",
     "nll": "NLL, all rounds",
@@ -192,7 +193,7 @@ def _from_networks(
         checkpoint=folder,
     )  # fmt: skip
     draws, seconds = run.draws, clock.seconds()
-    kept = {_PARAMETER + name: value for name, value in draws.parameters.items()}
+    kept = parameters_as_arrays(draws.parameters)
     way = {
         "energy_error": run.way_in.energy_error[-1].mean(),
         "is_settled": run.way_in.is_settled.mean(),
@@ -210,7 +211,7 @@ def _round(
         lengths = settings.restart_tuning, settings.restart_steps
         return _from_networks(key, stage, *lengths, posed, settings, context)
     key_move, key_settle, key_keep = jax.random.split(key, 3)
-    parameters = _parameters(before)
+    parameters = parameters_of(before)
     clock = Clock()
     positions, rate = _MOVES[arm](
         key_move, positions_of(posed, before), parameters, posed, settings
@@ -221,7 +222,7 @@ def _round(
         parameters=parameters, thinning=settings.thinning,
     )  # fmt: skip
     seconds = clock.seconds()
-    kept = {name: value for name, value in before.items() if name.startswith(_PARAMETER)}
+    kept = parameters_as_arrays(parameters)
     return kept | _kept(posed, draws.positions, seconds) | {"acceptance_rate": rate}
 
 
@@ -283,7 +284,7 @@ def _ladder(
     settings: BetweenModesSettings,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the standard deviation of the log likelihood at each power (power,), chains pooled."""
-    positions, parameters = positions_of(posed, first), _parameters(first)
+    positions, parameters = positions_of(posed, first), parameters_of(first)
     posterior, thinning = posed.posterior, 10
     one = lambda p: jnp.sum(posterior.log_likelihood(p))  # noqa: E731
     log_likelihood = jax.jit(lambda ps: jax.lax.map(lambda chain: jax.lax.map(one, chain), ps))
@@ -323,14 +324,6 @@ def _kept(posed: Problem, positions: PyTree, seconds: float) -> dict[str, Any]:
 
 def _last(positions: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: jnp.asarray(leaf[:, -1]), positions)
-
-
-def _parameters(found: Mapping[str, np.ndarray]) -> dict[str, Array]:
-    return {
-        name.removeprefix(_PARAMETER): jnp.asarray(value)
-        for name, value in found.items()
-        if name.startswith(_PARAMETER)
-    }
 
 
 def _reached(rounds: Sequence[Mapping[str, np.ndarray]]) -> tuple[float, float]:

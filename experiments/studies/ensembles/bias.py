@@ -35,6 +35,8 @@ from experiments.studies.ensembles.problems import (
     ProblemSettings,
     as_arrays,
     ensemble_draws,
+    parameters_as_arrays,
+    parameters_of,
     positions_of,
     trained,
 )
@@ -51,7 +53,6 @@ _COLUMNS = {
     "variance_ratio": "variance of an output / exact",
     "blow_ups": "blow-ups",
 }
-_PARAMETER = "parameter_"
 # Of a chain's output, for its moments to be compared.
 _FEWEST_EFFECTIVE = 100
 
@@ -136,20 +137,11 @@ def _start(name, posed, key, settings, context) -> dict[str, Any]:
     middle, spread = middle_and_spread(posed, means, places)
     return {
         **as_arrays(places),
-        **{_PARAMETER + name: parameters[name] for name in names},
+        **parameters_as_arrays({name: parameters[name] for name in names}),
         "decoherence_length_in": run.way_in.parameters["decoherence_length"],
         "step_size_in": run.way_in.parameters["step_size"],
         "middle": middle,
         "spread": spread,
-    }
-
-
-def _begun(start: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the exact kernel's parameters, of which a metric may have no directions."""
-    return {
-        name.removeprefix(_PARAMETER): value
-        for name, value in start.items()
-        if name.startswith(_PARAMETER)
     }
 
 
@@ -163,7 +155,7 @@ def _exact(stage, posed, key, start, grid, settings, context) -> dict[str, Any]:
     places = positions_of(posed, start)
     draws = context.sample(
         stage, key, ensembles.adjusted_microcanonical, places, settings.num_exact,
-        parameters=_begun(start) | {"reference": places},
+        parameters=parameters_of(start) | {"reference": places},
         data=posed.posterior, num_warmup=settings.num_exact_warmup,
         adapt=dual_averaging(0.9, is_pooled=False), progress=False,
     )  # fmt: skip
@@ -174,7 +166,7 @@ def _unadjusted(stage, posed, key, energy_error, start, grid, settings, context)
     places = positions_of(posed, start)
     parameters = (
         ensembles.microcanonical_parameters(places)
-        | _begun(start)
+        | parameters_of(start)
         | {
             "step_size": start["step_size_in"],
             "decoherence_length": start["decoherence_length_in"],
@@ -191,7 +183,7 @@ def _unadjusted(stage, posed, key, energy_error, start, grid, settings, context)
         data=posed.posterior, num_warmup=settings.num_tuning, adapt=adapt, progress=False,
     )  # fmt: skip
     # As far as an exact run goes from one draw to the next.
-    length = np.mean(start[_PARAMETER + "decoherence_length"])
+    length = np.mean(parameters_of(start)["decoherence_length"])
     thinning = max(1, round(float(length / np.mean(tuned.parameters["step_size"]))))
     num_draws = settings.num_exact
     # The exact chains' warm-up is as far on from where all began.

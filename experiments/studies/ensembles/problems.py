@@ -17,6 +17,8 @@ from jaxbnn import Draws, Gaussian, LearnedGaussian, Posterior, mlp, normal_prio
 from jaxbnn.ensembles import sample_ensemble
 from jaxbnn.targets import SoftplusScaleGaussian
 
+_PARAMETER = "parameter_"
+
 Name = Literal["gaussian", "yacht", "boston", "airfoil"]
 
 
@@ -148,6 +150,20 @@ def positions_of(posed: Problem, arrays: Mapping[str, Any]) -> PyTree:
     count = len(jax.tree.leaves(shapes))
     leaves = [jnp.asarray(arrays[f"position_{i}"]) for i in range(count)]
     return jax.tree.unflatten(jax.tree.structure(shapes), leaves)
+
+
+def parameters_as_arrays(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a kernel's parameters as a stage stores them, beside what else it does."""
+    return {_PARAMETER + name: value for name, value in parameters.items()}
+
+
+def parameters_of(arrays: Mapping[str, Any]) -> dict[str, Array]:
+    """Return the parameters that a stage has stored by `parameters_as_arrays`."""
+    return {
+        name.removeprefix(_PARAMETER): jnp.asarray(value)
+        for name, value in arrays.items()
+        if name.startswith(_PARAMETER)
+    }
 
 
 def ensemble_draws(
