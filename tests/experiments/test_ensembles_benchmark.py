@@ -44,6 +44,9 @@ def test_scores_are_those_of_the_mixture(rng):
     one = stats.norm(draws.mean((0, 1)), draws.std((0, 1)))
     assert found["nll"] == pytest.approx(-one.logpdf(y).mean(), abs=0.02)
     assert found["rmse"] == pytest.approx(np.sqrt(np.mean((flat[0].mean(0) - y) ** 2)))
+    of_chains = [np.mean((chain.mean(0) - y) ** 2) for chain in mean]
+    assert found["rmse_chain"] == pytest.approx(np.sqrt(np.mean(of_chains)))
+    assert found["rmse_chain"] > found["rmse"]
     below = law.cdf(y).mean(0)
     assert found["coverage"] == np.mean((below > 0.05) & (below < 0.95))
     assert found["rhat_median"] <= found["rhat_95"]
@@ -78,6 +81,26 @@ def test_what_is_stored_is_not_run_again(monkeypatch, tmp_path):
         ensembles.run(tmp_path, methods=["bd"])
     with pytest.raises(InputError, match="The page shows test rows"):
         ensembles.run(tmp_path, is_development=True, write_page=True)
+
+
+def test_predictions_that_are_still_there_are_scored_again(monkeypatch, tmp_path, rng):
+    y = tables.split_of("yacht").y_test
+    predictions = tmp_path / "work" / "yacht-0-bde" / "predictions.npz"
+    predictions.parent.mkdir(parents=True)
+    mean, sd = rng.normal(size=(2, 5, len(y))), np.ones((2, 5, len(y)))
+    np.savez(predictions, mean=mean, sd=sd)
+    monkeypatch.setattr(ensembles, "KEPT", tmp_path / "kept.json")
+    code = ensembles._code_of("bde")
+    known = {"set": "yacht", "method": "bde", "nll": 9.0, "cpu_seconds": 2.0, "code": code}
+    stored = {f"yacht-{seed}-bde": known | {"seed": seed} for seed in (0, 1)}
+    (tmp_path / "kept.json").write_text(json.dumps(stored))
+    options = {"sets": ["yacht"], "methods": ["bde"], "most_seeds": 2}
+    ensembles.run(tmp_path, **options)
+    assert json.loads((tmp_path / "kept.json").read_text()) == stored
+    ensembles.run(tmp_path, **options, score_again=True)
+    found = json.loads((tmp_path / "kept.json").read_text())
+    assert found["yacht-1-bde"] == stored["yacht-1-bde"]
+    assert found["yacht-0-bde"] == known | {"seed": 0} | scores.scores_of(mean, sd, y)
 
 
 def test_the_page_says_what_the_numbers_say(tmp_path):

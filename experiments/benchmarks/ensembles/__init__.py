@@ -25,6 +25,7 @@ from experiments.benchmarks.ensembles.scores import QUANTITIES, scores_of
 from experiments.benchmarks.ensembles.tables import SEEDS, split_of
 from experiments.benchmarks.peers import PACKAGES, last_line, peers_python, timed, uncached
 from experiments.benchmarks.stored import FOLDER, Stored
+from experiments.datasets import Split
 from experiments.errors import InputError
 from experiments.record.code import code_digest
 from experiments.results import Row
@@ -48,6 +49,7 @@ def run(
     most_seeds: int = 5,
     is_development: bool = False,
     write_page: bool = False,
+    score_again: bool = False,
 ) -> list[Row]:
     """Measure what is not stored yet; one row a number of each set, seed and method.
 
@@ -63,7 +65,9 @@ def run(
     is_development
         Whether to leave the test rows alone and take a fifth of the training rows in their place.
     write_page
-        Whether to write `docs/ensembles_comparison.md`, with its picture, from all that is stored.
+        Whether to write `docs/ensembles_comparison.md`, with its pictures, from all that is stored.
+    score_again
+        Whether to score anew the predictions that are still in `out_dir`, after a change of scores.
     """
     check_known(sets, SEEDS)
     check_known(methods, METHODS)
@@ -75,7 +79,15 @@ def run(
     for name, number, method in itertools.product(sets, range(most_seeds), methods):
         case = f"{name}-{number}-{method}"
         seeds = CURVE_SEEDS.get(name, {}).get(method, 0) if method in ours.CURVE else SEEDS[name]
-        if number >= seeds or _is_stored(stored, case, method):
+        if number >= seeds:
+            continue
+        if _is_stored(stored, case, method):
+            predictions = _work(out_dir, name, number, method) / "predictions.npz"
+            if score_again and predictions.exists():
+                split = split_of(name, is_development=is_development)
+                stored[case] = stored[case] | _scores(predictions, split)
+                if not is_development:
+                    stored.keep()
             continue
         found = _measured(out_dir, name, number, method, is_development)
         if found is not None:
@@ -115,7 +127,7 @@ def _measured(
 ) -> dict[str, Any] | None:
     """Run one method in a process; None, after a sentence, if it fails or cannot be had."""
     split = split_of(name, is_development=is_development)
-    work = out_dir / "work" / f"{name}-{seed}-{method}"
+    work = _work(out_dir, name, seed, method)
     work.mkdir(parents=True, exist_ok=True)
     data, result, log = work / "data.npz", work / "predictions.npz", work / "log.txt"
     result.unlink(missing_ok=True)
@@ -136,17 +148,25 @@ def _measured(
         return None
     with np.load(result) as found:
         warnings = found["warnings"].tolist() if "warnings" in found else []
-        scores = scores_of(found["mean"], found["sd"], split.y_test)
     return {
         "set": name,
         "seed": seed,
         "method": method,
-        **scores,
+        **_scores(result, split),
         "cpu_seconds": seconds,
         "wall_seconds": wall,
         "warnings": warnings,
         "settings": ours.SETTINGS.get(method, {}),
     }
+
+
+def _work(out_dir: Path, name: str, seed: int, method: str) -> Path:
+    return out_dir / "work" / f"{name}-{seed}-{method}"
+
+
+def _scores(predictions: Path, split: Split) -> dict[str, float]:
+    with np.load(predictions) as found:
+        return scores_of(found["mean"], found["sd"], split.y_test)
 
 
 def _rows(results: list[dict[str, Any]]) -> list[Row]:
