@@ -43,6 +43,7 @@ def test_scores_are_those_of_the_mixture(rng):
     draws = rng.normal(size=(20_000, 15, 7)) * flat[1] + flat[0]
     one = stats.norm(draws.mean((0, 1)), draws.std((0, 1)))
     assert found["nll"] == pytest.approx(-one.logpdf(y).mean(), abs=0.02)
+    assert found["nll_worst_row"] == pytest.approx(-one.logpdf(y).min() / 7, abs=0.02)
     assert found["rmse"] == pytest.approx(np.sqrt(np.mean((flat[0].mean(0) - y) ** 2)))
     of_chains = [np.mean((chain.mean(0) - y) ** 2) for chain in mean]
     assert found["rmse_chain"] == pytest.approx(np.sqrt(np.mean(of_chains)))
@@ -115,7 +116,7 @@ def test_the_page_says_what_the_numbers_say(tmp_path):
     ]
     page.write(tmp_path / "page.md", results, tmp_path)
     text = (tmp_path / "page.md").read_text()
-    assert "| `sample_ensemble`, unadjusted | 2 | 30 ± 5 | -1.1 ± 0.1 | - |" in text
+    assert "| `sample_ensemble`, unadjusted | 2 | 30 ± 5 | -1.1 ± 0.1 | - | - |" in text
     assert "unadjusted: NLL 0.100 below bde's in 25% of its CPU seconds." in text
     assert "exact: NLL 0.100 above bde's in 50% of its CPU seconds." in text
     assert "Airfoil" not in text
@@ -123,7 +124,7 @@ def test_the_page_says_what_the_numbers_say(tmp_path):
     page.write(tmp_path / "page.md", [*results, one(0, "quick-x4", -1.3, 90.0)], tmp_path)
     text = (tmp_path / "page.md").read_text()
     assert "quick-x4" not in text
-    assert "| unadjusted, 4 times the steps | 1 | 90 | -1.3 | - |" in text
+    assert "| unadjusted, 4 times the steps | 1 | 90 | -1.3 | - | - |" in text
     assert "unadjusted, 4 times the steps: NLL 0.400 below bde's in 90% of its CPU seconds." in text
     assert "![NLL against CPU seconds, yacht](page_yacht.png)" in text
     assert (tmp_path / "page_yacht.png").stat().st_size > 5000

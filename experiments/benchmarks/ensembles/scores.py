@@ -6,7 +6,9 @@ from scipy.special import logsumexp, ndtr
 
 from jaxbnn.diagnostics import rank_rhat
 
-QUANTITIES = ("nll", "lppd", "rmse", "rmse_chain", "coverage", "rhat_median", "rhat_95")
+QUANTITIES = (
+    "nll", "nll_worst_row", "lppd", "rmse", "rmse_chain", "coverage", "rhat_median", "rhat_95",
+)  # fmt: skip
 
 
 def scores_of(
@@ -17,12 +19,12 @@ def scores_of(
     """Return the scores of the mixture of all draws, in units of the standardised target.
 
     "nll" is that of the one Gaussian that has the mixture's mean and variance, as bde's benchmark
-    has it, and "lppd" the mean log density of the mixture itself. "rmse" is that of the mean of all
-    draws, "rmse_chain" the root mean square of each chain's own: what chains that differ gain by
-    their mean is none of theirs. "coverage" is that of the mixture's central 90 % interval.
-    "rhat_median" and "rhat_95" are quantiles over the rows of the rank-normalised R-hat of the
-    predictive means: where they are above 1.01, the chains do not agree, and a single draw a chain
-    has none.
+    has it, "nll_worst_row" what the row with the most adds to that mean, and "lppd" the mean log
+    density of the mixture itself. "rmse" is that of the mean of all draws, "rmse_chain" the root
+    mean square of each chain's own: what chains that differ gain by their mean is none of theirs.
+    "coverage" is that of the mixture's central 90 % interval. "rhat_median" and "rhat_95" are
+    quantiles over the rows of the rank-normalised R-hat of the predictive means: where they are
+    above 1.01, the chains do not agree, and a single draw a chain has none.
     """
     all_mean, all_sd = (np.asarray(a, float).reshape(-1, a.shape[-1]) for a in (mean, sd))
     centre = all_mean.mean(axis=0)
@@ -30,10 +32,10 @@ def scores_of(
     z = (y - all_mean) / all_sd
     densities = -0.5 * z**2 - np.log(all_sd) - 0.5 * np.log(2 * np.pi)
     below = ndtr(z).mean(axis=0)
+    terms = 0.5 * np.log(2 * np.pi * variance) + (y - centre) ** 2 / variance / 2
     found = {
-        "nll": float(
-            np.mean(0.5 * np.log(2 * np.pi * variance) + (y - centre) ** 2 / variance / 2)
-        ),
+        "nll": float(np.mean(terms)),
+        "nll_worst_row": float(np.max(terms) / len(y)),
         "lppd": float(np.mean(logsumexp(densities, axis=0) - np.log(len(all_mean)))),
         "rmse": float(np.sqrt(np.mean((y - centre) ** 2))),
         "rmse_chain": float(np.sqrt(np.mean((y - np.asarray(mean, float).mean(axis=1)) ** 2))),
