@@ -2,7 +2,7 @@
 
     python -m experiments benchmark row_blocks
 
-`in_row_blocks` takes blocks where chains times rows times the widest layer are many numbers. Both
+`sample_ensemble` takes blocks where chains times rows times the widest layer are many numbers. Both
 programs are compiled, then runs of both alternate, and medians count.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from experiments.results import Row
 from jaxbnn import Posterior, mlp, normal_prior
-from jaxbnn.ensembles import in_row_blocks
+from jaxbnn.ensembles.row_blocks import in_row_blocks
 from jaxbnn.targets import SoftplusScaleGaussian
 
 # (rows, hidden layers, chains): those of bikesharing, power plant, airfoil and others.

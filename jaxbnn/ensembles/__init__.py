@@ -8,7 +8,6 @@ from jaxbnn.ensembles.microcanonical import (
 )
 from jaxbnn.ensembles.microcanonical_adaptation import microcanonical_adaptation
 from jaxbnn.ensembles.recipe import EnsembleDraws, sample_ensemble
-from jaxbnn.ensembles.row_blocks import in_row_blocks
 from jaxbnn.ensembles.training import OptimisedStarts, TrainingDiverged, optimised_starts
 from jaxbnn.ensembles.way_in import WayIn
 
@@ -17,7 +16,6 @@ __all__ = [
     "TrainingDiverged",
     "adjusted_microcanonical",
     "energy_errors",
-    "in_row_blocks",
     "microcanonical",
     "microcanonical_adaptation",
     "microcanonical_parameters",

@@ -27,8 +27,6 @@ def in_row_blocks(posterior: Posterior, num_chains: int, mesh: Mesh | None = Non
     """Return the posterior with its network applied to a block of rows at a time, where that pays.
 
     Its log density is the same up to rounding. Gradients compute each block's activations anew.
-    `sample_ensemble` does this of itself; for a kernel in `sample`, give what is returned as its
-    `data`.
 
     Parameters
     ----------

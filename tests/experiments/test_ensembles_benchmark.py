@@ -156,6 +156,7 @@ def test_the_page_shows_what_other_benchmarks_recorded(tmp_path):
 def test_the_curve_has_seeds_of_its_own(monkeypatch, tmp_path):
     ran = []
     monkeypatch.setattr(ensembles, "_measured", lambda *a: ran.append(a[1:4]))
+    monkeypatch.setattr(ensembles, "KEPT", tmp_path / "kept.json")
     ensembles.run(tmp_path, sets=["yacht", "airfoil"], methods=["quick-x8"])
     assert ran == [("airfoil", 0, "quick-x8"), ("airfoil", 1, "quick-x8")]
     ran.clear()

@@ -74,7 +74,7 @@ Made by `python -m experiments benchmark ensembles --set write_page=true` from t
 The network, prior and likelihood are those of bde's own benchmark: four hidden layers of 16 ReLU units, N(0, 1) on every
 weight, a Gaussian whose mean and scale (softplus of the second output) the network gives; ten chains; a fifth of the rows
 held out with seed 0, inputs and target standardised by the training rows. Each method runs in a process of its own on one
-machine, on several days, some beside another process: the same run took 82 to 103 seconds. CPU seconds are its processor
+machine, on several days, some beside another process: the same run took 82 to 111 seconds. CPU seconds are its processor
 time with imports, compilation and starts. bde has the settings that its paper
 prints for airfoil (50,000 + 1,000 steps). Ours were chosen on a split of airfoil's training rows
 (`--set is_development=true`); no setting was chosen on test rows. NUTS has 200 steps of window adaptation a chain and then
