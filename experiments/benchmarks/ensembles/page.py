@@ -170,7 +170,7 @@ def _draw(path: Path, name: str, results: list[dict[str, Any]]) -> None:
         here.sort(key=lambda one: one["cpu_seconds"])
         axis.plot(*_points(here), ".-", color="grey", zorder=1)
     if seeds:
-        label = "unadjusted, up to eight times the steps"
+        label = "unadjusted, with fewer or more steps"
         axis.plot([], [], ".-", color="grey", label=label)
     axis.set(xscale="log", xlabel="CPU seconds", ylabel="NLL (nats a row)", title=name)
     axis.legend(fontsize=8)

@@ -21,7 +21,7 @@ def scores_of(
     "nll" is that of the one Gaussian that has the mixture's mean and variance, as bde's benchmark
     has it, "nll_worst_row" what the row with the most adds to that mean, and "lppd" the mean log
     density of the mixture itself. "rmse" is that of the mean of all draws, "rmse_chain" the root
-    mean square of each chain's own: what chains that differ gain by their mean is none of theirs.
+    mean square of those of the chains' own means, which is larger where the chains disagree.
     "coverage" is that of the mixture's central 90 % interval. "rhat_median" and "rhat_95" are
     quantiles over the rows of the rank-normalised R-hat of the predictive means: where they are
     above 1.01, the chains do not agree, and a single draw a chain has none.
