@@ -162,17 +162,17 @@ def _found(record: Path) -> dict[RowKey, Found]:
     order = {scale: index for index, scale in enumerate(SCALES)}
     runs = sorted(recorded_runs(record), key=lambda pair: order[pair[1]["scale"]])
     for folder, run in runs:
-        is_stale = _is_stale(run)
+        has_changed = is_stale(run)
         metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
         spreads = spreads_of(metrics["rows"])
         for row in metrics["rows"]:
             key = (row["source"] or "", row["quantity"], row["setting"])
             spread = spreads.get(key[1:])
-            found[key] = Found(row, run["experiment"], run["scale"], is_stale, spread)
+            found[key] = Found(row, run["experiment"], run["scale"], has_changed, spread)
     return found
 
 
-def _is_stale(run: Mapping[str, Any]) -> bool:
+def is_stale(run: Mapping[str, Any]) -> bool:
     """Whether the code that a recorded run used has changed since, at any of its resumptions."""
     return run["code"] != [current_code(run["experiment"])]
 
@@ -245,7 +245,7 @@ def _runs(record: Path) -> str:
                 run["seed"],
                 ", ".join(commit[:7] + commit[40:] for commit in run["commits"] if commit),
                 f"{hours:.2f}",
-                "STALE" if _is_stale(run) else "",
+                "STALE" if is_stale(run) else "",
             ]
         )
     if not lines:

@@ -6,12 +6,14 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import optax
+from jaxtyping import PyTree
 
 from jaxbnn.ensembles.epochs import Plan
+from jaxbnn.ensembles.initial import check_precision
 from jaxbnn.numerics import check_count, check_fraction, is_concrete
 from jaxbnn.numerics.arguments import short
 from jaxbnn.sampling.order import ordered
-from jaxbnn.sampling.validation import check_checkpoint, check_key
+from jaxbnn.sampling.validation import check_checkpoint, check_key, check_mesh_type
 from jaxbnn.targets import Posterior
 
 # Epochs of one call of the program, at most: of the curves that it returns.
@@ -40,6 +42,7 @@ def checked_arguments(
     patience: Any,
     max_epochs: Any,
     checkpoint: Any,
+    mesh: Any,
 ) -> Arguments:
     """Return the arguments, or raise one sentence."""
     if not isinstance(posterior, Posterior):
@@ -54,13 +57,26 @@ def checked_arguments(
             "visits the host between epochs; call it outside: it compiles training itself."
         )
     check_key(key)
+    position = jax.eval_shape(posterior.sample_prior, jax.random.key(0))
+    check_precision(position)
     counts = {"num_chains": num_chains, "patience": patience, "max_epochs": max_epochs}
     for name, value in counts.items():
         check_count(name, value)
     check_checkpoint(checkpoint)
+    check_mesh_type(mesh)
+    if mesh is not None and mesh.is_multi_process:
+        raise ValueError(
+            "optimised_starts trains on the devices of one process, but this mesh has those of "
+            "several; leave mesh out, and hand its positions to sample with the mesh."
+        )
     num_held_out = _num_held_out(validation, len(posterior.x))
     num_trained = len(posterior.x) - num_held_out
-    plan = Plan(_optimizer(optimizer), num_trained, _batch_size(batch_size, num_trained), _CAPACITY)
+    plan = Plan(
+        _optimizer(optimizer, position),
+        num_trained,
+        _batch_size(batch_size, num_trained),
+        _CAPACITY,
+    )
     return Arguments(plan, int(num_chains), num_held_out, int(patience), int(max_epochs))
 
 
@@ -94,13 +110,20 @@ def _batch_size(batch_size: Any, num_trained: int) -> int:
     return int(batch_size)
 
 
-def _optimizer(optimizer: Any) -> optax.GradientTransformation:
+def _optimizer(optimizer: Any, position: PyTree) -> optax.GradientTransformation:
     if optimizer is None:
         return _default_optimizer()
     if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
         raise TypeError(
             f"optimizer must be one of Optax, such as optax.adam(1e-3), but is {short(optimizer)}."
         )
+    try:
+        jax.eval_shape(lambda p: optimizer.update(p, optimizer.init(p), p), position)
+    except TypeError as error:
+        raise TypeError(
+            "optimizer must do with gradients, its state and the position, "
+            f"update(gradients, state, position), but this one fails there: {error!s:.200}."
+        ) from None
     return optimizer
 
 

@@ -18,6 +18,7 @@ from jaxbnn.networks import Network
 from jaxbnn.networks.shapes import fan_in
 from jaxbnn.numerics import check_finite, is_concrete
 from jaxbnn.numerics.arguments import short
+from jaxbnn.numerics.checks import check_float
 from jaxbnn.sampling.order import ordered, restored
 from jaxbnn.targets import HierarchicalPrior, Posterior
 
@@ -82,7 +83,7 @@ def _draw(keys: Any, posterior: Any) -> tuple[PyTree, Array, Any]:
     return jax.vmap(one)(keys)
 
 
-def check_positions(positions: PyTree, posterior: Posterior, num_chains: int) -> PyTree:
+def check_starts(positions: PyTree, posterior: Posterior, num_chains: int) -> PyTree:
     """Return the starts that were given as arrays; raise unless they are the posterior's, stacked.
 
     Examples
@@ -92,12 +93,12 @@ def check_positions(positions: PyTree, posterior: Posterior, num_chains: int) ->
     >>> from jaxbnn.targets import Gaussian
     >>> x, y = jnp.ones((2, 1)), jnp.zeros(2)
     >>> posterior = Posterior(mlp((1, 1)), dist.Normal(0, 1), Gaussian(1.0), x, y)
-    >>> check_positions(({"w": jnp.ones((1, 1)), "b": jnp.ones(1)},), posterior, 3)
+    >>> check_starts(({"w": jnp.ones((1, 1)), "b": jnp.ones(1)},), posterior, 3)
     Traceback (most recent call last):
     ValueError: positions[0]['b'] has shape (1,), but 3 chains of this posterior have (3, 1); ...
     """
     if not is_concrete(positions):
-        raise ValueError("positions must be arrays with values; call optimised_starts outside jit.")
+        raise ValueError("positions must be arrays with values; call this outside jit.")
     check_finite("positions", positions, "start every chain from finite numbers")
     wanted = jax.eval_shape(lambda k: posterior.sample_prior(k, (num_chains,)), jax.random.key(0))
     found: Any = jax.tree.structure(positions)
@@ -117,6 +118,12 @@ def check_positions(positions: PyTree, posterior: Posterior, num_chains: int) ->
         return array.astype(like.dtype)
 
     return jax.tree_util.tree_map_with_path(checked, positions, wanted)
+
+
+def check_precision(positions: PyTree) -> None:
+    """Raise TypeError for positions of half precision, which no decomposition of a matrix takes."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(positions):
+        check_float(f"positions{jax.tree_util.keystr(path)}", leaf)
 
 
 def _network_parameters(posterior: Posterior, position: Any) -> PyTree:

@@ -30,6 +30,8 @@ from jaxbnn.sampling.adaptation import check_target, component_of, like, require
 
 SHORTEST_WARMUP = 100
 _NAMES = ("step_size", "decoherence_length", "inverse_mass_matrix")
+# Of `microcanonical`: whether it shortens steps itself, after those that were undone.
+SHORTENED = "is_shortened"
 _WANTED = ("start_energy_error", "energy_error")
 _LENGTH_FACTOR = 0.4
 # With fewer effective draws than this, an autocorrelation time may lengthen L but not shorten it.
@@ -91,7 +93,8 @@ def microcanonical_adaptation(
     make_kernel(parameters, data) such as `microcanonical` and `adjusted_microcanonical`. Its
     parameters need the entries "step_size" and "decoherence_length" (chains,) and
     "inverse_mass_matrix" (chains, d), a diagonal; `microcanonical_parameters` makes them. Where
-    there is an entry "num_blow_ups" (chains,), blow-ups of the warm-up are counted in it.
+    there is an entry "num_blow_ups" (chains,), blow-ups of the warm-up are counted in it. An entry
+    "is_shortened" (chains,) of `microcanonical` is 0 in the warm-up and 1 after it.
 
     Parameters
     ----------
@@ -194,6 +197,9 @@ def microcanonical_adaptation(
         step_size = jnp.exp(jnp.mean(jnp.log(chains["step_size"])))
         dtype = step_size.dtype
         zeros = jnp.zeros((num_chains, size), dtype)
+        parameters = parameters | {
+            name: jnp.zeros_like(parameters[name]) for name in parameters if name == SHORTENED
+        }
         a = _State(
             rule=rule.init(step_size),
             step_size=step_size,
@@ -231,7 +237,8 @@ def microcanonical_adaptation(
         return a, a.parameters
 
     def final(a):
-        return with_values(a._replace(step_size=rule.final(a.rule, a.step_size)))
+        found = with_values(a._replace(step_size=rule.final(a.rule, a.step_size)))
+        return found | {name: jnp.ones_like(found[name]) for name in found if name == SHORTENED}
 
     return Adaptation(init, update, final, is_pooled, num_warmup=num_warmup)
 

@@ -20,6 +20,8 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from jaxbnn.ensembles.energy_error import energy_errors
+from jaxbnn.ensembles.found_again import found_again
+from jaxbnn.ensembles.initial import check_precision, check_starts
 from jaxbnn.ensembles.metric import DIAGONAL, euclidean_metric
 from jaxbnn.ensembles.microcanonical import (
     adjusted_microcanonical,
@@ -28,12 +30,18 @@ from jaxbnn.ensembles.microcanonical import (
 )
 from jaxbnn.ensembles.microcanonical_adaptation import SHORTEST_WARMUP
 from jaxbnn.ensembles.row_blocks import in_row_blocks
+from jaxbnn.ensembles.training import OptimisedStarts
 from jaxbnn.ensembles.way_in import Tuning, WayIn, bias_in_words, chains_in_words, go_in
 from jaxbnn.kernels import cycle, jittered, on_vector, prior_precisions
 from jaxbnn.numerics import check_count, check_positive
 from jaxbnn.numerics.arguments import a_or_an
 from jaxbnn.sampling import Draws, dual_averaging, sample
-from jaxbnn.sampling.validation import check_checkpoint, check_key, check_positions
+from jaxbnn.sampling.validation import (
+    check_checkpoint,
+    check_key,
+    check_mesh_type,
+    check_positions,
+)
 from jaxbnn.targets import Posterior
 from jaxbnn.targets.hierarchical import HierarchicalPrior
 
@@ -44,6 +52,8 @@ _JITTER = 0.3
 _TARGETS = {"adjusted_microcanonical": 0.9, "hmc": 0.8}
 # A chain that accepts a smaller part of what was wanted had not found its step size.
 _LEAST_OF_TARGET = 0.5
+# An unadjusted chain of which a larger part of the steps was undone hardly moves.
+_MOST_UNDONE = 0.5
 
 
 class EnsembleDraws(NamedTuple):
@@ -58,8 +68,9 @@ class EnsembleDraws(NamedTuple):
     warnings
         Sentences: what did not go as it should.
     rejecting
-        The chains that accepted less than half as many trajectories of the exact kernel as
-        `num_warmup` tunes to: their step size had not been found.
+        The chains whose kept draws hardly move: that accepted less than half as many trajectories
+        of the exact kernel as `num_warmup` tunes to, or of whose unadjusted steps more than half
+        were undone. Their step size had not been found.
     """
 
     draws: Draws
@@ -71,7 +82,7 @@ class EnsembleDraws(NamedTuple):
 def sample_ensemble(
     key: PRNGKeyArray,
     posterior: Posterior,
-    positions: PyTree,
+    positions: PyTree | OptimisedStarts,
     num_samples: int,
     *,
     kernel: Literal["adjusted_microcanonical", "hmc", "microcanonical"] = "adjusted_microcanonical",
@@ -108,7 +119,7 @@ def sample_ensemble(
         after each trajectory of an exact kernel drawn from their conditionals
         (`prior_precisions`).
     positions
-        The starts, leaves (chain, ...): trained networks, `optimised_starts` say.
+        The starts, leaves (chain, ...): trained networks; or what `optimised_starts` returns.
     num_samples
         Draws kept of each chain.
     kernel
@@ -151,9 +162,10 @@ def sample_ensemble(
     Raises
     ------
     ValueError
-        As `sample`; a position of one number; a chain whose energy blows up throughout.
+        As `sample`; positions that are not the posterior's; a position of one number; a chain whose
+        energy blows up throughout.
     TypeError
-        No key, or no `Posterior`.
+        No key, or no `Posterior`; positions of half precision.
     KeyboardInterrupt
         Ctrl-C before the first kept draw; later it ends the run with the draws made so far.
 
@@ -188,8 +200,14 @@ def sample_ensemble(
     check_count("num_directions", num_directions, 0)
     check_count("trajectory_steps", trajectory_steps)
     check_checkpoint(checkpoint)
+    check_mesh_type(mesh)
     folder = None if checkpoint is None else Path(checkpoint)
-    posterior = in_row_blocks(posterior, check_positions(positions), mesh)
+    if isinstance(positions, OptimisedStarts):
+        positions = positions.positions
+    num_chains = check_positions(positions)
+    check_starts(positions, posterior, num_chains)
+    check_precision(positions)
+    posterior = in_row_blocks(posterior, num_chains, mesh)
     key_in, key_exact = jax.random.split(key)
 
     def run(key, phase, *arguments, **options):
@@ -204,8 +222,11 @@ def sample_ensemble(
             **options,
         )
 
+    def keep(name, given, find):
+        return found_again(None if folder is None else folder / f"{name}.npz", given, find)
+
     tuning = Tuning(num_tuning, energy_error, start_energy_error, is_preconditioned, num_directions)
-    positions, way_in = go_in(key_in, run, posterior, positions, tuning, most_steps)
+    positions, way_in = go_in(key_in, run, keep, posterior, positions, tuning, most_steps)
     if kernel == "microcanonical":
         law = {
             "parameters": way_in.parameters,
@@ -225,19 +246,22 @@ def sample_ensemble(
     draws = run(key_exact, "law", make_kernel, positions, num_samples, **law)
     if draws.interrupted and not len(draws.steps):
         raise KeyboardInterrupt
-    found, rejecting = _warnings(way_in, draws), np.zeros(0, int)
+    found = _warnings(way_in, draws)
     if kernel == "microcanonical":
         found += bias_in_words(draws)
+        undone = draws.reduced["energy"].per_chain.num_blow_ups
+        rejecting = np.flatnonzero(undone > _MOST_UNDONE * draws.steps[-1])
     else:
         least = _LEAST_OF_TARGET * _TARGETS[kernel]
         rejecting = np.flatnonzero(~(draws.acceptance_rate >= least))
-    if rejecting.size:
-        rates = ", ".join(f"{draws.acceptance_rate[chain]:.2g}" for chain in rejecting)
-        found += (
-            f"Of the trajectories of {chains_in_words(rejecting)} a share of {rates} was accepted, "
-            f"where {_TARGETS[kernel]} is wanted: the step size had not been found, and the kept "
-            "draws hardly move; give the exact kernel a longer warm-up (num_warmup).",
-        )
+        if rejecting.size:
+            rates = ", ".join(f"{draws.acceptance_rate[chain]:.2g}" for chain in rejecting)
+            found += (
+                f"Of the trajectories of {chains_in_words(rejecting)} a share of {rates} was "
+                f"accepted, where {_TARGETS[kernel]} is wanted: the step size had not been found, "
+                "and the kept draws hardly move; give the exact kernel a longer warm-up "
+                "(num_warmup).",
+            )
     return EnsembleDraws(draws, way_in, found, rejecting)
 
 

@@ -23,7 +23,7 @@ from jaxtyping import Bool, Float, Int, PRNGKeyArray, PyTree
 from jaxbnn.ensembles.arguments import Arguments, checked_arguments
 from jaxbnn.ensembles.epochs import DIVERGED, RUNNING, Chain, Curves, begin, members_of, train
 from jaxbnn.ensembles.fingerprint import fingerprint
-from jaxbnn.ensembles.initial import check_positions, initial_positions
+from jaxbnn.ensembles.initial import check_starts, initial_positions
 from jaxbnn.sampling import BadCheckpoint
 from jaxbnn.sampling.devices.placement import placement
 from jaxbnn.sampling.keys import chain_keys
@@ -197,13 +197,13 @@ def optimised_starts(
     """
     asked = checked_arguments(
         key, posterior, num_chains, optimizer, batch_size, validation, patience,
-        max_epochs, checkpoint,
+        max_epochs, checkpoint, mesh,
     )  # fmt: skip
     members = members_of(chain_keys(key, num_chains), len(posterior.x), asked.num_held_out)
     if positions is None:
         positions = initial_positions(members.start_key, posterior)
     else:
-        positions = check_positions(positions, posterior, num_chains)
+        positions = check_starts(positions, posterior, num_chains)
     data = ordered(posterior)
     chains = begin(members, data, positions, plan=asked.plan)
     report = choose_reporter(progress)

@@ -6,6 +6,7 @@ the way begins with tuning, in the metric that the scores of the part before tel
 (`likelihood_metric`), and is as long as all before it; the last also takes what would be left.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from jaxbnn.ensembles.energy_error import energy_errors
 from jaxbnn.ensembles.likelihood_metric import first_metric, metrics
 from jaxbnn.ensembles.metric import DIAGONAL, METRIC
 from jaxbnn.ensembles.microcanonical import microcanonical, microcanonical_parameters
-from jaxbnn.ensembles.microcanonical_adaptation import microcanonical_adaptation
+from jaxbnn.ensembles.microcanonical_adaptation import SHORTENED, microcanonical_adaptation
 from jaxbnn.sampling import Draws
 
 # Records of the log density that each part leaves, unless it is shorter: as many in each, so that
@@ -106,6 +107,7 @@ class WayIn(NamedTuple):
 def go_in(
     key: PRNGKeyArray,
     run: Callable[..., Draws],
+    keep: Callable[[str, PyTree, Callable[[], dict]], dict],
     posterior: Any,
     positions: PyTree,
     tuning: Tuning,
@@ -114,7 +116,8 @@ def go_in(
     """Go on until the chains have settled; returns their positions, and what happened.
 
     `run(key, phase, kernel, positions, num_samples, **options)` samples one part of the way to the
-    posterior.
+    posterior. `keep(name, given, find)` returns what `find()` finds from what is given, or what it
+    found in the run that is gone on with: a metric's last digits depend on the number of threads.
     """
     num_tuning = tuning.num_tuning
     adapt = microcanonical_adaptation(
@@ -126,6 +129,7 @@ def go_in(
     )
     parameters = microcanonical_parameters(positions)
     parameters["decoherence_length"] *= _LENGTH_SHARE
+    parameters[SHORTENED] = jnp.zeros_like(parameters["step_size"])
     num_chains, size = parameters[DIAGONAL].shape
     lengths = _part_lengths(num_tuning, most_steps)
     num_directions = 0
@@ -170,7 +174,8 @@ def go_in(
         num_blow_ups += parameters["num_blow_ups"] + undone
         if num_directions:
             seen = drawn.positions["places"], drawn.positions["scores"]
-            metric = metrics(posterior, positions, *seen, num_directions)
+            find = functools.partial(metrics, posterior, positions, *seen, num_directions)
+            metric = keep(f"metric_{len(parts)}", seen, find)
         elif tuning.is_preconditioned:  # a hierarchical prior's precisions have moved
             metric = first_metric(posterior, positions, 0)
         parts.append(drawn._replace(positions=np.asarray(drawn.positions["log_density"])))
@@ -271,7 +276,8 @@ def bias_in_words(draws: Draws) -> tuple[str, ...]:
         found += (
             f"The energy of {chains_in_words(blown)} blew up in "
             f"{', '.join(str(num_blow_ups[c]) for c in blown)} of {draws.steps[-1]} steps, which "
-            "were undone: the region where it does may be missed; tune for a smaller energy error.",
+            "were undone, with shorter ones after them: where the posterior is narrow these chains "
+            "moved slowly, and stayed for too many draws; tune for a smaller energy error.",
         )
     return found
 

@@ -162,11 +162,7 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
         if asked == "auto" and sampler in ("dvi", "gibbs"):  # these two know the Gaussian only
             likelihood = "gaussian"
         settings = settings._replace(likelihood=likelihood)
-        if settings.likelihood in COUNTS and not are_counts(y):
-            raise ValueError(
-                f"likelihood={settings.likelihood!r} takes counts, whole numbers from 0 to "
-                f"{MOST_COUNT:,}, but y holds others; leave it out."
-            )
+        _check_counts(settings.likelihood, y, "leave it out")
         check_sampler(sampler, settings.likelihood, relevance=settings.relevance)
         is_count = settings.likelihood in COUNTS
         scaling = _NO_SCALING if is_count else learn_scaling(y)
@@ -210,8 +206,22 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
         """Return the mean log predictive density of y, (n,), in nats and the target's units.
 
         Larger is better; of counts it is a log probability.
+
+        Raises
+        ------
+        ValueError
+            Targets that are no counts, where the likelihood is of counts.
         """
         inputs = self._inputs(X)
         _, y = check_X_y(inputs, y, y_numeric=True)
+        _check_counts(self.likelihood_, np.asarray(y, float), "score counts")
         targets = self.y_scaling_.standardised(np.asarray(y, float))
         return float(self._log_scores(inputs, targets).mean() - np.log(self.y_scaling_.sd))
+
+
+def _check_counts(likelihood: str, y: Float[np.ndarray, " n"], what_to_do: str) -> None:
+    if likelihood in COUNTS and not are_counts(y):
+        raise ValueError(
+            f"likelihood={likelihood!r} takes counts, whole numbers from 0 to {MOST_COUNT:,}, but "
+            f"y holds others; {what_to_do}."
+        )

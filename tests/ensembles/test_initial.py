@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import numpyro.distributions as dist
+import optax
 import pytest
 import scipy.stats
 from numpyro.distributions.transforms import AffineTransform
@@ -118,6 +119,17 @@ BAD = [
     (lambda: call(validation=1.0), "validation must lie between 0 and 1"),
     (lambda: call(validation=0), "0.1 holds out a tenth of the rows"),
     (lambda: call(optimizer="adam"), "optimizer must be one of Optax"),
+    (
+        lambda: call(optimizer=optax.lbfgs()),
+        r"optimizer must do with .* update\(gradients, state, position\), but this one",
+    ),
+    (lambda: call(mesh=3), "mesh must be a jax.sharding.Mesh"),
+    (
+        lambda: call(
+            posterior=Posterior(NETWORK, dist.Normal(0, 1), Gaussian(1.0), X.astype(np.float16), Y)
+        ),
+        r"positions\[0\]\['b'\] must be float32 or float64, but is float16; convert it",
+    ),
     (lambda: call(posterior=NETWORK), "posterior must be a Posterior"),
     (lambda: call(key=7), "key must be one key"),
     (lambda: call(checkpoint=3), "checkpoint must be the path of a folder"),
@@ -158,8 +170,8 @@ def test_bad_input_gets_one_sentence(annotations_unchecked, make, sentence):
 )
 def test_batches_are_chosen_by_the_number_of_rows(rows, trained, batch_size):
     posterior = POSTERIOR.with_data(np.ones((rows, 5)), np.ones(rows))
-    asked = checked_arguments(jax.random.key(0), posterior, 2, None, None, 0.1, 9, 9, None)
+    asked = checked_arguments(jax.random.key(0), posterior, 2, None, None, 0.1, 9, 9, None, None)
     assert (asked.plan.num_trained, asked.num_held_out) == (trained, rows - trained)
     assert asked.plan.batch_size == batch_size
-    again = checked_arguments(jax.random.key(0), posterior, 2, None, None, 0.1, 9, 9, None)
+    again = checked_arguments(jax.random.key(0), posterior, 2, None, None, 0.1, 9, 9, None, None)
     assert asked.plan == again.plan  # one optimiser by default: its program is found again

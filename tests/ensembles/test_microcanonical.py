@@ -11,12 +11,14 @@ import pytest
 from blackjax.mcmc import adjusted_mclmc as blackjax_adjusted
 from blackjax.mcmc.integrators import isokinetic_mclachlan
 
+from jaxbnn import sample
 from jaxbnn.ensembles.microcanonical import (
     adjusted_microcanonical,
     microcanonical,
     microcanonical_parameters,
     num_integration_steps,
 )
+from jaxbnn.ensembles.microcanonical_adaptation import microcanonical_adaptation
 from tests.kernels.reference_measure import module_of
 from tests.kit import both_sizes, check_exact_start, for_mutants
 from tests.kit.targets import skew_banana
@@ -134,9 +136,9 @@ def test_a_step_of_too_large_an_energy_change_is_undone_and_told_of():
     guarded = microcanonical(parameters | {"largest_energy_change": jnp.array(5.0)}, walled)
     free = microcanonical(parameters, walled)
     keys = jax.random.split(jax.random.key(0), 50)
-    start = guarded.init(position, jax.random.key(1))
+    start, free_start = (kernel.init(position, jax.random.key(1)) for kernel in (guarded, free))
     new, info = jax.jit(jax.vmap(lambda key: guarded.step(key, start)))(keys)
-    _, without = jax.jit(jax.vmap(lambda key: free.step(key, start)))(keys)
+    _, without = jax.jit(jax.vmap(lambda key: free.step(key, free_start)))(keys)
     assert 5 < np.count_nonzero(~info.nonans) < 50
     assert np.abs(without.energy_change).max() > 100
     assert np.abs(info.energy_change).max() <= 5
@@ -147,6 +149,58 @@ def test_a_step_of_too_large_an_energy_change_is_undone_and_told_of():
     assert (np.asarray(new.position)[~undone] != np.asarray(position)).all()
     np.testing.assert_allclose(np.linalg.norm(new.vector.momentum, axis=1), 1, rtol=1e-5)
     assert len(np.unique(new.vector.momentum[undone], axis=0)) == undone.sum()
+    np.testing.assert_array_equal(new.vector.num_halvings, 0)
+
+
+def in_a_narrow_place(parameters, data):
+    target = SimpleNamespace(log_density=lambda x: -jnp.sum(jnp.square(x / 1e-3)) / 2)
+    return microcanonical(parameters, target)
+
+
+@pytest.mark.parametrize("is_shortened", [0.0, 1.0])
+def test_a_chain_where_steps_are_too_long_for_it_goes_on_by_shorter_ones(is_shortened):
+    """A Gaussian of standard deviation .001, and a step size of 1."""
+    start = 1e-3 * jax.random.normal(jax.random.key(0), (1, 8))
+    parameters = microcanonical_parameters(start, step_size=1.0) | {
+        "largest_energy_change": jnp.full(1, 5.0),
+        "is_shortened": jnp.full(1, is_shortened),
+    }
+    draws = sample(
+        jax.random.key(1), in_a_narrow_place, start, 4000, parameters=parameters,
+        progress=False, collect=lambda state, info: (state.position, state.vector.num_halvings),
+    )  # fmt: skip
+    positions, halvings = (np.asarray(leaf)[0] for leaf in draws.positions)
+    is_whole = np.asarray(draws.infos.nonans)[0]
+    if not is_shortened:
+        assert not is_whole.any()
+        np.testing.assert_array_equal(halvings, 0)
+        np.testing.assert_array_equal(positions, np.tile(start, (4000, 1)))
+        return
+    assert 0.7 < is_whole.mean() < 0.85  # one undone for each four that are not
+    # A step of 2^-7, or 3 standard deviations a direction, changes the energy by a few nats.
+    assert 5 < np.median(halvings) < 12
+    after = np.where(is_whole[1:], np.maximum(halvings[:-1] - 0.25, 0), halvings[:-1] + 1)
+    np.testing.assert_array_equal(halvings[1:], after)
+    # Unadjusted, and with steps as long as they can be: of the right size, no more.
+    np.testing.assert_allclose(positions[500:].std(axis=0), 1e-3, rtol=0.5)
+
+
+def test_while_a_step_size_is_tuned_no_step_is_shortened_and_then_some_may_be():
+    start = 1e-3 * jax.random.normal(jax.random.key(0), (1, 8))
+    parameters = microcanonical_parameters(start, step_size=1.0) | {
+        "largest_energy_change": jnp.full(1, 5.0),
+        "is_shortened": jnp.ones(1),
+    }
+    adapt = microcanonical_adaptation(200, energy_error=0.05, is_preconditioned=False)
+    state = adapt.init(jax.tree.map(lambda leaf: leaf[0], parameters))
+    assert state.parameters["is_shortened"] == 0
+    draws = sample(
+        jax.random.key(1), in_a_narrow_place, start, 50, parameters=parameters,
+        num_warmup=200, adapt=adapt, progress=False,
+    )  # fmt: skip
+    assert draws.parameters["is_shortened"].tolist() == [1.0]
+    assert 1e-4 < draws.parameters["step_size"][0] < 1e-2
+    assert np.asarray(draws.infos.nonans).mean() > 0.9
 
 
 def test_a_reference_changes_nothing_but_the_rounding():

@@ -1,5 +1,5 @@
-"""Tests of ensembles.recipe and ensembles.way_in: the recipe ends where the posterior is, goes on
-where it stopped, and says what went wrong.
+"""Tests of ensembles.recipe, ensembles.way_in and ensembles.found_again: the recipe ends where the
+posterior is, goes on where it stopped, and says what went wrong.
 """
 
 import functools
@@ -176,8 +176,8 @@ def test_undone_steps_between_draws_are_told_of(monkeypatch):
     """Of steps that blow up, a fifth at random, one in thirty is one that is kept."""
     true = microcanonical_kernel._guarded
 
-    def failing(kernel, largest):
-        guarded = true(kernel, largest)
+    def failing(of_length, largest, is_shortened):
+        guarded = true(of_length, largest, is_shortened)
 
         def step(key, state):
             new, info = guarded.step(key, state)
@@ -311,6 +311,66 @@ def test_chains_that_reject_nearly_everything_are_told_of(monkeypatch):
     assert "(num_warmup)" in told
 
 
+def test_unadjusted_chains_that_hardly_move_are_told_of(monkeypatch):
+    """Of chain 2 every step is undone: its energy may not change at all."""
+
+    def never(key, phase, kernel, *arguments, parameters, **options):
+        if phase == "law":
+            largest = parameters["largest_energy_change"]
+            parameters = parameters | {
+                "largest_energy_change": largest * np.array([1, 1, -1, 1], np.float32),
+                "is_shortened": np.zeros(4, np.float32),
+            }
+        return jaxbnn.sample(key, kernel, *arguments, parameters=parameters, **options)
+
+    def sample_law(key, kernel, positions, num_samples, **options):
+        phase = "way in" if "adapt" in options else "law"
+        return never(key, phase, kernel, positions, num_samples, **options)
+
+    monkeypatch.setattr(recipe, "sample", sample_law)
+    found = run(20, kernel="microcanonical", trajectory_steps=30, most_steps=900)
+    assert found.rejecting.tolist() == [2]
+    (told,) = [text for text in found.warnings if "of 600 steps" in text]
+    assert told.startswith("The energy of chain 2 blew up in 600 of 600 steps, which were undone")
+
+
+def test_a_run_goes_on_though_another_number_of_threads_rounds_its_metric_otherwise(
+    tmp_path, monkeypatch
+):
+    found = run(10, most_steps=900, checkpoint=tmp_path)
+    of_other_threads = []
+
+    def rounded_otherwise(*arguments):
+        of_other_threads.append(arguments)
+        return jax.tree.map(lambda leaf: leaf * np.float32(1 + 1e-6), way_in_metrics(*arguments))
+
+    way_in_metrics = way_in.metrics
+    monkeypatch.setattr(way_in, "metrics", rounded_otherwise)
+    again = run(10, most_steps=900, checkpoint=tmp_path)
+    assert not of_other_threads
+    np.testing.assert_array_equal(again.draws.positions[0]["w"], found.draws.positions[0]["w"])
+    # Without what was kept, the parts that follow would be given another metric.
+    for kept in tmp_path.glob("metric_*.npz"):
+        kept.write_bytes(kept.read_bytes()[:-100])
+    with pytest.raises(jaxbnn.sampling.BadCheckpoint, match="parameters"):
+        run(10, most_steps=900, checkpoint=tmp_path)
+    assert of_other_threads
+
+
+def test_starts_are_taken_as_they_were_returned():
+    starts = jaxbnn.optimised_starts(
+        jax.random.key(0), regression(), 2, max_epochs=3, progress=False
+    )
+    options = {"num_tuning": 100, "num_warmup": 20, "trajectory_steps": 3, "progress": False}
+    draws = [
+        sample_ensemble(
+            jax.random.key(1), regression(), given, 5, most_steps=200, **options
+        ).draws.positions[0]["w"]
+        for given in (starts, starts.positions)
+    ]
+    np.testing.assert_array_equal(*draws)
+
+
 def test_ctrl_c_before_the_first_kept_draw_ends_the_call():
     def stop(progress):
         if progress.phase == "warm-up" and progress.total == 100:  # the exact kernel's
@@ -339,6 +399,7 @@ def test_an_energy_that_blows_up_throughout_gets_one_sentence():
         ({"thinning": 0}, "thinning must be"),
         ({"energy_error": 0.0}, "energy_error must be"),
         ({"start_energy_error": -1.0}, "start_energy_error must be"),
+        ({"mesh": 3}, "mesh must be a jax.sharding.Mesh"),
     ],
 )
 def test_bad_arguments_get_one_sentence(options, message, annotations_unchecked, monkeypatch):
@@ -346,3 +407,22 @@ def test_bad_arguments_get_one_sentence(options, message, annotations_unchecked,
     monkeypatch.setattr(recipe, "sample", lambda *_, **__: pytest.fail("sampled"))
     with pytest.raises(ValueError, match=message):
         run(**{"num_samples": 10} | options)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda p: p[0], ValueError, "positions must be arranged as draws of posterior"),
+        (lambda p: jax.tree.map(lambda w: w[:, :1], p), ValueError, "chains of this posterior"),
+        (lambda p: jax.tree.map(lambda w: w / 0, p), ValueError, "start every chain from finite"),
+        (
+            lambda p: jax.tree.map(lambda w: w.astype(np.float16), p),
+            TypeError,
+            "must be float32 or float64, but is float16",
+        ),
+    ],
+)
+def test_positions_that_are_not_the_posterior_s_get_one_sentence(change, error, message):
+    starts = regression().sample_prior(jax.random.key(3), (4,))
+    with pytest.raises(error, match=message):
+        sample_ensemble(jax.random.key(4), regression(), change(starts), 10, progress=False)

@@ -277,6 +277,15 @@ def test_a_warning_that_is_an_error_leaves_a_whole_fit():
     assert set(first.predict(X)) <= {"here", "there"}
 
 
+def test_a_log_score_of_counts_refuses_what_is_none():
+    counts = np.round(np.abs(Y))
+    model = regressor(likelihood="poisson").fit(X, counts)
+    assert np.isfinite(model.log_score(X, counts))
+    for wrong in (counts + 0.5, -1 - counts):
+        with pytest.raises(ValueError, match=r"takes counts, .* y holds others; score counts"):
+            model.log_score(X, wrong)
+
+
 def test_a_refused_fit_leaves_the_columns_of_the_one_before():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X, columns=["a", "b"])

@@ -15,6 +15,7 @@ from experiments.benchmarks import ensembles
 from experiments.benchmarks.ensembles import ours, page, scores, tables
 from experiments.datasets import Split, tabular
 from experiments.errors import InputError
+from experiments.record.pages import current_code
 from experiments.results import Row, write_results
 
 
@@ -117,17 +118,30 @@ def test_the_page_says_what_the_numbers_say(tmp_path):
     page.write(tmp_path / "page.md", results, tmp_path)
     text = (tmp_path / "page.md").read_text()
     assert "| `sample_ensemble`, unadjusted | 2 | 30 ± 5 | -1.1 ± 0.1 | - | - |" in text
-    assert "unadjusted: NLL 0.100 below bde's in 25% of its CPU seconds." in text
-    assert "exact: NLL 0.100 above bde's in 50% of its CPU seconds." in text
+    assert "unadjusted: NLL 0.100 below bde's (one seed) in 25% of its CPU seconds." in text
+    assert "exact: NLL 0.100 above bde's (one seed) in 50% of its CPU seconds." in text
     assert "Airfoil" not in text
+    assert "NUTS" not in text
     assert not list(tmp_path.glob("*.png"))
     page.write(tmp_path / "page.md", [*results, one(0, "quick-x4", -1.3, 90.0)], tmp_path)
     text = (tmp_path / "page.md").read_text()
     assert "quick-x4" not in text
     assert "| unadjusted, 4 times the steps | 1 | 90 | -1.3 | - | - |" in text
-    assert "unadjusted, 4 times the steps: NLL 0.400 below bde's in 90% of its CPU seconds." in text
+    assert "4 times the steps: NLL 0.400 below bde's (one seed) in 90% of its CPU seconds." in text
     assert "![NLL against CPU seconds, yacht](page_yacht.png)" in text
     assert (tmp_path / "page_yacht.png").stat().st_size > 5000
+
+
+@pytest.mark.parametrize(
+    ("gaps", "said"),
+    [
+        ([-0.1, -0.3], "NLL 0.200 ± 0.1 below bde's"),
+        ([-0.1, 0.05, 0.02], "NLL 0.010 ± 0.046 below bde's, level with it,"),
+        ([0.2, 0.2, 0.21], "NLL 0.203 ± 0.0033 above bde's"),
+    ],
+)
+def test_a_gap_has_its_error_and_one_within_it_is_none(gaps, said):
+    assert page._beside(np.array(gaps)) == said
 
 
 def test_the_page_shows_what_other_benchmarks_recorded(tmp_path):
@@ -186,7 +200,11 @@ def test_each_of_our_methods_predicts(method, rng):
     draws = 1 if method == "ensemble" else ours.NUM_DRAWS
     assert found["mean"].shape == found["sd"].shape == (ours.NUM_CHAINS, draws, 30)
     assert scores.scores_of(found["mean"], found["sd"], y[120:])["rmse"] < 0.4
-    assert any("unadjusted kernel" in w for w in found["warnings"]) == (method == "quick")
+    if method in ("quick", "exact"):
+        assert 0 <= found["settled"] <= 1
+        assert 0 <= found["stuck"] <= ours.NUM_CHAINS
+        assert any("unadjusted kernel" in w for w in found["warnings"]) == (method == "quick")
+        assert ("undone" in found) == (method == "quick")
 
 
 def test_a_process_that_fails_is_told_of_and_not_stored(monkeypatch, tmp_path, capsys):
@@ -233,16 +251,19 @@ def test_the_program_of_the_others_writes_what_is_scored(tmp_path):
     assert json.loads(json.dumps(ours.SETTINGS)) == ours.SETTINGS
 
 
-def test_the_page_has_the_tables_of_recorded_studies(tmp_path):
+@pytest.mark.parametrize("is_old", [False, True])
+def test_the_page_has_the_tables_of_recorded_studies(is_old, tmp_path):
     folder = tmp_path / "ensembles" / "bias" / "desk"
     folder.mkdir(parents=True)
     (folder / "bias.md").write_text("| a table |\n")
+    code = "another" if is_old else current_code("ensembles/bias")
+    run = {"code": [code], "experiment": "ensembles/bias"}
+    (folder / "run.json").write_text(json.dumps(run))
     page.write(tmp_path / "page.md", [], tmp_path / "benchmarks")
     text = (tmp_path / "page.md").read_text()
     assert "## What unadjusted draws are off by" in text
-    assert (
-        "`python -m experiments configs/ensembles/bias.toml --scale desk`.\n\n| a table |" in text
-    )
+    mark = " **Of earlier code.**" * is_old
+    assert f"configs/ensembles/bias.toml --scale desk`.{mark}\n\n| a table |" in text
     assert "From mode to mode" not in text
 
 

@@ -30,6 +30,8 @@ from experiments.errors import InputError
 from experiments.record.code import code_digest
 from experiments.results import Row
 
+# Of the chains of `sample_ensemble`, as `ours.predictions` returns them.
+TOLD = ("settled", "undone", "stuck")
 METHODS = (*ours.METHODS, *ours.CURVE, "bde")
 # Of the curve of scores against processor time; as many as bde's where its time is about the same.
 CURVE_SEEDS = {
@@ -82,7 +84,8 @@ def run(
         if number >= seeds:
             continue
         if _is_stored(stored, case, method):
-            predictions = _work(out_dir, name, number, method) / "predictions.npz"
+            work = _work(out_dir, name, number, method, is_development)
+            predictions = work / "predictions.npz"
             if score_again and predictions.exists():
                 split = split_of(name, is_development=is_development)
                 stored[case] = stored[case] | _scores(predictions, split)
@@ -127,7 +130,7 @@ def _measured(
 ) -> dict[str, Any] | None:
     """Run one method in a process; None, after a sentence, if it fails or cannot be had."""
     split = split_of(name, is_development=is_development)
-    work = _work(out_dir, name, seed, method)
+    work = _work(out_dir, name, seed, method, is_development)
     work.mkdir(parents=True, exist_ok=True)
     data, result, log = work / "data.npz", work / "predictions.npz", work / "log.txt"
     result.unlink(missing_ok=True)
@@ -148,11 +151,13 @@ def _measured(
         return None
     with np.load(result) as found:
         warnings = found["warnings"].tolist() if "warnings" in found else []
+        told = {name: float(found[name]) for name in TOLD if name in found}
     return {
         "set": name,
         "seed": seed,
         "method": method,
         **_scores(result, split),
+        **told,
         "cpu_seconds": seconds,
         "wall_seconds": wall,
         "warnings": warnings,
@@ -160,8 +165,9 @@ def _measured(
     }
 
 
-def _work(out_dir: Path, name: str, seed: int, method: str) -> Path:
-    return out_dir / "work" / f"{name}-{seed}-{method}"
+def _work(out_dir: Path, name: str, seed: int, method: str, is_development: bool) -> Path:
+    folder = "development_work" if is_development else "work"
+    return out_dir / folder / f"{name}-{seed}-{method}"
 
 
 def _scores(predictions: Path, split: Split) -> dict[str, float]:
@@ -170,7 +176,7 @@ def _scores(predictions: Path, split: Split) -> dict[str, float]:
 
 
 def _rows(results: list[dict[str, Any]]) -> list[Row]:
-    names = (*QUANTITIES, "cpu_seconds", "wall_seconds")
+    names = (*QUANTITIES, *TOLD, "cpu_seconds", "wall_seconds")
     return [
         Row(name, f"{one['set']}, seed {one['seed']}, {one['method']}", one[name])
         for one in results

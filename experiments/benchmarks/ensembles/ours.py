@@ -53,15 +53,19 @@ SETTINGS |= {
 
 def predictions(
     method: str, data: dict[str, np.ndarray], seed: int, settings: dict[str, Any]
-) -> dict[str, np.ndarray]:
-    """Return mean and deviation at the test rows, (chain, draw, row), and what warns of them."""
+) -> dict[str, Any]:
+    """Return mean and deviation at the test rows, (chain, draw, row), and what tells of the run.
+
+    Of chains of `sample_ensemble`: "warnings", the share that had "settled", the share of the steps
+    between kept draws that were "undone", and how many chains were "stuck": hardly moved.
+    """
     key_start, key_run = jax.random.split(jax.random.key(seed))
     x, y = (np.asarray(data[name], np.float32) for name in ("x_train", "y_train"))
     network = mlp((x.shape[1], *HIDDEN, 2), activation="relu")
     likelihood = targets.SoftplusScaleGaussian()
     posterior = Posterior(network, normal_prior(network), likelihood, x, y)
     found: OptimisedStarts = optimised_starts(key_start, posterior, NUM_CHAINS, progress=False)
-    warnings: tuple[str, ...] = ()
+    told: dict[str, Any] = {}
     positions = found.as_draws()
     if method == "nuts":
         positions = _by_nuts(key_run, posterior, found.positions, **settings)
@@ -69,9 +73,21 @@ def predictions(
         run = sample_ensemble(
             key_run, posterior, found.positions, NUM_DRAWS, progress=False, **settings
         )
-        positions, warnings = run.draws.positions, run.warnings
+        positions, told = run.draws.positions, _told(run)
     mean, sd = _at(posterior, positions, np.asarray(data["x_test"], np.float32))
-    return {"mean": mean, "sd": sd, "warnings": np.array(warnings, str)}
+    return {"mean": mean, "sd": sd} | told
+
+
+def _told(run: Any) -> dict[str, Any]:
+    found = {
+        "warnings": np.array(run.warnings, str),
+        "settled": np.mean(run.way_in.is_settled),
+        "stuck": np.array(float(run.rejecting.size)),
+    }
+    if "energy" in run.draws.reduced:
+        energy = run.draws.reduced["energy"].per_chain
+        found["undone"] = np.sum(energy.num_blow_ups) / np.sum(energy.num_steps)
+    return found
 
 
 def _by_nuts(
@@ -117,7 +133,7 @@ def main() -> None:
     method, data, result, seed = sys.argv[1:]
     with np.load(data) as given:
         found = predictions(method, dict(given), int(seed), SETTINGS.get(method, {}))
-    np.savez(result, mean=found["mean"], sd=found["sd"], warnings=found["warnings"])
+    np.savez(result, **found)
 
 
 if __name__ == "__main__":

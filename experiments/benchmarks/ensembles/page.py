@@ -10,6 +10,7 @@ import numpy as np
 from experiments.benchmarks.ensembles.ours import CURVE
 from experiments.benchmarks.ensembles.tables import SEEDS
 from experiments.benchmarks.stored import FOLDER
+from experiments.record.pages import is_stale
 from experiments.results import written_whole
 
 _NAMES = {
@@ -30,6 +31,9 @@ _COLUMNS = {
     "coverage": "coverage of 90 %",
     "rhat_median": "R-hat, median",
     "rhat_95": "R-hat, 95 %",
+    "settled": "chains settled",
+    "undone": "steps undone",
+    "stuck": "chains stuck",
 }
 # Studies of `configs/ensembles`: what each answers, and its tables to be read.
 _STUDIES = {
@@ -42,7 +46,8 @@ _STUDIES = {
     ),
     "modes": (
         "How many chains",
-        "Mean log predictive density of airfoil's test rows by so many chains, with its "
+        "Mean log predictive density by so many chains, of rows held out of airfoil's training "
+        "rows, with its "
         "standard deviation over sets of chains; then the arms' scores with all their chains.",
         ("lppd", "arms"),
     ),
@@ -73,24 +78,30 @@ Made by `python -m experiments benchmark ensembles --set write_page=true` from t
 
 The network, prior and likelihood are those of bde's own benchmark: four hidden layers of 16 ReLU units, N(0, 1) on every
 weight, a Gaussian whose mean and scale (softplus of the second output) the network gives; ten chains; a fifth of the rows
-held out with seed 0, inputs and target standardised by the training rows. Each method runs in a process of its own on one
-machine, on several days, some beside another process: the same run took 82 to 111 seconds. CPU seconds are its processor
-time with imports, compilation and starts. bde has the settings that its paper
-prints for airfoil (50,000 + 1,000 steps). Ours were chosen on a split of airfoil's training rows
-(`--set is_development=true`); no setting was chosen on test rows. NUTS has 200 steps of window adaptation a chain and then
-100 draws, of at most eight doublings, which nobody tuned. The seeds are the samplers'.
+held out with seed 0, inputs and target standardised by the training rows. Each method runs in a process of its own, on a core
+that it has to itself, on several days. CPU seconds are its processor time with imports, compilation and starts. bde has the settings that
+its paper prints for airfoil (50,000 + 1,000 steps). Ours were chosen on a split of airfoil's training rows
+(`--set is_development=true`); no setting was chosen on test rows. The seeds are the samplers'.
 
 NLL is that of the one Gaussian with the mean and the variance of all draws together, beside it what the one row with the most
 adds to it, and LPPD the mean log density of the mixture, all in nats a row of the standardised target. RMSE is that of the mean
 of all draws, beside it the root mean square of the chains' own: what lies between them is gained by chains that differ, and
-goes where they agree. R-hat is the rank-normalised one of the predictive means, over the test rows. Numbers are means over the
-seeds, ± one standard error.
+goes where they agree. R-hat is the rank-normalised one of the predictive means, over the test rows. A chain has settled when its
+log density is stationary at the end of the way in; steps between kept draws are undone where the energy would have changed too
+much; a chain is stuck of which more than half of them were, or which accepted less than half of what was wanted. Numbers are
+means over the seeds, ± one standard error.
 """  # noqa: E501
+
+
+_OF_NUTS = """
+NUTS has 200 steps of window adaptation a chain and then 100 draws, of at most eight doublings,
+which nobody tuned.
+"""
 
 
 def write(path: Path, results: list[dict[str, Any]], recorded: Path = FOLDER) -> None:
     """Write the page and its pictures from all results, and recorded runs of other benchmarks."""
-    parts = [_HEAD]
+    parts = [_HEAD + _OF_NUTS * any(one["method"] == "nuts" for one in results)]
     for name in SEEDS:
         here = [one for one in results if one["set"] == name]
         if here:
@@ -130,8 +141,10 @@ def _studies(folder: Path) -> list[str]:
         scales = [scale for scale in ("paper", "desk") if (folder / name / scale).exists()]
         if scales:
             config = f"configs/ensembles/{name}.toml --scale {scales[0]}"
-            parts.append(f"## {title}\n\n{text} Made by `python -m experiments {config}`.\n")
             whole = folder / name / scales[0]
+            run = json.loads((whole / "run.json").read_text(encoding="utf-8"))
+            old = " **Of earlier code.**" if is_stale(run) else ""
+            parts.append(f"## {title}\n\n{text} Made by `python -m experiments {config}`.{old}\n")
             parts += [(whole / f"{table}.md").read_text(encoding="utf-8") for table in tables]
     return parts
 
@@ -190,15 +203,23 @@ def _verdict(results: list[dict[str, Any]]) -> str:
         by_seed = {one["seed"]: one for one in results if one["method"] == method}
         theirs = {one["seed"]: one for one in results if one["method"] == "bde"}
         if shared := sorted(by_seed.keys() & theirs.keys()):
-            gap = np.mean([by_seed[k]["nll"] - theirs[k]["nll"] for k in shared])
+            gaps = np.array([by_seed[k]["nll"] - theirs[k]["nll"] for k in shared])
             part = np.sum([by_seed[k]["cpu_seconds"] for k in shared]) / np.sum(
                 [theirs[k]["cpu_seconds"] for k in shared]
             )
-            sentences.append(
-                f"{_NAMES[method]}: NLL {abs(gap):.3f} {'below' if gap < 0 else 'above'} bde's in "
-                f"{part:.0%} of its CPU seconds."
-            )
+            sentences.append(f"{_NAMES[method]}: {_beside(gaps)} in {part:.0%} of its CPU seconds.")
     return " ".join(sentences) + "\n" if sentences else ""
+
+
+def _beside(gaps: np.ndarray) -> str:
+    """Say how far NLL is from bde's, of the same seeds, and whether that is more than chance."""
+    gap = float(np.mean(gaps))
+    where = "below" if gap < 0 else "above"
+    if len(gaps) == 1:
+        return f"NLL {abs(gap):.3f} {where} bde's (one seed)"
+    error = float(np.std(gaps, ddof=1) / np.sqrt(len(gaps)))
+    said = f"NLL {abs(gap):.3f} ± {error:.2g} {where} bde's"
+    return f"{said}, level with it," if abs(gap) < 2 * error else said
 
 
 def _cell(values: list[float]) -> str:

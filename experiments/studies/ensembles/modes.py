@@ -60,14 +60,16 @@ class ModesSettings(Settings):
     chains_at_once: int = Field(10, ge=2)
     num_tuning: int = Field(1000, ge=100)
     start_energy_error: float = Field(0.3, gt=0)
-    energy_error: float = Field(0.03, gt=0)
+    energy_error: float = Field(0.02, gt=0)
     most_rows: int | None = Field(None, ge=10)
     arms: tuple[Arm, ...]
 
 
 def run_modes(settings: ModesSettings, context: Context) -> list[Row]:
     """Run each arm's chains, some at a time, a stage each; all arms begin at the same networks."""
-    posed = tabular_problem(settings.data, settings.split, settings.hidden, settings.most_rows)
+    posed = tabular_problem(
+        settings.data, settings.split, settings.hidden, settings.most_rows, is_development=True
+    )
     rows, curves = [], {}
     for arm in settings.arms:
         parts = []
