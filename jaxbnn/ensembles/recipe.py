@@ -288,8 +288,9 @@ def _warnings(way_in: WayIn, draws: Draws) -> tuple[str, ...]:
         found.append(
             f"The energy of {chains_in_words(blown)} blew up in "
             f"{', '.join(str(way_in.num_blow_ups[c]) for c in blown)} of {way_in.num_steps} steps "
-            "on the way in, which were undone: these chains hardly went where the posterior is "
-            "narrow; tune for longer (num_tuning), or for a smaller energy error (energy_error)."
+            "on the way in, which were undone, with shorter ones after them: these chains moved "
+            "slowly where the posterior is narrow; tune for longer (num_tuning), or for a smaller "
+            "energy error (energy_error)."
         )
     if draws.interrupted:
         found.append("The run was stopped by Ctrl-C before all draws were made.")
