@@ -104,8 +104,8 @@ def ensemble_notes(
     if blown := len(way_in.blown_up):
         notes.append(
             f"The energy of {blown} of {number} chains blew up in more than {MOST_BLOW_UPS:.0%} "
-            "of their steps on the way in, which were undone: they moved slowly where the posterior "
-            "is narrow; a longer warm-up tunes them for longer."
+            "of their steps on the way in, which were undone: they moved slowly where the "
+            "posterior is narrow; a longer warm-up tunes them for longer."
         )
     if len(rejecting):
         notes.append(
