@@ -66,11 +66,16 @@ def euclidean_metric(parameters: dict[str, Array]) -> Metric:
 
     def kinetic_energy(momentum, position=None):
         scaled = matrix.sigma * momentum
-        within = (jnp.sqrt(matrix.lam) - 1) * (matrix.U.T @ scaled)
-        return jnp.sum(jnp.square(scaled + matrix.U @ within)) / 2
+        within = (jnp.sqrt(matrix.lam) - 1) * _dot(matrix.U.T, scaled)
+        return jnp.sum(jnp.square(scaled + _dot(matrix.U, within))) / 2
 
     def sample_momentum(rng_key, position):
         # BlackJAX's noise is of the default dtype.
         return whole.sample_momentum(rng_key, position).astype(position.dtype)
 
     return whole._replace(kinetic_energy=kinetic_energy, sample_momentum=sample_momentum)
+
+
+def _dot(a, b):
+    # The default is TF32 on recent GPUs.
+    return jnp.matmul(a, b, precision="highest")
