@@ -15,6 +15,7 @@ from experiments.paper_numbers import load_paper_values
 from experiments.record import kept_stages, record_runs, settings_digest
 from experiments.record.anew import make_anew
 from experiments.record.code import code_digest
+from experiments.record.energy_errors import write_bias_table
 from experiments.record.ledger import WRITTEN, Ledger, current_commit
 from experiments.record.pages import write_pages
 from experiments.record.unfinished import keep_stages
@@ -169,9 +170,9 @@ def benchmark(name: str, assignments: Sequence[str], out: Path) -> int:
 
 
 def record(results: Path | None) -> int:
-    """Put the finished runs below `results` into the record, and write its pages."""
+    """Put the finished runs below `results` into the record, and write what is made of it."""
     written = record_runs(results) if results else []
-    for path in [*written, *write_pages()]:
+    for path in [*written, *write_pages(), *write_bias_table()]:
         print(path)
     return 0
 
@@ -184,11 +185,11 @@ def keep(results: Path) -> int:
 
 
 def anew(out: Path, resume: bool) -> int:
-    """Run every recorded run again, record it, and write the pages."""
+    """Run every recorded run again, record it, and write what is made of the record."""
     try:
         make_anew(out.absolute(), resume=resume)
     finally:  # what ended before a failure is recorded
-        for path in write_pages():
+        for path in [*write_pages(), *write_bias_table()]:
             print(path)
     return 0
 

@@ -36,7 +36,8 @@ def test_the_wheel_carries_the_package_and_its_command_alone(wheel):
         ]
     assert {name.split("/")[0] for name in names} == {"jaxbnn", Path(points).parent.name}
     written = {path.relative_to(ROOT).as_posix() for path in (ROOT / "jaxbnn").rglob("*.py")}
-    assert written | {"jaxbnn/py.typed"} <= names
+    data = {path.relative_to(ROOT).as_posix() for path in (ROOT / "jaxbnn").rglob("*.toml")}
+    assert written | data | {"jaxbnn/py.typed"} <= names
 
 
 def _sentences():

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.record.code import ROOT
+from experiments.record.code import BIAS_TABLE, ROOT
 from experiments.results import write_json
 
 FILE = "ledger.json"
-# Folders that recording writes into: no run depends on them.
-WRITTEN = ("record", "docs")
+# What recording writes, or into which folders: no run's numbers depend on it.
+WRITTEN = ("record", "docs", BIAS_TABLE)
 
 
 class Origin(NamedTuple):
@@ -158,7 +158,8 @@ def _each_once(items: Iterable[Any]) -> list[Any]:
 def current_commit(length: int = 40, *, but: Sequence[str] = ()) -> str | None:
     """Return the commit of this repository, with "+" where files differ from it; None without.
 
-    `length` is the number of its hexadecimal digits, `but` are folders whose files may differ.
+    `length` is the number of its hexadecimal digits, `but` are folders whose files may differ, or
+    such files.
     """
     paths = [".", *(f":(exclude){folder}" for folder in but)]
     try:

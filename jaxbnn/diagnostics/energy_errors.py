@@ -1,21 +1,30 @@
-"""What the energy error of unadjusted draws implies, in words."""
+"""What the energy error of unadjusted draws implies, in words.
+
+How much too small variances of predictions come out is in `energy_errors.toml`, a share for each of
+some energy errors: medians over chains and test rows of a Gaussian posterior in 21 dimensions, of
+condition 10^4, whose moments are known, by 8 chains of 80,000 steps. It is measured by `python -m
+experiments configs/ensembles/bias.toml`, and `python -m experiments record` writes the file.
+"""
+
+import functools
+import tomllib
+from importlib import resources
 
 import numpy as np
-from jaxtyping import ArrayLike
+from jaxtyping import ArrayLike, Float
 
 from jaxbnn.numerics import check_count, check_real
 
-# Energy error a dimension, and how much too small the variances of predictive means came out:
-# medians over the test rows of a Gaussian posterior in 21 dimensions, of condition 10^4, whose
-# moments are known (8 chains of 80,000 steps; standard errors at most 0.009). Measured by
-# python -m experiments configs/ensembles/bias.toml --scale desk --set 'problems=["gaussian"]'
-MEASURED = (
-    (0.00054, 0.006),
-    (0.0045, 0.014),
-    (0.0179, 0.067),
-    (0.102, 0.174),
-    (0.507, 0.350),
-)
+
+@functools.cache
+def measured_bias() -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Return the energy errors a dimension, rising, and by which share variances are too small."""
+    text = resources.files("jaxbnn.diagnostics").joinpath("energy_errors.toml").read_text("utf-8")
+    measured = tomllib.loads(text)["measured"]
+    errors, shares = (
+        np.array([one[name] for one in measured], float) for name in ("energy_error", "share")
+    )
+    return errors, shares
 
 
 def energy_error_in_words(
@@ -93,7 +102,7 @@ def _bias(energy_error: float) -> str:
 
 
 def _size(energy_error: float) -> str:
-    errors, shares = np.transpose(MEASURED)
+    errors, shares = measured_bias()
     if energy_error < errors[0]:
         return f"variances of predictions are too small by less than {shares[0]:.0%}, if at all"
     if energy_error > errors[-1]:

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from jaxbnn.diagnostics import summary
-from jaxbnn.diagnostics.energy_errors import MEASURED, energy_error_in_words
+from jaxbnn.diagnostics.energy_errors import energy_error_in_words, measured_bias
+
+ERRORS, SHARES = measured_bias()
 
 
 def changes(energy_error, size=40):
@@ -18,10 +20,10 @@ def changes(energy_error, size=40):
 @pytest.mark.parametrize(
     ("energy_error", "words"),
     [
-        (1e-5, "less than 1%, if at all"),
-        (0.102, "0.1 a dimension: .* too small by about 17%"),
-        (np.sqrt(0.102 * 0.507), "about 26%"),
-        (3.0, "3 a dimension: .* by 35% or more"),
+        (ERRORS[0] / 60, f"less than {SHARES[0]:.0%}, if at all"),
+        (ERRORS[3], f"{ERRORS[3]:.2g} a dimension: .* too small by about {SHARES[3]:.0%}"),
+        (np.sqrt(ERRORS[3] * ERRORS[4]), f"about {(SHARES[3] + SHARES[4]) / 2:.0%}"),
+        (3.0, f"3 a dimension: .* by {SHARES[-1]:.0%} or more"),
     ],
 )
 def test_the_bias_is_that_measured_and_between_the_points_of_it(energy_error, words):
@@ -30,17 +32,16 @@ def test_the_bias_is_that_measured_and_between_the_points_of_it(energy_error, wo
 
 
 def test_the_larger_the_error_the_larger_the_bias():
-    errors, shares = np.transpose(MEASURED)
-    assert (np.diff(errors) > 0).all()
-    assert (np.diff(shares) > 0).all()
+    assert (np.diff(ERRORS) > 0).all()
+    assert (np.diff(SHARES) > 0).all()
 
 
 def test_steps_that_blew_up_are_counted_and_left_out():
-    change, is_whole = changes(0.102), np.ones((3, 200), bool)
+    change, is_whole = changes(ERRORS[3]), np.ones((3, 200), bool)
     change[1, :5], is_whole[1, :5] = 0.0, False
     change[2, 7] = np.nan
     bias, blown = energy_error_in_words(change, 40, is_whole=is_whole)
-    assert "about 17%" in bias
+    assert f"about {SHARES[3]:.0%}" in bias
     assert blown.startswith("The energy of chains 1, 2 blew up in 5, 1 of 200 kept steps")
     (only,) = energy_error_in_words(change, 40, is_whole=np.zeros((3, 200), bool))
     assert "chains 0, 1, 2 blew up in 200, 200, 200" in only
@@ -48,12 +49,12 @@ def test_steps_that_blew_up_are_counted_and_left_out():
 
 def test_a_summary_of_unadjusted_draws_says_so_and_counts_a_blow_up_once(rng):
     draws = {"w": rng.normal(size=(3, 200, 5, 8)).astype(np.float32)}
-    change, is_divergent = changes(0.102), np.zeros((3, 200), bool)
+    change, is_divergent = changes(ERRORS[3]), np.zeros((3, 200), bool)
     is_divergent[1, :5] = True
     table = summary(draws, energy_change=change, is_divergent=is_divergent)
     assert table.divergences.tolist() == [0, 5, 0]
     bias, blown = table.warnings
-    assert "0.1 a dimension: variances of predictions are too small by about 17%" in bias
+    assert f"variances of predictions are too small by about {SHARES[3]:.0%}" in bias
     assert blown.startswith("The energy of chain 1 blew up in 5 of 200 kept steps")
     with pytest.raises(ValueError, match="energy_change needs the shape"):
         summary(draws, energy_change=change[:, :100])

@@ -78,6 +78,12 @@ def test_a_file_of_data_beside_a_module_is_a_part_of_it(tree):
     assert tree(**reads, **{"jaxbnn/kernels/others.toml": "step = 1\n"}) == other
 
 
+def test_a_table_that_recording_writes_is_no_part_of_the_code_that_reads_it(tree, monkeypatch):
+    monkeypatch.setattr(code, "BIAS_TABLE", "jaxbnn/kernels/steps.toml")
+    reads = {"jaxbnn/kernels/pcn.py": 'def pcn_kernel(x):\n    return open("steps.toml")\n'}
+    assert tree(**reads) == tree(**reads, **{"jaxbnn/kernels/steps.toml": "step = 1\n"})
+
+
 def test_a_module_that_the_study_does_not_use_does_not_change_the_digest(tree):
     assert tree(**{"jaxbnn/other.py": "unused = 2\n"}) == tree()
 

@@ -21,6 +21,8 @@ from experiments.record import (
     settings_digest,
 )
 from experiments.record.anew import make_anew
+from experiments.record.code import BIAS_TABLE
+from experiments.record.energy_errors import TABLE, bias_table, write_bias_table
 from experiments.record.ledger import WRITTEN, Ledger, current_commit
 from experiments.record.pages import PAGES, current_code, pages, state_of
 from experiments.record.pictures import MOST_BYTES
@@ -200,10 +202,10 @@ def test_what_recording_writes_is_no_change_of_the_code(tmp_path, monkeypatch):
         ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "a"],
     ):
         ledger._git(*words)
-    for name in ("record/a.json", "code.py"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    for name in ("record/a.json", BIAS_TABLE, "code.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("1")
-    ledger._git("add", "record")
+    ledger._git("add", "record", BIAS_TABLE)
     assert current_commit(but=WRITTEN) == current_commit()[:-1]
     ledger._git("add", "code.py")
     assert current_commit(but=WRITTEN).endswith("+")
@@ -420,3 +422,12 @@ def test_the_record_is_what_the_configs_say():
 def test_the_pages_are_what_the_command_makes():
     for path, text in pages(RECORD, PAGES).items():
         assert path.read_text(encoding="utf-8") == text, "run: python -m experiments record"
+
+
+def test_the_table_of_the_bias_is_what_the_command_makes():
+    assert TABLE.read_text(encoding="utf-8") == bias_table(), "run: python -m experiments record"
+
+
+def test_the_table_of_the_bias_is_left_where_the_study_is_not_recorded(tmp_path):
+    assert write_bias_table(tmp_path, tmp_path / "table.toml") == []
+    assert not list(tmp_path.iterdir())
