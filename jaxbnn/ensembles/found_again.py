@@ -4,20 +4,17 @@ The next phase has it among its parameters, and goes on only with the very same 
 digits of a decomposition depend on how many threads compute it.
 """
 
-import io
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
-import numpy as np
+import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from jaxbnn.sampling.store.files import write_whole
+from jaxbnn.sampling.store.files import BadCheckpoint
 from jaxbnn.sampling.store.fingerprint import digest
-
-# The entry of the file that says what its arrays were found from.
-_GIVEN = "given"
+from jaxbnn.sampling.store.state import pack, read_state, write_state
 
 
 def found_again(
@@ -43,30 +40,27 @@ def found_again(
     --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     first = found_again(Path(folder) / "a", 1.0, lambda: {"x": np.ones(2)})
-    ...     again = found_again(Path(folder) / "a", 1.0, lambda: {"x": np.zeros(2)})
-    ...     other = found_again(Path(folder) / "a", 2.0, lambda: {"x": np.zeros(2)})
+    ...     first = found_again(Path(folder) / "a", 1.0, lambda: {"x": jnp.ones(2)})
+    ...     again = found_again(Path(folder) / "a", 1.0, lambda: {"x": jnp.zeros(2)})
+    ...     other = found_again(Path(folder) / "a", 2.0, lambda: {"x": jnp.zeros(2)})
     >>> [found["x"].tolist() for found in (first, again, other)]
     [[1.0, 1.0], [1.0, 1.0], [0.0, 0.0]]
     """
     if path is None:
         return find()
     origin = digest(given)
-    found = _read(path)
-    if found is None or found.pop(_GIVEN, None) != origin:
-        found = {name: np.asarray(value) for name, value in find().items()}
-        content, named = io.BytesIO(), {_GIVEN: np.array(origin)}
-        np.savez(content, allow_pickle=False, **found, **named)
+    header, found = _read(path)
+    if header.get("given") != origin:
+        found = find()
+        packed, leaves = pack(found)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, content.getvalue())
-    return jax.tree.map(jax.numpy.asarray, found)
+        write_state(path.parent, {"given": origin, "leaves": leaves}, packed, path.name)
+    return jax.tree.map(jnp.asarray, found)
 
 
-def _read(path: Path) -> dict | None:
-    """Return the file's arrays; None where there is no such file, or none that can be read."""
+def _read(path: Path) -> tuple[dict, dict[str, Any]]:
+    """Return the file's header and arrays; none where there is no such file, or no whole one."""
     try:
-        with np.load(path) as stored:
-            found = {name: stored[name] for name in stored}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
-        return None
-    return found | {_GIVEN: str(found.get(_GIVEN, ""))}
+        return read_state(path.parent, path.name)
+    except (BadCheckpoint, KeyError):  # a file of draws has no header
+        return {}, {}

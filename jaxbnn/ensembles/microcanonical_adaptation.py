@@ -197,9 +197,7 @@ def microcanonical_adaptation(
         step_size = jnp.exp(jnp.mean(jnp.log(chains["step_size"])))
         dtype = step_size.dtype
         zeros = jnp.zeros((num_chains, size), dtype)
-        parameters = parameters | {
-            name: jnp.zeros_like(parameters[name]) for name in parameters if name == SHORTENED
-        }
+        parameters = _with_shortened(parameters, 0)
         a = _State(
             rule=rule.init(step_size),
             step_size=step_size,
@@ -238,9 +236,16 @@ def microcanonical_adaptation(
 
     def final(a):
         found = with_values(a._replace(step_size=rule.final(a.rule, a.step_size)))
-        return found | {name: jnp.ones_like(found[name]) for name in found if name == SHORTENED}
+        return _with_shortened(found, 1)
 
     return Adaptation(init, update, final, is_pooled, num_warmup=num_warmup)
+
+
+def _with_shortened(parameters: dict, value: int) -> dict:
+    """Return the parameters with SHORTENED, where it is among them, at this value."""
+    if SHORTENED not in parameters:
+        return parameters
+    return parameters | {SHORTENED: jnp.full_like(parameters[SHORTENED], value)}
 
 
 def _falling(

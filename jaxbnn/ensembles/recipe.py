@@ -53,7 +53,7 @@ _TARGETS = {"adjusted_microcanonical": 0.9, "hmc": 0.8}
 # A chain that accepts a smaller part of what was wanted had not found its step size.
 _LEAST_OF_TARGET = 0.5
 # An unadjusted chain of which a larger part of the steps was undone hardly moves.
-_MOST_UNDONE = 0.5
+_MOST_UNDONE_OF_MOVING = 0.5
 
 
 class EnsembleDraws(NamedTuple):
@@ -223,7 +223,7 @@ def sample_ensemble(
         )
 
     def keep(name, given, find):
-        return found_again(None if folder is None else folder / f"{name}.npz", given, find)
+        return found_again(None if folder is None else folder / f"{name}.nc", given, find)
 
     tuning = Tuning(num_tuning, energy_error, start_energy_error, is_preconditioned, num_directions)
     positions, way_in = go_in(key_in, run, keep, posterior, positions, tuning, most_steps)
@@ -250,7 +250,7 @@ def sample_ensemble(
     if kernel == "microcanonical":
         found += bias_in_words(draws)
         undone = draws.reduced["energy"].per_chain.num_blow_ups
-        rejecting = np.flatnonzero(undone > _MOST_UNDONE * draws.steps[-1])
+        rejecting = np.flatnonzero(undone > _MOST_UNDONE_OF_MOVING * draws.steps[-1])
     else:
         least = _LEAST_OF_TARGET * _TARGETS[kernel]
         rejecting = np.flatnonzero(~(draws.acceptance_rate >= least))

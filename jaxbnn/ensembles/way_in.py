@@ -39,7 +39,7 @@ _SHORTEST = 4 * _FEWEST
 # Steps are undone whose energy changes by so many times what is wanted of a typical one, and no
 # chain has settled while so large a share of them is.
 _LARGEST_CHANGE = 10.0
-_MOST_UNDONE = 0.01
+_MOST_UNDONE_OF_SETTLED = 0.01
 # The decoherence length is this part of sqrt(d), the size of a target of unit variances.
 _LENGTH_SHARE = 0.5
 # Settled chains are taken for drifting ones by this share of tests, and go on for nothing. A look
@@ -182,7 +182,7 @@ def go_in(
         ends.append(ends[-1] + num_tuning + int(drawn.steps[-1]))
         before = parts[-2].positions if len(parts) > 1 else None
         is_settled = settled(drawn.steps, parts[-1].positions, before)
-        is_settled &= undone <= _MOST_UNDONE * drawn.steps[-1]
+        is_settled &= undone <= _MOST_UNDONE_OF_SETTLED * drawn.steps[-1]
         # The first part alone, in which the energy error falls, cannot tell.
         is_settled &= len(parts) > 1
         if is_settled.all():

@@ -10,8 +10,10 @@ import pytest
 
 import jaxbnn
 from jaxbnn.ensembles import recipe, sample_ensemble, way_in
+from jaxbnn.ensembles.found_again import found_again
 from jaxbnn.ensembles.likelihood_metric import first_metric
 from jaxbnn.ensembles.microcanonical import microcanonical, microcanonical_parameters
+from jaxbnn.sampling.store import files
 from tests.kernels.reference_measure import module_of
 
 pytestmark = pytest.mark.third_party(reason="BlackJAX's kernels promote dtypes")
@@ -350,11 +352,21 @@ def test_a_run_goes_on_though_another_number_of_threads_rounds_its_metric_otherw
     assert not of_other_threads
     np.testing.assert_array_equal(again.draws.positions[0]["w"], found.draws.positions[0]["w"])
     # Without what was kept, the parts that follow would be given another metric.
-    for kept in tmp_path.glob("metric_*.npz"):
+    for kept in tmp_path.glob("metric_*.nc"):
         kept.write_bytes(kept.read_bytes()[:-100])
     with pytest.raises(jaxbnn.sampling.BadCheckpoint, match="parameters"):
         run(10, most_steps=900, checkpoint=tmp_path)
     assert of_other_threads
+
+
+def test_a_file_of_something_else_is_written_anew(tmp_path):
+    draws = files.encode({"draws": np.ones(3)}, {}, {"format": files.FORMAT})
+    files.write_whole(tmp_path / "draws.nc", draws)
+    (tmp_path / "text.nc").write_text("of something else")
+    for path in tuple(tmp_path.iterdir()):
+        first = found_again(path, 1.0, lambda: {"x": np.zeros(2)})
+        again = found_again(path, 1.0, lambda: {"x": np.ones(2)})
+        assert first["x"].tolist() == again["x"].tolist() == [0, 0]
 
 
 def test_starts_are_taken_as_they_were_returned():
