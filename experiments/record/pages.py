@@ -34,7 +34,8 @@ PAPERS = {
 }
 STATES = ("WITHIN", "IMPRECISE", "OUTSIDE", "NO ERROR", "NO VALUE", "NOT RUN")
 REASONED = ("OUTSIDE", "NOT RUN")
-# Of `assumed_settings.toml`: the entry, the title of its table, and the header of each key.
+ASSUMED = "assumed_settings.toml"
+# Of it: the entry, the title of its table, and the header of each key.
 SETTINGS = (
     (
         "setting",
@@ -157,11 +158,17 @@ def _entries(record: Path, papers: Iterable[PaperValue]) -> list[Entry]:
 
 
 def _found(record: Path) -> dict[RowKey, Found]:
-    """Return the recorded row of each key: of the largest scale, then of the last name."""
+    """Return the recorded row of each key: of the largest scale, then of the last name.
+
+    Runs made `without` an assumed setting say what it changes, and reproduce nothing.
+    """
     found: dict[RowKey, Found] = {}
     order = {scale: index for index, scale in enumerate(SCALES)}
+    without = {one.get("without") for one in _read(record / ASSUMED, "setting")}
     runs = sorted(recorded_runs(record), key=lambda pair: order[pair[1]["scale"]])
     for folder, run in runs:
+        if run["experiment"] in without:
+            continue
         has_changed = is_stale(run)
         metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
         spreads = spreads_of(metrics["rows"])
@@ -262,7 +269,7 @@ def _runs(record: Path) -> str:
 def _assumed(record: Path) -> str:
     text = ""
     for entry, title, columns in SETTINGS:
-        found = _read(record / "assumed_settings.toml", entry)
+        found = _read(record / ASSUMED, entry)
         if found:
             lines = [[one[key] for key in columns] for one in found]
             text += f"\n## {title}\n\n{markdown_table(list(columns.values()), lines)}"

@@ -313,6 +313,19 @@ def test_pages_count_say_reasons_and_name_what_is_stale(finished, tmp_path):
     assert f"{NAME} desk" in page
 
 
+def test_a_run_without_an_assumed_setting_reproduces_nothing(finished, tmp_path):
+    first = next(v for v in load_paper_values().values() if v.kind == "result")
+    rows = [Row(first.quantity, first.setting, first.value, 0.0, first.source)]
+    record = tmp_path / "record"
+    record_runs(finished(rows=rows), record)
+    index = tmp_path / "reproduction.md"
+    assert pages(record, index)[index].splitlines()[2].startswith("1 of 467 results")
+    keys = ("paper", "setting", "value", "from", "effect")
+    entry = "".join(f'{key} = "x"\n' for key in keys)
+    (record / "assumed_settings.toml").write_text(f'[[setting]]\n{entry}without = "{NAME}"\n')
+    assert pages(record, index)[index].splitlines()[2].startswith("0 of 467 results")
+
+
 @pytest.fixture
 def spent(monkeypatch):
     """Processor seconds that the test decides."""
