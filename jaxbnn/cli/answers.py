@@ -85,7 +85,10 @@ def _numbered(table: Table, encoding: Encoding) -> Table:
     names = [f"column {number}" for number in range(1, width + 1)]
     if count < width:
         names.remove(encoding.target)
-    return table._replace(columns=dict(zip(names, table.columns.values(), strict=True)))
+    numbered = dict(zip(names, table.columns.values(), strict=True))
+    old = dict(zip(names, table.columns, strict=True))
+    as_written = {n: table.as_written[old[n]] for n in names if old[n] in table.as_written}
+    return table._replace(columns=numbered, as_written=as_written)
 
 
 def check_quantiles(quantiles: Sequence[float], encoding: Encoding) -> None:
@@ -115,7 +118,8 @@ def id_columns(table: Table, encoding: Encoding, asked: Sequence[str]) -> dict[s
         for name, values in table.columns.items()
         if name not in used and "" not in values and len(set(values)) == len(values)
     ]
-    return {name: np.array(table.columns[name], dtype=object) for name in found}
+    columns = table.columns | table.as_written
+    return {name: np.array(columns[name], dtype=object) for name in found}
 
 
 def predictions_of(

@@ -84,6 +84,8 @@ def prepare(options: argparse.Namespace, settings: Settings) -> Prepared:
     settings = settings._replace(least_noise=rounding_noise(encoding.targets(rows)))
     notes = [*notes, kind.note, *more]
     prepared = Prepared(table, training, held_out, sampler, settings, encoding, notes, kind, tried)
+    if options.refit:
+        on_all_rows(prepared)  # what a second fit would refuse is refused before the first
     return settled(prepared, tried[0]) if len(tried) == 1 else prepared
 
 

@@ -4,7 +4,9 @@ import csv
 import difflib
 import io
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +20,10 @@ _MOST_NAMES = 20
 
 
 class Table(NamedTuple):
-    """A CSV file's columns by name, as text, where they are from, and how it was written."""
+    """A CSV file's columns by name, as text, where they are from, and how it was written.
+
+    Decimals have a point in `columns`; `as_written` are the columns that had commas.
+    """
 
     columns: dict[str, list[str]]
     source: str
@@ -26,6 +31,7 @@ class Table(NamedTuple):
     decimal: str = "."
     notes: tuple[str, ...] = ()
     has_header: bool = True
+    as_written: Mapping[str, list[str]] = MappingProxyType({})
 
     @property
     def num_rows(self) -> int:
@@ -136,15 +142,20 @@ def read_table(
     named, notes = _named(names, columns, path)
     if not has_header:
         notes.append(f"No header: the first line is a row; columns are 1 to {len(names)}.")
-    named, decimal = with_decimal_points(named, decimal, str(path))
+    plain, decimal = with_decimal_points(named, decimal, str(path))
     if decimal == ",":
         notes.append("Decimal commas were read as such.")
-    return Table(named, str(path), separator, decimal, tuple(notes), has_header)
+    as_written = {name: values for name, values in named.items() if values != plain[name]}
+    return Table(plain, str(path), separator, decimal, tuple(notes), has_header, as_written)
 
 
 def take(table: Table, rows: np.ndarray) -> Table:
     """Return some rows of a table."""
-    return table._replace(columns={n: [v[i] for i in rows] for n, v in table.columns.items()})
+
+    def taken(columns: Mapping[str, list[str]]) -> dict[str, list[str]]:
+        return {name: [values[i] for i in rows] for name, values in columns.items()}
+
+    return table._replace(columns=taken(table.columns), as_written=taken(table.as_written))
 
 
 def _read_text(path: Path) -> str:

@@ -14,6 +14,60 @@ from jaxbnn.tabular.settings import FEWEST_DRAWS, ONE_LAYER, Settings, check_set
 _LARGEST_SEED = 2**31 - 1
 
 
+def check_columns(X: Any) -> None:
+    """Check that the columns of a pandas table are numbers; other X is left to scikit-learn.
+
+    Raises
+    ------
+    ValueError
+        Text or dates, with the column's name.
+    """
+    if not hasattr(getattr(X, "dtypes", None), "items"):
+        return
+    for place, (name, dtype) in enumerate(X.dtypes.items()):
+        if dtype.kind not in "mMO" or not len(X):
+            continue
+        strange = [v for v in X.iloc[:, place] if dtype.kind != "O" or not _is_number(v)]
+        if strange:
+            raise ValueError(
+                f"column {name!r} of X holds {strange[0]!r}, which is no number; encode it, as "
+                "scikit-learn's OneHotEncoder does text, or leave it out."
+            )
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def check_labels(y: Any) -> None:
+    """Check that no label is missing.
+
+    Raises
+    ------
+    ValueError
+        None, NaN or pandas' NA among them.
+    """
+    values = np.asarray(y, dtype=object).ravel()
+    missing = [place for place, value in enumerate(values) if _is_missing(value)]
+    if missing:
+        raise ValueError(
+            f"y holds {values[missing[0]]!r} at row {missing[0]}; leave out rows without a label."
+        )
+
+
+def _is_missing(value: Any) -> bool:
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # of pandas' NA nothing is true
+        return True
+    except ValueError:  # an array, which is refused elsewhere
+        return False
+
+
 def settings_of(estimator: Any, samplers: Sequence[str], likelihoods: Sequence[str]) -> Settings:
     """Return the settings of an estimator, with a seed drawn from its `random_state`.
 

@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from jaxbnn.estimators.arguments import check_columns
 from jaxbnn.estimators.rows import by_blocks, simulate
 from jaxbnn.estimators.scaling import Scaling, learn_scaling
 from jaxbnn.numerics import check_count
@@ -48,7 +49,7 @@ class BayesianNetwork(BaseEstimator):
         draws are there, and no more can fail then: see `_whole`.
         """
         scaling = learn_scaling(x)
-        inputs = scaling.standardised(x)
+        inputs = scaling.standardised_inputs(x)
         settings = settings._replace(least_noise=rounding_noise(y))
         taken, notes = tried[0], []
         if len(tried) > 1:
@@ -102,7 +103,12 @@ class BayesianNetwork(BaseEstimator):
     def _inputs(self, x: Any) -> np.ndarray:
         """Return new rows in the scale of the training rows."""
         check_is_fitted(self)
-        return self.x_scaling_.standardised(validate_data(self, x, dtype=np.float64, reset=False))
+        return self.x_scaling_.standardised_inputs(self._validated(x, reset=False))
+
+    def _validated(self, x: Any, *y: Any, **checks: Any) -> Any:
+        """Return rows, and targets where they are given, as scikit-learn checks them."""
+        check_columns(x)
+        return validate_data(self, x, *y, dtype=np.float64, **checks)
 
     def _predicted(self, x: Any, *fields: str, level: float = 0.9) -> list[np.ndarray]:
         """Return fields of `jaxbnn.predict`, in the network's units."""

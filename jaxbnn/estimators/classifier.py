@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Float, Shaped
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_X_y, validate_data
+from sklearn.utils.validation import check_X_y
 
-from jaxbnn.estimators.arguments import settings_of
+from jaxbnn.estimators.arguments import check_labels, settings_of
 from jaxbnn.estimators.base import BayesianNetwork
 from jaxbnn.tabular.candidates import candidates
 from jaxbnn.tabular.kinds import CLASSES
@@ -22,7 +22,7 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
 
     Inputs are standardised inside, by the rows of `fit`. What is fitted is what the command
     `jaxbnn fit` fits: with an int for `random_state`, and the same rows, the draws are those of its
-    `--seed`.
+    `--seed`; but it leaves constant columns out.
 
     Parameters
     ----------
@@ -134,7 +134,8 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
     def _fit(self, X: Any, y: Any) -> None:
         samplers = tuple(name for name in SAMPLERS if name != "gibbs")  # which knows numbers only
         settings = settings_of(self, samplers, ("auto", *CLASSES))
-        X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        check_labels(y)
+        X, y = self._validated(X, y, ensure_min_samples=2)
         check_classification_targets(y)
         classes, labels = np.unique(y, return_inverse=True)
         if len(classes) < 2:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_X_y, validate_data
+from sklearn.utils.validation import check_X_y
 
 from jaxbnn.estimators.arguments import settings_of
 from jaxbnn.estimators.base import BayesianNetwork
@@ -33,7 +33,8 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
 
     Inputs and targets are standardised inside, by the rows of `fit`; all answers are in the
     target's own units. What is fitted is what the command `jaxbnn fit` fits: with an int for
-    `random_state`, and the same rows, the draws are those of its `--seed`.
+    `random_state`, and the same rows, the draws are those of its `--seed`; but it leaves constant
+    columns out.
 
     Parameters
     ----------
@@ -154,7 +155,7 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
                 f"y has {shape[1]} columns, but BayesianRegressor has one target; fit one "
                 "for each, by sklearn.multioutput.MultiOutputRegressor."
             )
-        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
+        X, y = self._validated(X, y, y_numeric=True, ensure_min_samples=2)
         y = np.asarray(y, float)
         asked = settings.likelihood
         likelihood = likelihood_of_numbers(y)[0] if asked == "auto" else asked

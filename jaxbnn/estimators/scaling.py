@@ -7,6 +7,10 @@ import numpy as np
 from jaxbnn.tabular.spread import mean_and_sd
 
 
+# Standard deviations from the mean, of inputs.
+_FARTHEST = 1e9
+
+
 class Scaling(NamedTuple):
     """Mean and standard deviation: numbers of a target, arrays (columns,) of inputs."""
 
@@ -16,6 +20,15 @@ class Scaling(NamedTuple):
     def standardised(self, values: np.ndarray) -> np.ndarray:
         """Return values less the mean, in standard deviations, in the samplers' precision."""
         return ((values - self.mean) / self.sd).astype(np.float32)
+
+    def standardised_inputs(self, values: np.ndarray) -> np.ndarray:
+        """Return inputs so, none further out than 1e9: nothing differs there.
+
+        Single precision would call 1e40 infinite.
+        """
+        with np.errstate(over="ignore"):
+            scaled = (values - self.mean) / self.sd
+        return np.clip(scaled, -_FARTHEST, _FARTHEST).astype(np.float32)
 
     def in_units(self, values: Any) -> np.ndarray:
         """Return what `standardised` was given."""

@@ -176,6 +176,11 @@ def _by_path(positions: PyTree) -> tuple[dict, dict]:
     values, dims = {}, {}
     for path, leaf in tree_leaves_with_path(positions):
         name = _name(path)
+        if name in values:
+            raise ValueError(
+                f"two parameters of the positions would both be called {name!r}; give one of them "
+                "a key without dots."
+            )
         values[name], dims[name] = np.asarray(leaf), _dims(path, np.ndim(leaf) - 2)
     return values, dims
 

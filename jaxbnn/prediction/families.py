@@ -1,7 +1,9 @@
 """Mixtures of other families than the normal: Student-t, Laplace, Poisson, negative binomial.
 
-Means, variances, log densities and distribution functions are those of the components, exactly.
-Quantiles and the CRPS have no closed form for such mixtures, and are those of draws from them.
+Means, variances, log densities and distribution functions are those of the components, exactly;
+those of counts are computed by the host in double precision, since single precision loses them
+from ten thousand on. Quantiles and the CRPS have no closed form for such mixtures, and are those of
+draws from them.
 """
 
 import math
@@ -10,11 +12,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
-from jax.scipy.special import betainc, gammaincc, logsumexp
-from jaxtyping import Array, Float, Int
+from jax.scipy.special import betainc, logsumexp
+from jaxtyping import Array, Float, Int, Shaped
+from scipy import special
 
-# Draws from each row's mixture, at least; their quantiles are off by a fiftieth of a deviation.
+# Draws from each row's mixture, at least: what lies below their quantile at probability p has the
+# probability p, with a standard deviation of (p (1 - p) / 4096)^(1/2).
 FEWEST_DRAWN = 4096
 _SEED = 0
 
@@ -29,15 +34,16 @@ class Family(NamedTuple):
     centre
         Its mean; its location, where it has no mean.
     cdf
-        (distribution, y) -> P(Y <= y).
-    is_count
-        Whether it lives on 0, 1, 2, ...
+        (distribution, y) -> P(Y <= y); None of counts.
+    of_counts
+        (parameters, y) -> log P(Y = y) and P(Y <= y), in double precision on the host; None of a
+        family that does not live on 0, 1, 2, ...
     """
 
     parameters: tuple[str, ...]
     centre: Callable[[Any], Array]
-    cdf: Callable[[Any, Array], Array]
-    is_count: bool
+    cdf: Callable[[Any, Array], Array] | None
+    of_counts: Callable[..., tuple[np.ndarray, np.ndarray]] | None
 
 
 class Components(NamedTuple):
@@ -60,17 +66,19 @@ def _laplace_cdf(law: Any, y: Array) -> Array:
     return jnp.where(z > 0, 1 - tail, tail)
 
 
-def _poisson_cdf(law: Any, y: Array) -> Array:
-    whole = jnp.floor(y)
-    cdf = gammaincc(jnp.maximum(whole, 0) + 1, law.rate)
-    return jnp.where(whole < 0, 0, cdf)
+def _poisson(rate: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    log_prob = special.xlogy(y, rate) - rate - special.gammaln(y + 1)
+    return log_prob, special.gammaincc(y + 1, rate)
 
 
-def _negative_binomial_cdf(law: Any, y: Array) -> Array:
-    whole = jnp.floor(y)
-    success = law.rate / (1 + law.rate)
-    cdf = betainc(law.concentration, jnp.maximum(whole, 0) + 1, success)
-    return jnp.where(whole < 0, 0, cdf)
+def _negative_binomial(
+    concentration: np.ndarray, rate: np.ndarray, y: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    # NumPyro's rate is concentration / mean: the probability of a success is rate / (1 + rate).
+    # Gamma(y + c) / (Gamma(c) y!), by a beta function: gammaln(y + c) - gammaln(c) cancels.
+    ways = -special.betaln(concentration, y + 1) - np.log(y + concentration)
+    log_prob = ways - concentration * np.log1p(1 / rate) - special.xlog1py(y, rate)
+    return log_prob, special.betainc(concentration, y + 1, rate / (1 + rate))
 
 
 def _mean(law: Any) -> Array:
@@ -79,10 +87,10 @@ def _mean(law: Any) -> Array:
 
 FAMILIES: dict[type, Family] = {
     # Without a mean at one degree of freedom or fewer: its centre is its location.
-    dist.StudentT: Family(("df", "loc", "scale"), lambda law: law.loc, _student_cdf, False),
-    dist.Laplace: Family(("loc", "scale"), _mean, _laplace_cdf, False),
-    dist.Poisson: Family(("rate",), _mean, _poisson_cdf, True),
-    dist.GammaPoisson: Family(("concentration", "rate"), _mean, _negative_binomial_cdf, True),
+    dist.StudentT: Family(("df", "loc", "scale"), lambda law: law.loc, _student_cdf, None),
+    dist.Laplace: Family(("loc", "scale"), _mean, _laplace_cdf, None),
+    dist.Poisson: Family(("rate",), _mean, None, _poisson),
+    dist.GammaPoisson: Family(("concentration", "rate"), _mean, None, _negative_binomial),
 }
 
 
@@ -117,8 +125,8 @@ def components(kind: type, parameters: tuple[Array, ...]) -> Components:
     Examples
     --------
     >>> found = components(dist.Poisson, (jnp.ones((5, 2)),))
-    >>> found.family.is_count, found.law.batch_shape
-    (True, (5, 2))
+    >>> found.family.parameters, found.law.batch_shape
+    (('rate',), (5, 2))
     """
     return Components(FAMILIES[kind], kind(*parameters))
 
@@ -186,8 +194,11 @@ def crps_of_sorted(
     return jnp.mean(jnp.abs(values - y[None]), axis=0) - apart / 2
 
 
-def summary_of(found: Components, level: Float[Array, ""]) -> dict[str, Array]:
-    """Return the fields of `NumberPrediction`; a variance that diverges is infinite."""
+def summary_of(found: Components, tail: Float[Array, ""]) -> dict[str, Array]:
+    """Return the fields of `NumberPrediction`; a variance that diverges is infinite.
+
+    `tail` is the probability on either side of the interval.
+    """
     means = found.family.centre(found.law)
     mean = jnp.mean(means, axis=0)
     aleatoric = jnp.mean(_variances(found.law), axis=0)
@@ -196,47 +207,79 @@ def summary_of(found: Components, level: Float[Array, ""]) -> dict[str, Array]:
     return {
         "mean": mean,
         "sd": jnp.sqrt(aleatoric + epistemic),
-        "lower": quantile_of_sorted(values, 0.5 - level / 2),
-        "upper": quantile_of_sorted(values, 0.5 + level / 2),
+        "lower": quantile_of_sorted(values, tail),
+        "upper": quantile_of_sorted(values, 1 - tail),
         "aleatoric": aleatoric,
         "epistemic": epistemic,
     }
 
 
 def scores_of(found: Components, y: Array, rows: Int[Array, " rows"]) -> dict[str, Array]:
-    """Return the fields of `NumberScores`; `rows` are the numbers of the data, as in `pit_of`."""
+    """Return the fields of `NumberScores`; of counts what `scores_of_counts` makes them from.
+
+    `rows` are the numbers of the data: where a count's PIT lies within its jump depends on them.
+    """
     means = found.family.centre(found.law)
     y = y.astype(means.dtype)
+    scores = {
+        "crps": crps_of_sorted(draw(found, is_shared=False), y),
+        "error": y - jnp.mean(means, axis=0),
+    }
+    if found.family.cdf is None:
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(_SEED + 1), rows)
+        place = jax.vmap(lambda key: jax.random.uniform(key, y.shape[1:], y.dtype))(keys)
+        parameters = zip(found.family.parameters, parameters_of(found.law), strict=True)
+        of_draws = {name: jnp.moveaxis(values, 0, -1) for name, values in parameters}
+        return {**scores, "place": place, **of_draws}
     log_count = jnp.log(jnp.asarray(len(means), means.dtype))
     return {
+        **scores,
         "log_score": logsumexp(found.law.log_prob(y[None]), axis=0) - log_count,
-        "crps": crps_of_sorted(draw(found, is_shared=False), y),
-        "pit": pit_of(found, y, rows),
-        "error": y - jnp.mean(means, axis=0),
+        "pit": jnp.mean(found.family.cdf(found.law, y[None]), axis=0),
     }
 
 
-def pit_of(
-    found: Components, y: Float[Array, "*rows"], rows: Int[Array, " n"]
-) -> Float[Array, "*rows"]:
-    """Return the mixture's distribution function at y, at counts a place drawn within its jump.
+def scores_of_counts(
+    scores: dict[str, np.ndarray], y: Shaped[np.ndarray, "*rows"]
+) -> dict[str, np.ndarray]:
+    """Return `scores_of` with the log score and the PIT of counts, in double precision.
 
-    It is uniform for calibrated predictions, of counts too (Smith 1985; Czado et al. 2009). The
-    place depends on the datum's number in `rows`, not on those that are scored with it.
+    The PIT is uniform for calibrated predictions, of counts too: a place drawn within the
+    distribution function's jump (Smith 1985; Czado et al. 2009). Other scores are as they were.
+
+    Raises
+    ------
+    ValueError
+        If y holds what is no count.
 
     Examples
     --------
-    >>> found = components(dist.Laplace, (jnp.zeros((2, 1)), jnp.ones((2, 1))))
-    >>> pit_of(found, jnp.zeros(1), jnp.arange(1)).tolist()
-    [0.5]
+    >>> found = components(dist.Poisson, (jnp.ones((2, 1)),))
+    >>> scores = jax.device_get(scores_of(found, jnp.zeros(1), jnp.arange(1)))
+    >>> found = scores_of_counts(scores, np.zeros(1))
+    >>> float(found["log_score"][0]), bool(0 < found["pit"][0] < np.exp(-1))
+    (-1.0, True)
     """
-    pit = jnp.mean(found.family.cdf(found.law, y[None]), axis=0)
-    if not found.family.is_count:
-        return pit
-    below = jnp.mean(found.family.cdf(found.law, y[None] - 1), axis=0)
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(_SEED + 1), rows)
-    place = jax.vmap(lambda key: jax.random.uniform(key, pit.shape[1:], pit.dtype))(keys)
-    return below + place * (pit - below)
+    if "place" not in scores:
+        return scores
+    y = y.astype(float)
+    if (is_none := (y < 0) | (y != np.floor(y))).any():
+        raise ValueError(f"y must hold counts 0, 1, 2, ..., but holds {y[is_none].flat[0]:g}.")
+    crps, error, place = (scores[name] for name in ("crps", "error", "place"))
+    names = {*scores} - {"crps", "error", "place"}
+    family = next(one for one in FAMILIES.values() if {*one.parameters} == names)
+    assert family.of_counts is not None
+    parameters = (scores[name].astype(float) for name in family.parameters)
+    with np.errstate(all="ignore"):  # as in a program of JAX
+        log_prob, cdf = family.of_counts(*parameters, y[..., None])
+    log_score = special.logsumexp(log_prob, axis=-1) - math.log(log_prob.shape[-1])
+    pit = np.mean(cdf, axis=-1) - (1 - place) * np.mean(np.exp(log_prob), axis=-1)
+    return {
+        "log_score": log_score.astype(error.dtype),
+        "crps": crps,
+        "pit": np.clip(pit, 0, 1).astype(error.dtype),
+        "error": error,
+    }
 
 
 def _variances(law: Any) -> Array:

@@ -109,13 +109,15 @@ def predict(
     -------
     `ClassPrediction` for Bernoulli, categorical and ordinal likelihoods, `NumberPrediction` for the
     others. Quantiles of mixtures of normals are exact, those of other families (Student-t,
-    Laplace, counts) from at least 4,096 draws, the same in every call.
+    Laplace, counts) from at least 4,096 draws, the same in every call: an interval of probability
+    0.9 by them holds 0.9 with a standard deviation of 0.005, with the same draws for all rows; the
+    ends of one of 0.999 are two draws from the outermost.
 
     Raises
     ------
     ValueError
-        No draws; leaves without chain and draw axes; x with NaN, or without rows; a level outside
-        (0, 1).
+        No draws; leaves without chain and draw axes; x with NaN, or numbers that the draws'
+        precision does not hold, or without rows; a level outside (0, 1).
     TypeError
         A predictive distribution of another family.
 
@@ -136,7 +138,9 @@ def predict(
     ([0.0, 0.0, 0.0], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0])
     """
     check_fraction("level", level, "; 0.9 is usual")
-    parts = over_rows(_summary, draws, (x,), posterior, np.float32(level))
+    # Formed in double precision: 1 less a small tail has few of its digits in single.
+    tail = (1 - level) / 2
+    parts = over_rows(_summary, draws, (x,), posterior, np.float32(tail))
     if "mean" in parts:
         return NumberPrediction(**parts, level=level)
     label = parts["probabilities"].argmax(axis=-1)
@@ -149,21 +153,25 @@ def over_rows(
     arrays: tuple,
     posterior: Any,
     *shared: Any,
+    on_host: Callable[..., dict[str, np.ndarray]] | None = None,
 ) -> dict[str, np.ndarray]:
     """Apply `function(components, *arrays after the first, *shared)` to batches of rows.
 
     The first array is x; the components are those of the mixture at these rows: (mean, sd), each
-    (draws, rows, ...), or the probabilities (draws, rows, ..., classes).
+    (draws, rows, ...), or the probabilities (draws, rows, ..., classes). What the function returns
+    goes through `on_host(found, *arrays after the first)`, in NumPy.
     """
     positions = flat_positions(draws)
     arrays = tuple(np.asarray(array) for array in arrays)
     x = arrays[0]
     if x.ndim == 0 or len(x) == 0:
         raise ValueError(f"x needs a row for each datum, but has shape {x.shape}; give rows.")
-    check_finite("x", x)
     leaf = jax.tree.leaves(positions)[0]
+    check_finite("x", x)
     if np.issubdtype(x.dtype, np.floating):
-        arrays = (x.astype(leaf.dtype), *arrays[1:])
+        with np.errstate(over="ignore"):
+            arrays = (x.astype(leaf.dtype), *arrays[1:])
+        check_finite(f"x, as {leaf.dtype},", arrays[0])
     n = len(x)
     rows = max(1, min(n, _NUMBERS // max(len(leaf), FEWEST_DRAWN)))
     batches = []
@@ -172,7 +180,8 @@ def over_rows(
         short = rows - len(block[0])
         if short:  # the same program for the last rows
             block = [np.concatenate([b, np.repeat(b[-1:], short, axis=0)]) for b in block]
-        batches.append(_run(function, positions, posterior, *block, *shared))
+        found = jax.device_get(_run(function, positions, posterior, *block, *shared))
+        batches.append(found if on_host is None else on_host(found, *block[1:]))
     return {name: np.concatenate([batch[name] for batch in batches])[:n] for name in batches[0]}
 
 
@@ -222,16 +231,15 @@ def mixture(
     return tuple(out) if isinstance(out, list | tuple) else out
 
 
-def _summary(components: Any, level: Float[Array, ""]) -> dict[str, Array]:
+def _summary(components: Any, tail: Float[Array, ""]) -> dict[str, Array]:
     if isinstance(components, Components):
-        return summary_of(components, level)
-    tails = jnp.stack([0.5 - level / 2, 0.5 + level / 2])
+        return summary_of(components, tail)
     if isinstance(components, tuple):
         means, sds = components
         mean = jnp.mean(means, axis=0)
         aleatoric = jnp.mean(sds**2, axis=0)
         epistemic = jnp.mean((means - mean[None]) ** 2, axis=0)
-        lower, upper = (mixture_quantile(means, sds, tail) for tail in tails)
+        lower, upper = mixture_quantile(means, sds, tail), -mixture_quantile(-means, sds, tail)
         return {
             "mean": mean,
             "sd": jnp.sqrt(aleatoric + epistemic),
@@ -243,7 +251,8 @@ def _summary(components: Any, level: Float[Array, ""]) -> dict[str, Array]:
     probabilities = jnp.exp(components)
     mean = jnp.mean(probabilities, axis=0)
     aleatoric = jnp.mean(_entropy(probabilities), axis=0)
-    lower, upper = jnp.quantile(probabilities, tails.astype(mean.dtype), axis=0)
+    ends = jnp.stack([tail, 1 - tail]).astype(mean.dtype)
+    lower, upper = jnp.quantile(probabilities, ends, axis=0)
     return {
         "probabilities": mean,
         "lower": lower,

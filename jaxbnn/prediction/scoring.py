@@ -11,7 +11,7 @@ from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Shaped
 
 from jaxbnn.numerics import check_finite
-from jaxbnn.prediction.families import Components, scores_of
+from jaxbnn.prediction.families import Components, scores_of, scores_of_counts
 from jaxbnn.prediction.predictions import over_rows
 
 # The CRPS of a mixture is a sum over pairs of its components.
@@ -80,7 +80,7 @@ def scores(
     Raises
     ------
     ValueError
-        As `predict`; y with NaN, of another length or layout, or with a label outside the classes.
+        As `predict`; y with NaN, of another length or layout, or with what is no class or no count.
 
     Notes
     -----
@@ -108,12 +108,14 @@ def scores(
             f"y must be laid out as the posterior's, with a row for each of x, but has shape "
             f"{y.shape} where x has {np.shape(x)} and the posterior's y {posterior.y.shape}."
         )
-    parts = over_rows(_score, draws, (x, y, np.arange(len(y))), posterior)
+    arrays = (x, y, np.arange(len(y)))
+    parts = over_rows(_score, draws, arrays, posterior, on_host=_score_counts)
     if "crps" in parts:
         return NumberScores(**parts)
     most = parts["probabilities"].shape[-1] - 1
-    if not ((y >= 0) & (y <= most)).all():
-        raise ValueError(f"y must hold classes 0..{most}, but holds {y.min()}..{y.max()}.")
+    is_class = (y >= 0) & (y <= most) & (y == y.astype(np.int64))
+    if not is_class.all():
+        raise ValueError(f"y must hold classes 0..{most}, but holds {y[~is_class].flat[0]}.")
     return ClassScores(**parts)
 
 
@@ -152,6 +154,10 @@ def mixture_crps(
     return jnp.mean(absolute(y[None] - means, sds), axis=0) - spread / 2
 
 
+def _score_counts(scores: dict[str, np.ndarray], y: np.ndarray, rows: np.ndarray) -> dict:
+    return scores_of_counts(scores, y)
+
+
 def _score(components: Any, y: Array, rows: Array) -> dict[str, Array]:
     if isinstance(components, Components):
         return scores_of(components, y, rows)
@@ -168,6 +174,7 @@ def _score(components: Any, y: Array, rows: Array) -> dict[str, Array]:
             "error": y - jnp.mean(means, axis=0),
         }
     mean = jnp.mean(jnp.exp(components), axis=0)
+    y = y.astype(jnp.int32)
     occurred = jax.nn.one_hot(y, mean.shape[-1], dtype=bool)
     # Not the log of the mean: probabilities that no float32 holds have logarithms.
     of_class = jnp.sum(jnp.where(occurred[None], components, 0), axis=-1)
@@ -175,6 +182,6 @@ def _score(components: Any, y: Array, rows: Array) -> dict[str, Array]:
     return {
         "log_score": logsumexp(of_class, axis=0) - log_count,
         "brier": jnp.sum((mean - occurred.astype(mean.dtype)) ** 2, axis=-1),
-        "is_correct": jnp.argmax(mean, axis=-1) == y.astype(jnp.int32),
+        "is_correct": jnp.argmax(mean, axis=-1) == y,
         "probabilities": mean,
     }

@@ -1,6 +1,7 @@
 """Counts: Poisson, and negative binomial for those that vary more; the outputs are log means."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -12,6 +13,8 @@ from jaxtyping import ArrayLike
 
 from jaxbnn.targets.likelihoods import Likelihood, Outputs, Targets, Terms, lay_out, per_datum
 from jaxbnn.targets.own_parameters import PositiveNumbers, check_whole
+
+_MANY = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +37,13 @@ class Poisson(Likelihood):
         """Return one log-likelihood term a datum."""
         log_mean = lay_out(outputs, y.ndim)
         y = y.astype(log_mean.dtype)
-        return per_datum(y * log_mean - jnp.exp(log_mean) - gammaln(y + 1))
+        few = y * log_mean - jnp.exp(log_mean) - gammaln(y + 1)
+        # Of many the three terms cancel: y (d - e^d + 1) with d = log(mean / y), and what
+        # Stirling's formula leaves of log(y!), to 1e-10 from here on.
+        many = jnp.maximum(y, _MANY)
+        d = log_mean - jnp.log(many)
+        left = jnp.log(2 * math.pi * many) / 2 + 1 / (12 * many) - 1 / (360 * many**3)
+        return per_datum(jnp.where(y < _MANY, few, many * (d - jnp.expm1(d)) - left))
 
     def predictive(self, outputs: Outputs, rank: int) -> dist.Distribution:
         """Return the Poisson distribution."""

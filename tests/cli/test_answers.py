@@ -17,7 +17,7 @@ from jaxbnn.cli.encoding import Column, Encoding, learn_encoding
 from jaxbnn.cli.kinds import choose_likelihood
 from jaxbnn.cli.options import _file_before_hidden
 from jaxbnn.cli.place import OUTSIDE, check_free, check_predictions
-from jaxbnn.cli.table import Table
+from jaxbnn.cli.table import Table, read_table, take
 from jaxbnn.networks import mlp
 from jaxbnn.targets import Gaussian, Posterior, normal_prior
 
@@ -49,6 +49,15 @@ def test_rows_outside_the_training_range_are_told_apart():
 
 def test_a_fit_without_ranges_tells_nothing_apart():
     assert not Column("cement", 300.0, 100.0).is_outside(["999999"]).any()
+
+
+def test_ids_keep_their_decimal_commas(tmp_path):
+    path = tmp_path / "new.csv"
+    path.write_text("nr;cement\n0,1;300,5\n0,2;301,25\n", encoding="utf-8")
+    table = read_table(path)
+    assert table.columns["cement"] == ["300.5", "301.25"]
+    for one in (table, take(table, np.array([0, 1]))):
+        assert id_columns(one, ENCODING, ["nr"])["nr"].tolist() == ["0,1", "0,2"]
 
 
 def test_ids_are_copied():

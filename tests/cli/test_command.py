@@ -110,6 +110,19 @@ def test_fit_and_predict_numbers(sampler, houses, tmp_path, capsys):
     assert "column 'area'" in capsys.readouterr().err
 
 
+def test_what_a_second_fit_would_refuse_is_refused_before_the_first(tmp_path, capsys, monkeypatch):
+    """One category more, in the held-out rows alone, makes too many."""
+    monkeypatch.setattr("jaxbnn.cli.columns._MOST_CATEGORIES", 3)
+    monkeypatch.setattr(prepare, "_split", lambda n, *_: (np.arange(n - 1), np.array([n - 1])))
+    rows = [["town", "y"], *([c, str(i + 0.5)] for i, c in enumerate("abcabcabcabcd"))]
+    data = tmp_path / "towns.csv"
+    data.write_text("\n".join(map(",".join, rows)), encoding="utf-8")
+    arguments = ["fit", str(data), "--target", "y", *TINY]
+    assert main([*arguments, "--refit"]) != 0
+    assert "text with 4 different values" in capsys.readouterr().err
+    assert not (tmp_path / "towns-fit").exists()
+
+
 def test_the_network_that_was_tried_and_taken_is_fitted_and_predicts(
     houses, tmp_path, capsys, monkeypatch
 ):

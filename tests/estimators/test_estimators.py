@@ -317,6 +317,11 @@ def test_units_do_not_matter(numbers, x_unit, y_unit):
     )
 
 
+def test_a_row_too_far_out_for_single_precision_is_predicted(numbers):
+    far = numbers.predict(np.full((1, X.shape[1]), 1e300))
+    assert np.isfinite(far).all()
+
+
 def test_ctrl_c_ends_the_fit(monkeypatch):
     run = base.run
 

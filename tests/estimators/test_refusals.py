@@ -11,7 +11,9 @@ import pytest
 import jaxbnn
 
 pytest.importorskip("sklearn", reason="pip install 'jaxbnn[sklearn]'")
+pytest.importorskip("pandas")
 
+import pandas as pd
 from sklearn.base import clone
 from sklearn.utils import estimator_checks
 
@@ -24,6 +26,8 @@ pytestmark = [
 X = np.linspace(-1, 1, 24).reshape(12, 2)
 Y = np.arange(12) + 0.5
 LABELS = np.array(["a", "b"] * 6)
+TABLE = pd.DataFrame(X, columns=["p", "q"])
+DAYS = pd.date_range("2020-01-01", periods=12)
 
 
 @pytest.fixture(autouse=True)
@@ -86,6 +90,10 @@ def test_settings_that_cannot_be_used(settings, error, said):
         (BayesianClassifier(sampler="gibbs"), X, LABELS, "sampler must be .* 'gibbs'"),
         (BayesianClassifier(likelihood="gaussian"), X, LABELS, "'categorical' or 'ordinal'"),
         (BayesianClassifier(likelihood="ordinal", sampler="dvi"), X, LABELS, "does not know"),
+        (BayesianClassifier(), X, [None, *LABELS[1:]], "y holds None at row 0; leave out rows"),
+        (BayesianClassifier(), X, pd.Series([*LABELS[:-1], pd.NA], dtype=object), "y holds <NA> at row 11"),
+        (BayesianRegressor(), TABLE.assign(town="u"), Y, "column 'town' of X holds 'u', which"),
+        (BayesianClassifier(), TABLE.assign(day=DAYS), LABELS, "column 'day' of X holds Timestamp"),
     ],
 )
 def test_data_that_cannot_be_used(model, x, y, said):

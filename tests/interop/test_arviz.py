@@ -197,6 +197,8 @@ def test_other_structures():
 def test_errors_are_sentences():
     with pytest.raises(ValueError, match="to_arviz got positions without any array"):
         to_arviz(())
+    with pytest.raises(ValueError, match=r"two parameters .* be called 'a.b'; give one"):
+        to_arviz({"a.b": np.zeros((1, 4)), "a": {"b": np.ones((1, 4))}})
     with pytest.raises(ValueError, match="put a chain axis first"):
         to_arviz({"a": np.zeros(3)})
     with pytest.raises(ValueError, match="needs the posterior"):

@@ -1,5 +1,6 @@
 """Predictions and scores of Student-t, Laplace, counts and ordered classes, against SciPy."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -14,7 +15,8 @@ from jaxbnn.prediction.families import (
     crps_of_sorted,
     draw,
     parameters_of,
-    pit_of,
+    scores_of,
+    scores_of_counts,
 )
 from jaxbnn.targets import (
     Laplace,
@@ -153,15 +155,48 @@ def test_crps_of_draws_is_its_definition():
 def test_the_pit_of_counts_is_uniform_where_the_model_is_right():
     rng = np.random.default_rng(0)
     rate = np.exp(rng.uniform(-1, 1.5, 4000)).astype(np.float32)
-    found = components(dist.Poisson, (jnp.asarray(rate)[None],))
-    y = jnp.asarray(rng.poisson(rate), jnp.float32)
-    pit = np.asarray(pit_of(found, y, jnp.arange(4000)))
+    y = rng.poisson(rate)
+
+    def pit_of(rate, y, rows):
+        found = components(dist.Poisson, (jnp.asarray(rate)[None],))
+        return scores_of_counts(jax.device_get(scores_of(found, jnp.asarray(y), rows)), y)["pit"]
+
+    pit = pit_of(rate, y, jnp.arange(4000))
     assert stats.kstest(pit, "uniform").pvalue > 1e-6
     np.testing.assert_allclose(coverage(pit, [0.5, 0.9]), [0.5, 0.9], atol=0.04)
     # Blocks of rows, in which large data are scored, draw places of their own.
-    half = components(dist.Poisson, (jnp.asarray(rate[2000:])[None],))
-    np.testing.assert_array_equal(pit_of(half, y[2000:], jnp.arange(2000, 4000)), pit[2000:])
-    assert (np.asarray(pit_of(half, y[2000:], jnp.arange(2000))) != pit[2000:]).mean() > 0.9
+    half = rate[2000:], y[2000:]
+    np.testing.assert_array_equal(pit_of(*half, jnp.arange(2000, 4000)), pit[2000:])
+    assert (pit_of(*half, jnp.arange(2000)) != pit[2000:]).mean() > 0.9
+
+
+@pytest.mark.parametrize("mean", [3.0, 1e4, 1e6])
+@pytest.mark.parametrize("concentration", [None, 0.3, 1e3], ids=["poisson", "0.3", "1000"])
+def test_scores_of_large_counts_are_those_of_double_precision(mean, concentration):
+    rng = np.random.default_rng(0)
+    means = (mean * np.exp(0.1 * rng.normal(size=(40, 30)))).astype(np.float32)
+    if concentration is None:
+        law, exact = dist.Poisson(means), stats.poisson(means.astype(float))
+    else:
+        law = dist.NegativeBinomial2(means, np.full_like(means, concentration))
+        rate = np.asarray(law.rate, float)
+        exact = stats.nbinom(concentration, rate / (1 + rate))
+    y = exact.rvs(random_state=1)[0]
+    found = components(
+        type(law) if concentration is None else dist.GammaPoisson, parameters_of(law)
+    )
+    made = jax.device_get(scores_of(found, jnp.asarray(y), jnp.arange(30)))
+    made = scores_of_counts(made, y)
+    np.testing.assert_allclose(made["log_score"], np.log(exact.pmf(y).mean(0)), atol=2e-4)
+    assert (made["pit"] <= exact.cdf(y).mean(0) + 1e-6).all()
+    assert (made["pit"] >= exact.cdf(y - 1).mean(0) - 1e-6).all()
+
+
+@pytest.mark.parametrize("y", [-1.0, 0.5])
+def test_scores_refuse_what_is_no_count(y):
+    posterior, draws = posterior_and_draws(Poisson(), {}, np.zeros(3))
+    with pytest.raises(ValueError, match=f"counts 0, 1, 2, ..., but holds {y:g}"):
+        scores(draws, X, np.array([0.0, 1.0, y]), posterior)
 
 
 @pytest.mark.long

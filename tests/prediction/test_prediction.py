@@ -2,6 +2,7 @@
 scores against SciPy, quadrature, and their definitions.
 """
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -59,6 +60,28 @@ def test_intervals_are_quantiles_of_the_mixture(numbers):
         for bound, probability in ((found.lower, 0.1), (found.upper, 0.9)):
             exact = optimize.brentq(lambda y, p=probability, f=cdf: f(y) - p, -30, 30)
             assert bound[row, column] == pytest.approx(exact, abs=2e-4)
+
+
+@pytest.mark.parametrize("level", [1e-9, 0.9999999, 1 - 1e-12])
+def test_an_interval_s_tails_keep_their_digits(numbers, level):
+    posterior, _ = numbers
+    one = jax.tree.map(lambda leaf: leaf[:1, :1], DRAWS)
+    found = predict(one, X_NEW, posterior, level=level)
+    middle, half = (found.lower + found.upper) / 2, (found.upper - found.lower) / 2
+    np.testing.assert_allclose(middle, found.mean, atol=1e-5)
+    exact = -stats.norm.ppf((1 - level) / 2) * SDS
+    np.testing.assert_allclose(half, np.tile(exact, (3, 1)), rtol=1e-4, atol=1e-6)
+
+
+def test_labels_may_be_booleans():
+    network = jaxbnn.mlp((2, 1))
+    y = np.array([False, True])
+    prior = jaxbnn.normal_prior(network)
+    posterior = jaxbnn.Posterior(network, prior, jaxbnn.Bernoulli(), X_NEW[:2], y)
+    draws = ({"w": W[..., :1], "b": B[..., :1]},)
+    found = scores(draws, X_NEW[:2], y, posterior)
+    numbers = scores(draws, X_NEW[:2], y.astype(np.int32), posterior)
+    np.testing.assert_array_equal(found.log_score, numbers.log_score)
 
 
 # Columns: modes far apart with the median in the gap between them; spikes on a broad one; one far
@@ -208,10 +231,14 @@ def test_reliability_by_hand():
 
 def test_errors_are_sentences(numbers, classes):
     posterior, _ = numbers
-    with pytest.raises(ValueError, match=r"classes 0..2, but holds 0..3"):
+    with pytest.raises(ValueError, match=r"classes 0..2, but holds 3"):
         scores(DRAWS, X_NEW, np.array([0, 3, 1]), classes[0])
+    with pytest.raises(ValueError, match=r"classes 0..2, but holds 0.5"):
+        scores(DRAWS, X_NEW, np.array([0, 0.5, 1]), classes[0])
     with pytest.raises(ValueError, match="level must lie between 0 and 1"):
         predict(DRAWS, X_NEW, posterior, level=90)
+    with pytest.raises(ValueError, match="x, as float32, holds inf"):
+        predict(DRAWS, np.array([[1e300, 0.0]]), posterior)
     with pytest.raises(ValueError, match="x holds nan"):
         predict(DRAWS, np.full((1, 2), np.nan), posterior)
     with pytest.raises(ValueError, match="a row for each datum"):

@@ -103,6 +103,18 @@ def test_float32_agrees_with_float64(case):
     np.testing.assert_allclose(terms, expected, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("mean", [3.0, 19.0, 21.0, 1e4, 1e6])
+def test_poisson_terms_of_large_counts_keep_their_digits(mean):
+    """Within three deviations, as far as the digits of a log mean in float32 go."""
+    log_mean = np.float32(np.log(mean) + np.linspace(-3, 3, 41) / np.sqrt(mean))[:, None]
+    y = scipy.stats.poisson.rvs(mean, size=(41, 1), random_state=1)
+    exact = scipy.stats.poisson.logpmf(y, np.exp(log_mean.astype(float)))[:, 0]
+    found = Poisson().log_prob(jnp.asarray(log_mean), jnp.asarray(y))
+    np.testing.assert_allclose(found, exact, atol=2e-5 + 3e-6 * mean**0.5)
+    slope = jax.grad(lambda v: Poisson().log_prob(v, jnp.asarray(y)).sum())(jnp.asarray(log_mean))
+    np.testing.assert_allclose(slope, y - np.exp(log_mean), atol=1e-4 + 1e-6 * mean)
+
+
 @pytest.mark.long
 def test_gamma_functions_far_out_hold_in_float32():
     """Nearly Gaussian tails, and nearly Poisson counts: differences of large logarithms."""
