@@ -81,7 +81,8 @@ def test_a_gaussian_of_known_scales(is_pooled, step_size, asked):
     # In units of the target, L is of the order of sqrt(d).
     assert (p["decoherence_length"] > 1).all()
     assert (p["decoherence_length"] < 40).all()
-    assert (p["num_blow_ups"] > 0).all() == (step_size > 1)
+    # From 1e3 at least eight go down; from 1e-6 up, rounding decides on a step or three too large.
+    assert ((p["num_blow_ups"] >= 8) == (step_size > 1)).all()
     # The bias of so small an energy error is small.
     np.testing.assert_allclose(draws.positions.std((0, 1)) / SCALES, 1, atol=0.2)
 
