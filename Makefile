@@ -3,7 +3,7 @@ PYTHON ?= python
 RESULTS ?= results
 
 .DEFAULT_GOAL := help
-.PHONY: help install quick full long docs serve lint check record wheel
+.PHONY: help install quick full long lowest docs serve lint check record wheel
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## / - /'
@@ -19,6 +19,9 @@ full:  ## all tests but the long ones
 
 long:  ## the long tests, in shards that can be stopped and resumed
 	$(PYTHON) -m tests.long
+
+lowest:  ## the tests with the lowest version of each package that pyproject.toml allows
+	$(PYTHON) -m tests.lowest
 
 docs:  ## the site, into ./site; warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict
