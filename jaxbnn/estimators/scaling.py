@@ -6,7 +6,6 @@ import numpy as np
 
 from jaxbnn.tabular.spread import mean_and_sd
 
-
 # Standard deviations from the mean, of inputs.
 _FARTHEST = 1e9
 

@@ -91,7 +91,12 @@ def test_settings_that_cannot_be_used(settings, error, said):
         (BayesianClassifier(likelihood="gaussian"), X, LABELS, "'categorical' or 'ordinal'"),
         (BayesianClassifier(likelihood="ordinal", sampler="dvi"), X, LABELS, "does not know"),
         (BayesianClassifier(), X, [None, *LABELS[1:]], "y holds None at row 0; leave out rows"),
-        (BayesianClassifier(), X, pd.Series([*LABELS[:-1], pd.NA], dtype=object), "y holds <NA> at row 11"),
+        (
+            BayesianClassifier(),
+            X,
+            pd.Series([*LABELS[:-1], pd.NA], dtype=object),
+            "y holds <NA> at row 11",
+        ),
         (BayesianRegressor(), TABLE.assign(town="u"), Y, "column 'town' of X holds 'u', which"),
         (BayesianClassifier(), TABLE.assign(day=DAYS), LABELS, "column 'day' of X holds Timestamp"),
     ],
