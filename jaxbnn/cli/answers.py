@@ -118,7 +118,7 @@ def id_columns(table: Table, encoding: Encoding, asked: Sequence[str]) -> dict[s
         for name, values in table.columns.items()
         if name not in used and "" not in values and len(set(values)) == len(values)
     ]
-    columns = table.columns | table.as_written
+    columns = {**table.columns, **table.as_written}
     return {name: np.array(columns[name], dtype=object) for name in found}
 
 
