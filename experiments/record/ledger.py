@@ -158,10 +158,9 @@ def _each_once(items: Iterable[Any]) -> list[Any]:
 def current_commit(length: int = 40, *, but: Sequence[str] = ()) -> str | None:
     """Return the commit of this repository, with "+" where files differ from it; None without.
 
-    `length` is the number of its hexadecimal digits, `but` are folders whose files may differ, or
-    such files.
+    `length` is the number of its hexadecimal digits, `but` are files and folders that may differ.
     """
-    paths = [".", *(f":(exclude){folder}" for folder in but)]
+    paths = [".", *(f":(exclude){path}" for path in but)]
     try:
         commit = _git("rev-parse", "HEAD")[:length]
         changed = _git("status", "--porcelain", "--untracked-files=no", "--", *paths)

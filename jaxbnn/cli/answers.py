@@ -85,10 +85,11 @@ def _numbered(table: Table, encoding: Encoding) -> Table:
     names = [f"column {number}" for number in range(1, width + 1)]
     if count < width:
         names.remove(encoding.target)
-    numbered = dict(zip(names, table.columns.values(), strict=True))
-    old = dict(zip(names, table.columns, strict=True))
-    as_written = {n: table.as_written[old[n]] for n in names if old[n] in table.as_written}
-    return table._replace(columns=numbered, as_written=as_written)
+    new = dict(zip(table.columns, names, strict=True))
+    return table._replace(
+        columns={new[name]: values for name, values in table.columns.items()},
+        as_written={new[name]: values for name, values in table.as_written.items()},
+    )
 
 
 def check_quantiles(quantiles: Sequence[float], encoding: Encoding) -> None:

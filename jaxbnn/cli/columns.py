@@ -23,12 +23,10 @@ from jaxbnn.cli.fields import (
     looks_like_number,
     no_numbers,
 )
-from jaxbnn.tabular.spread import mean_and_sd
+from jaxbnn.tabular.spread import mean_and_sd, standardised
 
 _MOST_CATEGORIES = 20
 _MISSING_CATEGORY = "(missing)"
-# Standard deviations from the mean.
-_FARTHEST = 1e9
 
 
 @dataclass(frozen=True)
@@ -97,8 +95,7 @@ class Column:
                 f"fit; {how_to_mend(strange) if self.date is None else 'mend it'}."
             )
         missing = np.isnan(numbers)
-        # Further out nothing differs, and single precision would call it infinite.
-        scaled = np.clip((numbers - self.mean) / self.sd, -_FARTHEST, _FARTHEST)
+        scaled = standardised(numbers, self.mean, self.sd)
         parts = [np.where(missing, 0.0, scaled)]
         parts += [missing] if self.has_missing else []
         return parts + [f for part in self.date_parts for f in part_features(numbers, part)]

@@ -4,10 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxbnn.tabular.spread import mean_and_sd
-
-# Standard deviations from the mean, of inputs.
-_FARTHEST = 1e9
+from jaxbnn.tabular.spread import mean_and_sd, standardised
 
 
 class Scaling(NamedTuple):
@@ -21,13 +18,8 @@ class Scaling(NamedTuple):
         return ((values - self.mean) / self.sd).astype(np.float32)
 
     def standardised_inputs(self, values: np.ndarray) -> np.ndarray:
-        """Return inputs so, none further out than 1e9: nothing differs there.
-
-        Single precision would call 1e40 infinite.
-        """
-        with np.errstate(over="ignore"):
-            scaled = (values - self.mean) / self.sd
-        return np.clip(scaled, -_FARTHEST, _FARTHEST).astype(np.float32)
+        """Return inputs so, none further out than single precision can tell apart."""
+        return standardised(values, self.mean, self.sd).astype(np.float32)
 
     def in_units(self, values: Any) -> np.ndarray:
         """Return what `standardised` was given."""

@@ -110,8 +110,8 @@ def predict(
     `ClassPrediction` for Bernoulli, categorical and ordinal likelihoods, `NumberPrediction` for the
     others. Quantiles of mixtures of normals are exact, those of other families (Student-t,
     Laplace, counts) from at least 4,096 draws, the same in every call: an interval of probability
-    0.9 by them holds 0.9 with a standard deviation of 0.005, with the same draws for all rows; the
-    ends of one of 0.999 are two draws from the outermost.
+    0.9 holds between 0.89 and 0.91 then, in all rows alike, and the ends of one of 0.999 are the
+    third lowest and the third highest draw.
 
     Raises
     ------
@@ -166,8 +166,8 @@ def over_rows(
     x = arrays[0]
     if x.ndim == 0 or len(x) == 0:
         raise ValueError(f"x needs a row for each datum, but has shape {x.shape}; give rows.")
-    leaf = jax.tree.leaves(positions)[0]
     check_finite("x", x)
+    leaf = jax.tree.leaves(positions)[0]
     if np.issubdtype(x.dtype, np.floating):
         with np.errstate(over="ignore"):
             arrays = (x.astype(leaf.dtype), *arrays[1:])

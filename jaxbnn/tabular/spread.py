@@ -7,6 +7,8 @@ from jaxtyping import Float
 
 # Of the largest value: columns whose standard deviation is smaller differ by rounding only.
 _ROUNDING = 1e-12
+# Standard deviations from the mean.
+_FARTHEST = 1e9
 
 
 def mean_and_sd(values: Float[np.ndarray, "rows *columns"]) -> tuple[Any, Any]:
@@ -28,3 +30,17 @@ def mean_and_sd(values: Float[np.ndarray, "rows *columns"]) -> tuple[Any, Any]:
     mean, sd = np.nanmean(scaled, axis=0), np.nanstd(scaled, axis=0)
     sd = np.where(sd <= _ROUNDING, 0.0, sd)
     return np.ldexp(mean, exponent), np.ldexp(sd, exponent)
+
+
+def standardised(values: np.ndarray, mean: Any, sd: Any) -> np.ndarray:
+    """Return values less the mean, in standard deviations, none further out than 1e9.
+
+    Further out nothing differs, and single precision would call it infinite.
+
+    Examples
+    --------
+    >>> standardised(np.array([3.0, 1e300]), 1.0, 2.0).tolist()
+    [1.0, 1000000000.0]
+    """
+    with np.errstate(over="ignore"):
+        return np.clip((values - mean) / sd, -_FARTHEST, _FARTHEST)

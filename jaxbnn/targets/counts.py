@@ -14,6 +14,7 @@ from jaxtyping import ArrayLike
 from jaxbnn.targets.likelihoods import Likelihood, Outputs, Targets, Terms, lay_out, per_datum
 from jaxbnn.targets.own_parameters import PositiveNumbers, check_whole
 
+# Counts from which Stirling's formula, with two terms of its series, serves.
 _MANY = 20
 
 
@@ -37,13 +38,16 @@ class Poisson(Likelihood):
         """Return one log-likelihood term a datum."""
         log_mean = lay_out(outputs, y.ndim)
         y = y.astype(log_mean.dtype)
-        few = y * log_mean - jnp.exp(log_mean) - gammaln(y + 1)
+        is_few = y < _MANY
+        # Neither form is given the other's data, where its slope may be infinite.
+        few = jnp.where(is_few, log_mean, 0)
+        of_few = y * few - jnp.exp(few) - gammaln(y + 1)
         # Of many the three terms cancel: y (d - e^d + 1) with d = log(mean / y), and what
-        # Stirling's formula leaves of log(y!), to 1e-10 from here on.
+        # Stirling's formula leaves of log(y!), to 1e-10.
         many = jnp.maximum(y, _MANY)
-        d = log_mean - jnp.log(many)
+        d = jnp.where(is_few, 0, log_mean - jnp.log(many))
         left = jnp.log(2 * math.pi * many) / 2 + 1 / (12 * many) - 1 / (360 * many**3)
-        return per_datum(jnp.where(y < _MANY, few, many * (d - jnp.expm1(d)) - left))
+        return per_datum(jnp.where(is_few, of_few, many * (d - jnp.expm1(d)) - left))
 
     def predictive(self, outputs: Outputs, rank: int) -> dist.Distribution:
         """Return the Poisson distribution."""

@@ -115,6 +115,12 @@ def test_poisson_terms_of_large_counts_keep_their_digits(mean):
     np.testing.assert_allclose(slope, y - np.exp(log_mean), atol=1e-4 + 1e-6 * mean)
 
 
+def test_a_poisson_mean_beyond_single_precision_has_a_slope_without_nan():
+    y = jnp.array([[3], [50]])
+    slope = jax.grad(lambda v: Poisson().log_prob(v, y).sum())(jnp.full((2, 1), 100.0))
+    assert (slope == -jnp.inf).all()
+
+
 @pytest.mark.long
 def test_gamma_functions_far_out_hold_in_float32():
     """Nearly Gaussian tails, and nearly Poisson counts: differences of large logarithms."""
