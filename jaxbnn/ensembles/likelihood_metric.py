@@ -66,6 +66,8 @@ def prior_variances(log_prior: LogPrior, position: PyTree) -> Float[Array, " d"]
     """
     leaves, structure = jax.tree.flatten(position)
     gradient = jax.grad(lambda leaves: log_prior(jax.tree.unflatten(structure, leaves)))
+    # Traced once for all leaves.
+    slopes_and_changes = jax.jit(lambda at, along: jax.jvp(gradient, (at,), (along,)))
 
     def of_leaf(number: int) -> Array:
         # All rows of the leaf's block, which is diagonal, at once; other leaves are as they are.
@@ -73,7 +75,7 @@ def prior_variances(log_prior: LogPrior, position: PyTree) -> Float[Array, " d"]
 
         def slope_and_curvature(leaf):
             at = [*leaves[:number], leaf, *leaves[number + 1 :]]
-            slope, change = jax.jvp(gradient, (at,), (along,))
+            slope, change = slopes_and_changes(at, along)
             return slope[number], -change[number]
 
         leaf = leaves[number]
@@ -157,16 +159,21 @@ def first_metric(
 
 @functools.partial(jax.jit, static_argnames="num_directions")
 def metrics(
-    posterior: Any,
-    positions: PyTree,
-    places: Float[Array | np.ndarray, "chain record d"],
-    scores: Float[Array | np.ndarray, "chain record d"],
-    num_directions: int,
+    posterior: Any, positions: PyTree, seen: PyTree, num_directions: int
 ) -> dict[str, Float[Array, "chain ..."]]:
-    """Return `likelihood_metric` of each chain, one after the other."""
+    """Return `likelihood_metric` of each chain, one after the other.
+
+    `positions` has leaves (chain, ...), and `seen`, the draws that tell of the scores, (chain,
+    record, ...).
+    """
 
     def of_chain(chain):
-        position, places, scores = chain
+        position, seen = chain
+        places = jax.vmap(lambda draw: ravel_pytree(draw)[0])(seen)
+        whole = ravel_pytree(position)[1]
+        # One after the other: the activations of all records would fill the memory.
+        score = jax.grad(lambda vector: posterior.log_density(whole(vector)))
+        scores = jax.lax.map(score, places)
         return likelihood_metric(posterior.log_prior, position, places, scores, num_directions)
 
-    return jax.lax.map(of_chain, (positions, places, scores))
+    return jax.lax.map(of_chain, (positions, seen))
