@@ -1,9 +1,10 @@
 """What ten chains miss: the mean log predictive density (LPPD) against the number of chains.
 
-Each chain stays near the mode of its own start, so that more chains say more than longer ones. How
-much more, and whether a hundred short chains say what a hundred long ones do, is measured here: an
-arm is a number of chains, the unadjusted steps of each and the kernel of its kept draws. LPPD at k
-chains is the mean over random sets of k of them, of the mixture of all their draws.
+Each chain stays near the mode of its own start, so that more chains say more; none has settled, so
+that longer ones say more, too. Which of both is worth its cost, and whether ten longer chains say
+what a hundred do, is measured here: an arm is a number of chains, the unadjusted steps of each and
+the kernel of its kept draws. LPPD at k chains is the mean over random sets of k of them, of the
+mixture of all their draws.
 """
 
 import functools
