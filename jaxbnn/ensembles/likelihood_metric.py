@@ -161,19 +161,18 @@ def first_metric(
 def metrics(
     posterior: Any, positions: PyTree, seen: PyTree, num_directions: int
 ) -> dict[str, Float[Array, "chain ..."]]:
-    """Return `likelihood_metric` of each chain, one after the other.
+    """Return `likelihood_metric` of each chain.
 
     `positions` has leaves (chain, ...), and `seen`, the draws that tell of the scores, (chain,
     record, ...).
     """
+    whole = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], positions))[1]
+    places = jax.vmap(jax.vmap(lambda draw: ravel_pytree(draw)[0]))(seen)
+    score = jax.vmap(jax.grad(lambda vector: posterior.log_density(whole(vector))))
+    # A record of all chains after the other: activations at all of them would fill the memory.
+    scores = jnp.swapaxes(jax.lax.map(score, jnp.swapaxes(places, 0, 1)), 0, 1)
 
     def of_chain(chain):
-        position, seen = chain
-        places = jax.vmap(lambda draw: ravel_pytree(draw)[0])(seen)
-        whole = ravel_pytree(position)[1]
-        # One after the other: the activations of all records would fill the memory.
-        score = jax.grad(lambda vector: posterior.log_density(whole(vector)))
-        scores = jax.lax.map(score, places)
-        return likelihood_metric(posterior.log_prior, position, places, scores, num_directions)
+        return likelihood_metric(posterior.log_prior, *chain, num_directions)
 
-    return jax.lax.map(of_chain, (positions, seen))
+    return jax.lax.map(of_chain, (positions, places, scores))
