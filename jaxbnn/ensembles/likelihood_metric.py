@@ -66,8 +66,6 @@ def prior_variances(log_prior: LogPrior, position: PyTree) -> Float[Array, " d"]
     """
     leaves, structure = jax.tree.flatten(position)
     gradient = jax.grad(lambda leaves: log_prior(jax.tree.unflatten(structure, leaves)))
-    # Traced once for all leaves.
-    slopes_and_changes = jax.jit(lambda at, along: jax.jvp(gradient, (at,), (along,)))
 
     def of_leaf(number: int) -> Array:
         # All rows of the leaf's block, which is diagonal, at once; other leaves are as they are.
@@ -75,7 +73,7 @@ def prior_variances(log_prior: LogPrior, position: PyTree) -> Float[Array, " d"]
 
         def slope_and_curvature(leaf):
             at = [*leaves[:number], leaf, *leaves[number + 1 :]]
-            slope, change = slopes_and_changes(at, along)
+            slope, change = jax.jvp(gradient, (at,), (along,))
             return slope[number], -change[number]
 
         leaf = leaves[number]
@@ -159,20 +157,16 @@ def first_metric(
 
 @functools.partial(jax.jit, static_argnames="num_directions")
 def metrics(
-    posterior: Any, positions: PyTree, seen: PyTree, num_directions: int
+    posterior: Any,
+    positions: PyTree,
+    places: Float[Array | np.ndarray, "chain record d"],
+    scores: Float[Array | np.ndarray, "chain record d"],
+    num_directions: int,
 ) -> dict[str, Float[Array, "chain ..."]]:
-    """Return `likelihood_metric` of each chain.
-
-    `positions` has leaves (chain, ...), and `seen`, the draws that tell of the scores, (chain,
-    record, ...).
-    """
-    whole = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], positions))[1]
-    places = jax.vmap(jax.vmap(lambda draw: ravel_pytree(draw)[0]))(seen)
-    score = jax.vmap(jax.grad(lambda vector: posterior.log_density(whole(vector))))
-    # A record of all chains after the other: activations at all of them would fill the memory.
-    scores = jnp.swapaxes(jax.lax.map(score, jnp.swapaxes(places, 0, 1)), 0, 1)
+    """Return `likelihood_metric` of each chain, one after the other."""
 
     def of_chain(chain):
-        return likelihood_metric(posterior.log_prior, *chain, num_directions)
+        position, places, scores = chain
+        return likelihood_metric(posterior.log_prior, position, places, scores, num_directions)
 
     return jax.lax.map(of_chain, (positions, places, scores))

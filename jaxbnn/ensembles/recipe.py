@@ -19,6 +19,7 @@ from blackjax.base import SamplingAlgorithm
 from jax.sharding import Mesh
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
+from jaxbnn.ensembles.energy_error import energy_errors
 from jaxbnn.ensembles.found_again import found_again
 from jaxbnn.ensembles.initial import check_precision, check_starts
 from jaxbnn.ensembles.metric import DIAGONAL, euclidean_metric
@@ -30,14 +31,7 @@ from jaxbnn.ensembles.microcanonical import (
 from jaxbnn.ensembles.microcanonical_adaptation import SHORTEST_WARMUP
 from jaxbnn.ensembles.row_blocks import in_row_blocks
 from jaxbnn.ensembles.training import OptimisedStarts
-from jaxbnn.ensembles.way_in import (
-    Tuning,
-    WayIn,
-    bias_in_words,
-    chains_in_words,
-    go_in,
-    tuned_draws,
-)
+from jaxbnn.ensembles.way_in import Tuning, WayIn, bias_in_words, chains_in_words, go_in
 from jaxbnn.kernels import cycle, jittered, on_vector, prior_precisions
 from jaxbnn.numerics import check_count, check_positive
 from jaxbnn.numerics.arguments import a_or_an
@@ -75,8 +69,8 @@ class EnsembleDraws(NamedTuple):
         Sentences: what did not go as it should.
     rejecting
         The chains whose kept draws hardly move: that accepted less than half as many trajectories
-        of the exact kernel as `num_warmup` tunes to, or of whose unadjusted steps, kept or of their
-        tuning, more than half were undone. Their step size had not been found.
+        of the exact kernel as `num_warmup` tunes to, or of whose unadjusted steps more than half
+        were undone. Their step size had not been found.
     """
 
     draws: Draws
@@ -127,13 +121,11 @@ def sample_ensemble(
     positions
         The starts, leaves (chain, ...): trained networks; or what `optimised_starts` returns.
     num_samples
-        Draws kept of each chain. As many unadjusted ones as a part of the way in keeps, 200, are
-        made by the program that was compiled for it.
+        Draws kept of each chain.
     kernel
         The exact kernel: "adjusted_microcanonical", or "hmc" with a random step size. Or
-        "microcanonical": the unadjusted chains are tuned once more, in the metric of the last
-        part's scores, and their draws are kept. They cost less and are biased; a warning says by
-        how much.
+        "microcanonical": the draws are those of the unadjusted chains, which cost less and are
+        biased; a warning says by how much.
     num_tuning
         Steps of each tuning, at least 100. The decoherence length is not tuned: it is half of
         sqrt(d), in units of the metric, since on the way in nothing is stationary yet.
@@ -147,7 +139,7 @@ def sample_ensemble(
         add to them in `num_directions` directions, for each chain. It takes the place of the
         chain's variances, which on the way in are those of the path.
     num_warmup
-        Steps of the exact kernel before the first kept draw; unadjusted chains have `num_tuning`.
+        Steps of the exact kernel before the first kept draw; unadjusted chains need none.
     num_directions
         Narrow directions that the metric has beside the diagonal, at most: half of a part's records
         of the scores, and of the dimensions. 0: none, as where chains times dimensions are more
@@ -236,33 +228,29 @@ def sample_ensemble(
     tuning = Tuning(num_tuning, energy_error, start_energy_error, is_preconditioned, num_directions)
     positions, way_in = go_in(key_in, run, keep, posterior, positions, tuning, most_steps)
     if kernel == "microcanonical":
-        steps = thinning * trajectory_steps
-        parameters = way_in.parameters | way_in.metric
-        draws = tuned_draws(
-            key_exact, run, "law", positions, parameters, tuning, num_samples, steps
-        )
+        law = {
+            "parameters": way_in.parameters,
+            "thinning": thinning * trajectory_steps,
+            "reduce": {"energy": energy_errors()},
+        }
     else:
-        is_hierarchical = isinstance(posterior.prior, HierarchicalPrior)
-        draws = run(
-            key_exact,
-            "law",
-            (_WITH_PRECISIONS if is_hierarchical else _KERNELS)[kernel],
-            positions,
-            num_samples,
-            parameters=_exact_parameters(way_in, positions, trajectory_steps),
-            thinning=thinning,
-            num_warmup=num_warmup,
-            adapt=dual_averaging(_TARGETS[kernel], is_pooled=False),
-        )
+        law = {
+            "parameters": _exact_parameters(way_in, positions, trajectory_steps),
+            "thinning": thinning,
+            "num_warmup": num_warmup,
+            "adapt": dual_averaging(_TARGETS[kernel], is_pooled=False),
+        }
+    make_kernel = _KERNELS[kernel]
+    if kernel != "microcanonical" and isinstance(posterior.prior, HierarchicalPrior):
+        make_kernel = _WITH_PRECISIONS[kernel]
+    draws = run(key_exact, "law", make_kernel, positions, num_samples, **law)
     if draws.interrupted and not len(draws.steps):
         raise KeyboardInterrupt
     found = _warnings(way_in, draws)
     if kernel == "microcanonical":
         found += bias_in_words(draws)
         undone = draws.reduced["energy"].per_chain.num_blow_ups
-        is_stuck = undone > _MOST_UNDONE_OF_MOVING * draws.steps[-1]
-        is_stuck |= draws.parameters["num_blow_ups"] > _MOST_UNDONE_OF_MOVING * num_tuning
-        rejecting = np.flatnonzero(is_stuck)
+        rejecting = np.flatnonzero(undone > _MOST_UNDONE_OF_MOVING * draws.steps[-1])
     else:
         least = _LEAST_OF_TARGET * _TARGETS[kernel]
         rejecting = np.flatnonzero(~(draws.acceptance_rate >= least))

@@ -23,14 +23,14 @@ from jaxbnn.ensembles.likelihood_metric import first_metric, metrics
 from jaxbnn.ensembles.metric import DIAGONAL, METRIC
 from jaxbnn.ensembles.microcanonical import microcanonical, microcanonical_parameters
 from jaxbnn.ensembles.microcanonical_adaptation import SHORTENED, microcanonical_adaptation
-from jaxbnn.sampling import Draws, collect_position
+from jaxbnn.sampling import Draws
 
-# Draws that each part leaves, unless it is shorter: as many in each, so that all parts share one
-# compiled program.
-RECORDS = 200
-# Numbers of a part's draws, all chains together: with more, only their log density is kept, and the
-# metric stays that of the prior.
-_MOST_PLACES = 2**25
+# Records of the log density that each part leaves, unless it is shorter: as many in each, so that
+# all parts share one compiled program.
+_RECORDS = 200
+# Numbers of a part's scores, all chains together: with more, scores are not kept, and the metric
+# stays that of the prior.
+_MOST_SCORES = 2**25
 _WANTED = ("energy_error", "start_energy_error")
 # `stationarity_time` judges so many at least, in the last half of them.
 _FEWEST = 20
@@ -120,6 +120,13 @@ def go_in(
     found in the run that is gone on with: a metric's last digits depend on the number of threads.
     """
     num_tuning = tuning.num_tuning
+    adapt = microcanonical_adaptation(
+        num_tuning,
+        # The metric is found between the parts.
+        is_preconditioned=False,
+        # On the way in, the time in which a chain forgets where it was says nothing yet.
+        is_length_tuned=False,
+    )
     parameters = microcanonical_parameters(positions)
     parameters["decoherence_length"] *= _LENGTH_SHARE
     parameters[SHORTENED] = jnp.zeros_like(parameters["step_size"])
@@ -127,8 +134,8 @@ def go_in(
     lengths = _part_lengths(num_tuning, most_steps)
     num_directions = 0
     if tuning.is_preconditioned:
-        if num_chains * RECORDS * size <= _MOST_PLACES:
-            fewest = min(*lengths, RECORDS)
+        if num_chains * _RECORDS * size <= _MOST_SCORES:
+            fewest = min(*lengths, _RECORDS)
             num_directions = min(tuning.num_directions, fewest // 2, size // 2)
         parameters |= first_metric(posterior, positions, num_directions)
     metric = {name: parameters[name] for name in METRIC if name in parameters}
@@ -136,32 +143,42 @@ def go_in(
     ends = [0]
     num_blow_ups = np.zeros(num_chains)
     for length in lengths:
-        drawn = tuned_draws(
+        start = tuning.energy_error if parts else tuning.start_energy_error
+        largest = _LARGEST_CHANGE * math.sqrt(max(start, tuning.energy_error) * size)
+        # As numbers of the run, so that all parts share one compiled tuning.
+        values = (tuning.energy_error, start, largest)
+        dtype = parameters["step_size"].dtype
+        parameters |= metric | {
+            name: jnp.full(num_chains, value, dtype)
+            for name, value in zip((*_WANTED, "largest_energy_change"), values, strict=True)
+        }
+        drawn = run(
             jax.random.fold_in(key, len(parts)),
-            run,
             f"way_in_{len(parts)}",
+            microcanonical,
             positions,
-            parameters | metric,
-            tuning,
-            min(length, RECORDS),
-            _record_steps(length),
-            start_energy_error=tuning.energy_error if parts else tuning.start_energy_error,
-            collect=collect_position if num_directions else _log_density,
+            min(length, _RECORDS),
+            parameters=parameters,
+            num_warmup=num_tuning,
+            thinning=_record_steps(length),
+            adapt=adapt,
+            collect=_with_scores if num_directions else _log_density,
+            reduce={"energy": energy_errors()},
         )
         if drawn.interrupted:
             raise KeyboardInterrupt
         positions = drawn.final_state.position
-        parameters = drawn.parameters
+        parameters = {k: v for k, v in drawn.parameters.items() if k not in _WANTED}
         check_tuned(parameters, num_tuning)
         undone = drawn.reduced["energy"].per_chain.num_blow_ups
         num_blow_ups += parameters["num_blow_ups"] + undone
         if num_directions:
-            seen = drawn.positions
-            find = functools.partial(metrics, posterior, positions, seen, num_directions)
+            seen = drawn.positions["places"], drawn.positions["scores"]
+            find = functools.partial(metrics, posterior, positions, *seen, num_directions)
             metric = keep(f"metric_{len(parts)}", seen, find)
         elif tuning.is_preconditioned:  # a hierarchical prior's precisions have moved
             metric = first_metric(posterior, positions, 0)
-        parts.append(drawn._replace(positions=np.asarray(drawn.infos.logdensity)))
+        parts.append(drawn._replace(positions=np.asarray(drawn.positions["log_density"])))
         ends.append(ends[-1] + num_tuning + int(drawn.steps[-1]))
         before = parts[-2].positions if len(parts) > 1 else None
         is_settled = settled(drawn.steps, parts[-1].positions, before)
@@ -183,57 +200,6 @@ def go_in(
     )
 
 
-def tuned_draws(
-    key: PRNGKeyArray,
-    run: Callable[..., Draws],
-    phase: str,
-    positions: PyTree,
-    parameters: dict[str, Array],
-    tuning: Tuning,
-    num_samples: int,
-    thinning: int | Int[np.ndarray, " record"],
-    *,
-    start_energy_error: float | None = None,
-    collect: Callable[[Any, Any], PyTree] = collect_position,
-) -> Draws:
-    """Tune unadjusted chains, and draw from them with frozen parameters.
-
-    `start_energy_error` is what their energy error falls from in the tuning; None: it is what is
-    wanted from the beginning. Calls that keep as many draws (`RECORDS`) share one compiled program.
-    """
-    num_chains, size = parameters[DIAGONAL].shape
-    start = tuning.energy_error if start_energy_error is None else start_energy_error
-    largest = _LARGEST_CHANGE * math.sqrt(max(start, tuning.energy_error) * size)
-    # As numbers of the run, so that all calls share one compiled tuning.
-    values = (tuning.energy_error, start, largest)
-    dtype = parameters["step_size"].dtype
-    wanted = {
-        name: jnp.full(num_chains, value, dtype)
-        for name, value in zip((*_WANTED, "largest_energy_change"), values, strict=True)
-    }
-    drawn = run(
-        key,
-        phase,
-        microcanonical,
-        positions,
-        num_samples,
-        parameters=parameters | wanted,
-        num_warmup=tuning.num_tuning,
-        thinning=thinning,
-        adapt=microcanonical_adaptation(
-            tuning.num_tuning,
-            # The metric is found between the calls.
-            is_preconditioned=False,
-            # On the way in, the time in which a chain forgets where it was says nothing yet.
-            is_length_tuned=False,
-        ),
-        collect=collect,
-        reduce={"energy": energy_errors()},
-    )
-    frozen = {name: value for name, value in drawn.parameters.items() if name not in _WANTED}
-    return drawn._replace(parameters=frozen)
-
-
 def _part_lengths(num_tuning: int, most_steps: int) -> list[int]:
     """Return the steps of each part after its tuning: as many as there are before it.
 
@@ -251,12 +217,17 @@ def _part_lengths(num_tuning: int, most_steps: int) -> list[int]:
 
 def _record_steps(length: int) -> Int[np.ndarray, " record"]:
     """Return the steps after which a part of this length is recorded: evenly, and the last."""
-    num_records = min(length, RECORDS)
+    num_records = min(length, _RECORDS)
     return length * np.arange(1, num_records + 1) // num_records
 
 
-def _log_density(state: Any, info: Any) -> Array:
-    return info.logdensity
+def _log_density(state: Any, info: Any) -> dict[str, Array]:
+    return {"log_density": state.vector.logdensity}
+
+
+def _with_scores(state: Any, info: Any) -> dict[str, Array]:
+    at = state.vector
+    return _log_density(state, info) | {"places": at.position, "scores": at.logdensity_grad}
 
 
 def settled(

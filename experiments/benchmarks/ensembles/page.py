@@ -15,11 +15,11 @@ from experiments.results import written_whole
 
 _NAMES = {
     "ensemble": "`optimised_starts` alone",
-    "quick": "`sample_ensemble`, unadjusted, four chains",
-    **{name: f"unadjusted, four, {factor:g} times the steps" for name, factor in CURVE.items()},
-    "exact": "`sample_ensemble`, exact, ten chains",
+    "quick": "`sample_ensemble`, unadjusted",
+    **{name: f"unadjusted, {factor:g} times the steps" for name, factor in CURVE.items()},
+    "exact": "`sample_ensemble`, exact",
     "nuts": "NUTS from the same starts",
-    "bde": "bde 1.0.2, ten chains",
+    "bde": "bde 1.0.2",
 }
 _COLUMNS = {
     "cpu_seconds": "CPU s",
@@ -77,9 +77,9 @@ _HEAD = """# Optimised starts and microcanonical chains against bde
 Made by `python -m experiments benchmark ensembles --set write_page=true` from the results that it stores.
 
 The network, prior and likelihood are those of bde's own benchmark: four hidden layers of 16 ReLU units, N(0, 1) on every
-weight, a Gaussian whose mean and scale (softplus of the second output) the network gives; a fifth of the rows held out with
-seed 0, inputs and target standardised by the training rows. Each method runs in a process of its own, on a core that it has to
-itself. CPU seconds are its processor time with imports, compilation and starts. bde has the settings that
+weight, a Gaussian whose mean and scale (softplus of the second output) the network gives; ten chains; a fifth of the rows
+held out with seed 0, inputs and target standardised by the training rows. Each method runs in a process of its own, on a core
+that it has to itself, on several days. CPU seconds are its processor time with imports, compilation and starts. bde has the settings that
 its paper prints for airfoil (50,000 + 1,000 steps). Ours were chosen on a split of airfoil's training rows
 (`--set is_development=true`); no setting was chosen on test rows. The seeds are the samplers'.
 
