@@ -1,6 +1,6 @@
 """What ten chains miss: the mean log predictive density (LPPD) against the number of chains.
 
-Each chain stays near the mode of its own start, so that more chains say more; none has settled, so
+Each chain stays near the mode of its own start, so that more chains say more; few have settled, so
 that longer ones say more, too. Which of both is worth its cost, and whether ten longer chains say
 what a hundred do, is measured here: an arm is a number of chains, the unadjusted steps of each and
 the kernel of its kept draws. LPPD at k chains is the mean over random sets of k of them, of the
