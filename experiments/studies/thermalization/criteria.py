@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 from experiments.studies.thermalization import pictures
 from experiments.studies.thermalization.common import geometric_steps, student
 from experiments.study import Context, Row, Settings
+from jaxbnn.diagnostics import stationarity_time
 from jaxbnn.gibbs import gibbs_sampler
 from jaxbnn.thermalization import (
     Comparison,
@@ -26,6 +27,7 @@ from jaxbnn.thermalization import (
 
 PAIRS = (("zero", "informed"), ("random 1", "random 2"))
 SECTION = "000 Section V.1"
+APPENDIX = "000 Appendix B.1"
 
 
 class CriteriaSettings(Settings):
@@ -85,7 +87,7 @@ def run_criteria(settings: CriteriaSettings, context: Context) -> list[Row]:
         )
         name = "Gibbs" if settings.paper_figure else f"Gibbs, {activation} network"
         print(f"\n{name}: thermalization criteria (R-hat by formula 16)\n{comparison}")
-        rows += _rows(name, comparison, series, settings)
+        rows += _rows(name, comparison, series, settings) + _informed_rows(name, found, settings)
         suffix = "" if len(settings.activations) == 1 else f"_{activation}"
         pictures.criteria_figures(comparison, series, suffix, context)
     return rows
@@ -107,8 +109,7 @@ def _sample(settings: CriteriaSettings, activation: str, context: Context, stage
     def make_kernel(parameters, data):
         return gibbs_sampler(model, *data)
 
-    def record(state, info):
-        position = state.position
+    def look(position):
         network = model.network
         return Recorded(
             mean_squared_error(network, position.params, experiment.x_test, experiment.f_test),
@@ -126,8 +127,9 @@ def _sample(settings: CriteriaSettings, activation: str, context: Context, stage
         len(steps),
         data=(experiment.x, experiment.y),
         thinning=steps,
-        collect=record,
+        collect=lambda state, info: look(state.position),
     )
+    at_start = jax.jit(jax.vmap(look))(starts)
     num_sweeps = len(names) * settings.num_sweeps
     context.record_speed(f"Gibbs, {activation}", num_sweeps, draws.seconds)
     return {
@@ -136,6 +138,7 @@ def _sample(settings: CriteriaSettings, activation: str, context: Context, stage
         "mse": draws.positions.mse,
         "score": draws.positions.score,
         "outputs": draws.positions.outputs[:, np.isin(steps, spaced)],
+        **{f"{name}_at_start": np.asarray(x) for name, x in at_start._asdict().items()},
     }
 
 
@@ -224,4 +227,61 @@ def _rows(name: str, comparison: Comparison, series: dict, settings: CriteriaSet
         )
     )
     rows.append(Row("num_sweeps", name, float(settings.num_sweeps)))
+    return rows
+
+
+def _informed_rows(name: str, found: dict, settings: CriteriaSettings) -> list[Row]:
+    """Rows on the informed chain, from the teacher itself on: when its observables are stationary.
+
+    Of three: the test error, which sees the teacher and begins at nothing, and two that do not see
+    it, the score and the mean square of the outputs.
+    """
+    informed = [str(chain) for chain in found["names"]].index("informed")
+    spaced = settings.output_every * np.arange(1, found["outputs"].shape[1] + 1)
+    observables = {
+        "test error": (found["steps"], found["mse"], found["mse_at_start"]),
+        "score": (found["steps"], found["score"], found["score_at_start"]),
+        "mean square of the outputs": (
+            spaced,
+            np.mean(np.square(found["outputs"]), axis=-1),
+            np.mean(np.square(found["outputs_at_start"]), axis=-1),
+        ),
+    }
+    prefix = "" if settings.paper_figure else f"{name}: "
+    bounds = {}
+    rows = []
+    for observable, (steps, series, start) in observables.items():
+        bounds[observable] = float(
+            stationarity_time(
+                np.append(start[informed], series[informed]),
+                np.append(0, steps),
+                false_alarm_rate=settings.false_alarm_rate,
+            ).lower_bound
+        )
+        setting = f"{prefix}informed start, {observable}"
+        rows.append(Row("thermalization_steps", setting, bounds[observable]))
+    without = max(bounds[one] for one in bounds if one != "test error")
+    is_printed = settings.paper_figure == 1
+    blind = "informed start, observables without explicit dependence on the teacher"
+    rows += [
+        Row(
+            "thermalization_steps",
+            f"{prefix}{setting}",
+            value,
+            None,
+            source if is_printed else None,
+        )
+        for setting, value, source in (
+            (
+                "informed start, most observables",
+                float(np.median([*bounds.values()])),
+                "000 Section II",
+            ),
+            (blind, without, APPENDIX),
+        )
+    ]
+    at_start = float(found["mse_at_start"][informed])
+    setting = f"{prefix}informed start, at initialization"
+    # The same in all data sets: the teacher's own error.
+    rows.append(Row("test_mse", setting, at_start, 0.0, APPENDIX if is_printed else None))
     return rows

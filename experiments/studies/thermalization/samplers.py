@@ -54,7 +54,7 @@ def run_samplers(settings: SamplersSettings, context: Context) -> list[Row]:
             informed, uninformed = found["informed", point.delta], found["uninformed", point.delta]
             numbers = _judge(informed, uninformed, settings.false_alarm_rate)
             points.append({"label": run.label, "delta": point.delta, **numbers})
-            rows += _rows(run, point, numbers, len(informed.mse))
+            rows += _rows(run, point, numbers)
             curves += _curves(run, point, informed, uninformed)
     rows += _deficit(points)
     _print(points)
@@ -195,10 +195,10 @@ def _judge(informed: Series, uninformed: Series, rate: float) -> dict:
     }
 
 
-def _rows(run: Run, point: Point, numbers: dict, num_datasets: int) -> list[Row]:
+def _rows(run: Run, point: Point, numbers: dict) -> list[Row]:
     setting = f"{run.paper_name}, Delta = {in_scientific(point.delta)}"
     share = float(numbers["share"])
-    error = float(np.sqrt(share * (1 - share) / num_datasets))
+    error = float(np.sqrt(_variance(numbers)))
     low, high = numbers["interval"]
     seconds, seconds_error = numbers["seconds"]
     in_paper = (run.sampler, run.posterior, point.delta) in {
@@ -229,14 +229,23 @@ def _deficit(points: list[dict]) -> list[Row]:
     gibbs = by_key.get(("Gibbs, intermediate", 4.64e-4))
     if hmc is None or gibbs is None:
         return []
-    n = hmc["num_datasets"]
-    variances = [p["share"] * (1 - p["share"]) / n for p in (hmc, gibbs)]
-    value, error = 100 * (gibbs["share"] - hmc["share"]), 100 * float(np.sqrt(sum(variances)))
+    variance = sum(_variance(point) for point in (hmc, gibbs))
+    value, error = 100 * (gibbs["share"] - hmc["share"]), 100 * float(np.sqrt(variance))
     name, setting = (
         "thermalized_proportion_deficit_percent",
         "HMC, classical posterior, below Gibbs",
     )
     return [Row(name, setting, float(value), error, SECTION)]
+
+
+def _variance(numbers: dict) -> float:
+    """Return the variance of a share merged, as if one more data set had merged and one not.
+
+    Without them it would be nothing where none of a few merges.
+    """
+    count = numbers["num_datasets"] + 2
+    share = (numbers["merged"] + 1) / count
+    return share * (1 - share) / count
 
 
 def _curves(run: Run, point: Point, informed: Series, uninformed: Series) -> list[dict]:
