@@ -11,7 +11,7 @@ from scipy.special import expit
 from experiments.datasets import xor
 from experiments.errors import InputError
 from experiments.spreads import spreads_of
-from experiments.studies.challenges import covariances, gradient_descent, regions
+from experiments.studies.challenges import covariances, gradient_descent, iris, regions
 from experiments.studies.challenges.common import over_seeds, paper_order
 from experiments.study import Context, Row
 
@@ -131,3 +131,14 @@ def test_over_seeds_are_the_mean_and_its_error():
     assert (step.value, step.source) == (6.0, None)
     assert over_seeds(by_seed[:1]) == by_seed[0]
     assert spreads_of([vars(spread)]) == {("ess_min", "MALA"): pytest.approx(np.sqrt(7))}
+
+
+def test_a_chain_s_time_is_the_median_over_the_seeds():
+    run = iris.IrisRun(sampler="P-SMMALA", num_iterations=400, num_burn_in=200, step_size=0.1)
+    seeds = [{"seconds_a_chain": seconds} for seconds in (90.0, 10.0, 12.0, 11.0)]
+    seconds, days = iris._runtime_rows(run, seeds)
+    assert seconds.value == 11.5  # not the first seed's, which compiles
+    assert seconds.standard_error > 0
+    assert days.value == pytest.approx(11.5 / 86400)
+    (alone,) = iris._runtime_rows(run.model_copy(update={"sampler": "NUTS"}), seeds[:1])
+    assert (alone.value, alone.standard_error, alone.source) == (90, None, None)
