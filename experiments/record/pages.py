@@ -33,7 +33,7 @@ PAPERS = {
     "004": "Challenges in MCMC for neural networks (Papamarkou et al.)",
 }
 STATES = ("WITHIN", "IMPRECISE", "OUTSIDE", "NO ERROR", "NO VALUE", "NOT RUN")
-REASONED = ("OUTSIDE", "NOT RUN")
+REASONED = ("OUTSIDE", "NO VALUE", "NOT RUN")
 ASSUMED = "assumed_settings.toml"
 # Of it: the entry, the title of its table, and the header of each key.
 SETTINGS = (
@@ -70,7 +70,8 @@ LEGEND = """\
   deviation.
 * IMPRECISE: as near, but our standard error is larger than that.
 * OUTSIDE: farther away; the reason stands below the table.
-* NO ERROR, NO VALUE: our run states no standard error, or found no finite number.
+* NO ERROR: our run states no standard error.
+* NO VALUE: our run found no finite number; why stands below the table.
 * NOT RUN: no recorded run has it; the cost of one stands below the table.
 * STALE: the code that the run used has changed since.
 """
@@ -207,7 +208,7 @@ def _reason(reasons: Iterable[Mapping[str, str]], paper: PaperValue, state: str)
         if reason.get("state") not in REASONED:
             raise InputError(
                 f"A reason of reasons.toml has state {reason.get('state')!r}; it must say which "
-                f"it explains, {' or '.join(REASONED)} ({reason['reason']})."
+                f"it explains, one of {', '.join(REASONED)} ({reason['reason']})."
             )
         if reason["state"] != state:
             continue

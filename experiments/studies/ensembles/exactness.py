@@ -1,9 +1,9 @@
 """Whether two exact kernels that start differently agree about a posterior's predictions.
 
-"trained" is what `sample_ensemble` does: chains from trained networks, an adjusted kernel for the
-kept draws. "annealed" has seen no optimiser: each chain begins at a draw of the prior, and goes by
-HMC through powers of the likelihood, from nearly none to all of it; its kept draws are of HMC with
-moves along the network's symmetries and redraws of hidden units.
+"trained" is what `sample_ensemble` does: chains from trained networks, an adjusted microcanonical
+kernel for the kept draws. "annealed" has seen no optimiser: each chain begins at a draw of the
+prior, and goes by unadjusted chains through powers of the likelihood, from nearly none to all of
+it; its kept draws are of HMC.
 
 Both are exact, so that they agree once both have converged, and R-hat of the predictions says
 whether they have. They are compared by their predictive densities at test rows: the total variation
@@ -17,12 +17,9 @@ import itertools
 from collections.abc import Mapping
 from typing import Any, Literal
 
-import blackjax
 import jax
 import jax.numpy as jnp
 import numpy as np
-from blackjax.base import SamplingAlgorithm
-from blackjax.mcmc.metrics import gaussian_euclidean
 from jaxtyping import Float, PyTree
 from pydantic import Field
 
@@ -40,34 +37,24 @@ from experiments.studies.ensembles.pictures import exactness_picture
 from experiments.studies.ensembles.problems import (
     Problem,
     ProblemSettings,
-    all_draws,
     ensemble_draws,
 )
 from experiments.studies.ensembles.tables import by_setting
 from experiments.study import Context, Row
-from jaxbnn import (
-    Network,
-    Posterior,
-    cycle,
-    dual_averaging,
-    kernels,
-    symmetry_moves,
-    window_adaptation,
-)
 from jaxbnn.diagnostics import rank_rhat
 from jaxbnn.ensembles import optimised_starts
 
 # Ways to deal chains to two sides, at most.
 _DEALS = 400
 _CONVERGED = 1.01
-_JITTER = 0.3
-_START_STEP_SIZE = 0.01
+_TUNING_A_POWER = 200
 _SIDES = ("trained", "annealed")
 _OF_POSTERIORS = {
     "total_variation": "total variation of the two sides",
     "total_variation_by_chance": "of chains dealt at random",
     "p_value": "p",
 }
+Kernel = Literal["adjusted_microcanonical", "hmc"]
 _OF_SIDES = {
     "share_rhat_below_1.01": "share of predictions with R-hat < 1.01",
     "median_rhat": "R-hat, median",
@@ -81,20 +68,15 @@ class ExactnessSettings(ProblemSettings):
     """The posteriors, and how long each side is run."""
 
     num_samples: int = Field(1000, ge=4)
-    # Of "trained".
-    kernel: Literal["adjusted_microcanonical", "hmc"] = "adjusted_microcanonical"
     num_tuning: int = Field(2000, ge=100)
     most_steps: int = Field(20_000, ge=100)
     trajectory_steps: int = Field(50, ge=1)
     num_warmup: int = Field(500, ge=10)
     thinning: int = Field(5, ge=1)
-    # Of "annealed".
-    powers: tuple[float, ...] = (1e-4, 1e-3, 1e-2, 0.1, 0.3)
-    num_annealing: int = Field(200, ge=10)
-    annealed_num_warmup: int = Field(1000, ge=20)
-    annealed_thinning: int = Field(5, ge=1)
-    leapfrog_steps: int = Field(64, ge=1)
-    with_redraws: bool = True
+    # Of "annealed": powers, evenly spaced in logarithms, and the unadjusted steps at each.
+    num_powers: int = Field(30, ge=2)
+    lowest_power: float = Field(1e-3, gt=0, lt=1)
+    steps_a_power: int = Field(1500, ge=280)
 
 
 def run_exactness(settings: ExactnessSettings, context: Context) -> list[Row]:
@@ -148,97 +130,44 @@ def _trained(
         key_start, posed.posterior, settings.num_chains, progress=False,
         checkpoint=None if folder is None else folder / "starts",
     )  # fmt: skip
-    run = ensemble_draws(
-        key_run, posed.posterior, starts.positions, settings.num_samples, kernel=settings.kernel,
-        num_tuning=settings.num_tuning, most_steps=settings.most_steps,
-        num_warmup=settings.num_warmup, trajectory_steps=settings.trajectory_steps,
-        thinning=settings.thinning, checkpoint=folder,
-    )  # fmt: skip
-    for sentence in run.warnings:
-        context.say(f"{stage}: {sentence}")
-    return run.draws.positions
+    return _exact(
+        stage, posed, key_run, starts.positions, "adjusted_microcanonical", settings, context
+    )
 
 
 def _annealed(
     stage: str, posed: Problem, key: jax.Array, settings: ExactnessSettings, context: Context
 ) -> PyTree:
     key_start, key_run = jax.random.split(key)
-    chains = settings.num_chains
-    positions = posed.posterior.sample_prior(key_start, (chains,))
-    size = sum(leaf[0].size for leaf in jax.tree.leaves(positions))
-    parameters: dict[str, Any] = {
-        "step_size": jnp.full(chains, _START_STEP_SIZE, jnp.float32),
-        "inverse_mass_matrix": jnp.ones((chains, size), jnp.float32),
-    }
-    make_kernel = functools.partial(
-        _hmc_with_moves,
-        leapfrog_steps=settings.leapfrog_steps,
-        with_redraws=settings.with_redraws,
-    )
     folder = context.checkpoint(stage)
-
-    def run(number, power, positions, parameters, num_samples, **options):
-        return all_draws(
-            jax.random.fold_in(key_run, number), make_kernel, positions, num_samples,
-            data=posed.posterior.tempered(power), parameters=parameters,
-            checkpoint=None if folder is None else folder / f"power_{number}", **options,
+    positions = posed.posterior.sample_prior(key_start, (settings.num_chains,))
+    powers = np.geomspace(settings.lowest_power, 1, settings.num_powers)[:-1]
+    for number, power in enumerate(powers):
+        hot = ensemble_draws(
+            jax.random.fold_in(key_run, number), posed.posterior.tempered(jnp.float32(power)),
+            positions, 1, kernel="microcanonical", num_tuning=_TUNING_A_POWER,
+            most_steps=settings.steps_a_power, trajectory_steps=1,
+            checkpoint=None if folder is None else folder / f"power_{number}",
         )  # fmt: skip
+        positions = hot.draws.final_state.position
+    key_exact = jax.random.fold_in(key_run, len(powers))
+    return _exact(stage, posed, key_exact, positions, "hmc", settings, context)
 
-    tuned = dual_averaging(0.8, component=0)
-    for number, power in enumerate(settings.powers):
-        cooler = run(
-            number, power, positions, parameters, 1, num_warmup=settings.num_annealing, adapt=tuned
-        )
-        positions, parameters = cooler.final_state.position, cooler.parameters
-    warmup = settings.annealed_num_warmup
-    draws = run(
-        len(settings.powers), 1.0, positions, parameters, settings.num_samples, num_warmup=warmup,
-        thinning=settings.annealed_thinning, adapt=window_adaptation(warmup, component=0),
+
+def _exact(
+    stage: str, posed: Problem, key: jax.Array, positions: PyTree, kernel: Kernel,
+    settings: ExactnessSettings, context: Context,
+) -> PyTree:  # fmt: skip
+    """Return draws of an exact kernel from these starts, and say what went wrong."""
+    run = ensemble_draws(
+        key, posed.posterior, positions, settings.num_samples, kernel=kernel,
+        num_tuning=settings.num_tuning, most_steps=settings.most_steps,
+        num_warmup=settings.num_warmup, trajectory_steps=settings.trajectory_steps,
+        thinning=settings.thinning, checkpoint=context.checkpoint(stage),
     )  # fmt: skip
-    return draws.positions
-
-
-def _hmc_with_moves(
-    parameters: Mapping[str, Any], posterior: Posterior, *, leapfrog_steps: int, with_redraws: bool
-) -> SamplingAlgorithm:
-    """HMC of random step size, in a cycle with the network's symmetries and redraws of units."""
-    metric = gaussian_euclidean(parameters["inverse_mass_matrix"])
-    hmc = kernels.jittered(
-        lambda eps: blackjax.hmc(posterior.log_density, eps, metric, leapfrog_steps),
-        parameters["step_size"],
-        jitter=_JITTER,
-    )
-    moves = [hmc]
-    has_units = len(_network(posterior).layers) > 1  # a linear model has none to move
-    if has_units:
-        moves.append(_on_network(posterior, _symmetries))
-    if has_units and with_redraws:
-        moves.append(_on_network(posterior, _redraws))
-    return cycle(*moves)
-
-
-def _network(posterior: Posterior) -> Network:
-    assert isinstance(posterior.network, Network)
-    return posterior.network
-
-
-def _on_network(posterior: Posterior, make_kernel: Any) -> SamplingAlgorithm:
-    """Move the network's weights, wherever in the position they are."""
-    if not posterior.likelihood.learned:
-        return make_kernel(posterior, posterior.prior, lambda block: block)
-    return kernels.on_block(
-        lambda whole: make_kernel(posterior, posterior.prior["network"], whole), "network"
-    )
-
-
-def _symmetries(posterior: Posterior, prior: PyTree, whole: Any) -> SamplingAlgorithm:
-    return symmetry_moves(_network(posterior), prior)
-
-
-def _redraws(posterior: Posterior, prior: PyTree, whole: Any) -> SamplingAlgorithm:
-    return kernels.redraw_units(
-        _network(posterior), prior, lambda block: posterior.log_likelihood(whole(block))
-    )
+    for sentence in run.warnings:
+        context.say(f"{stage}: {sentence}")
+    return run.draws.positions
 
 
 def _rows(name: str, found: Mapping[str, Mapping[str, np.ndarray]], context: Context) -> list[Row]:
