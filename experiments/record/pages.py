@@ -7,6 +7,7 @@ papers do not print).
 
 import functools
 import json
+import math
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -159,7 +160,7 @@ def _entries(record: Path, papers: Iterable[PaperValue]) -> list[Entry]:
 
 
 def _found(record: Path) -> dict[RowKey, Found]:
-    """Return the recorded row of each key: of the largest scale, then of the last name.
+    """Return the recorded row of each key: of the largest scale, then of the smallest error.
 
     Runs made `without` an assumed setting say what it changes, and reproduce nothing.
     """
@@ -176,8 +177,17 @@ def _found(record: Path) -> dict[RowKey, Found]:
         for row in metrics["rows"]:
             key = (row["source"] or "", row["quantity"], row["setting"])
             spread = spreads.get(key[1:])
-            found[key] = Found(row, run["experiment"], run["scale"], has_changed, spread)
+            new = Found(row, run["experiment"], run["scale"], has_changed, spread)
+            old = found.get(key)
+            if old is None or old.scale != new.scale or _error(new) <= _error(old):
+                found[key] = new
     return found
+
+
+def _error(found: Found) -> float:
+    """Return the standard error of a row; infinity where it has none."""
+    error = found.row["standard_error"]
+    return math.inf if error is None else error
 
 
 def is_stale(run: Mapping[str, Any]) -> bool:
@@ -238,6 +248,10 @@ def _index(
         count = Counter(entry.state for entry in own)
         lines.append([f"[{paper}]({folder}/{paper}.md)", title, *(count[s] for s in STATES)])
     text += markdown_table(["paper", "", *STATES], lines)
+    text += (
+        "\nWhere several runs have a result, ours is of the one at the largest scale, and of those "
+        "the one with the smallest standard error.\n"
+    )
     text += "\nMade by `python -m experiments record` from the files in `record/`, never by hand.\n"
     return text + _runs(record) + _assumed(record)
 

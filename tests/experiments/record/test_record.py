@@ -1,6 +1,7 @@
 """Tests of experiments.record, its pages, pictures and ledger: what is taken, and what is said."""
 
 import json
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -311,6 +312,30 @@ def test_pages_count_say_reasons_and_name_what_is_stale(finished, tmp_path):
     with pytest.raises(InputError, match="it must say which it explains"):
         pages(record, tmp_path / "reproduction.md")
     assert f"{NAME} desk" in page
+
+
+@pytest.mark.parametrize(
+    ("errors", "shown"), [((0.5, 0.25), 2.0), ((0.25, 0.5), 1.0), ((0.5, None), 1.0)]
+)
+def test_of_several_runs_of_a_number_the_surest_is_shown(finished, tmp_path, errors, shown):
+    first = next(v for v in load_paper_values().values() if v.kind == "result")
+    record = tmp_path / "record"
+    record_runs(finished(rows=[Row(first.quantity, first.setting, 1.0, 0.0, first.source)]), record)
+    for name, value, error in zip((NAME, "challenges/xor"), (1.0, 2.0), errors, strict=True):
+        folder = record / name / "desk"
+        if name != NAME:
+            shutil.copytree(record / NAME / "desk", folder)
+        metrics = json.loads((folder / "metrics.json").read_text())
+        metrics["rows"][0] |= {"value": value, "standard_error": error}
+        (folder / "metrics.json").write_text(json.dumps(metrics))
+        run = json.loads((folder / "run.json").read_text()) | {"experiment": name}
+        (folder / "run.json").write_text(json.dumps(run))
+    page = pages(record, tmp_path / "reproduction.md")
+    page = page[tmp_path / "reproduction" / f"{first.source[:3]}.md"]
+    (line,) = (
+        line for line in page.splitlines() if f"| {first.setting} " in line and "desk" in line
+    )
+    assert f"| {shown:g} " in line
 
 
 def test_a_run_without_an_assumed_setting_reproduces_nothing(finished, tmp_path):
