@@ -1,8 +1,8 @@
 """`docs/reproduction.md` and a page a paper: our numbers beside those that the papers print.
 
 Made from the record, `experiments/paper_values/`, and two files of the record's own:
-`reasons.toml` (why a number is OUTSIDE or NOT RUN) and `assumed_settings.toml` (settings that the
-papers do not print).
+`reasons.toml` (why a number is OUTSIDE, NO VALUE or NOT RUN) and `assumed_settings.toml` (settings
+that the papers do not print).
 """
 
 import functools
@@ -251,8 +251,8 @@ def _index(
     text += (
         "\nWhere several runs have a result, ours is of the one at the largest scale, and of those "
         "the one with the smallest standard error.\n"
+        "\nMade by `python -m experiments record` from the files in `record/`, never by hand.\n"
     )
-    text += "\nMade by `python -m experiments record` from the files in `record/`, never by hand.\n"
     return text + _runs(record) + _assumed(record)
 
 
