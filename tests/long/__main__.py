@@ -2,13 +2,15 @@
 
     python -m tests.long [--jobs 2] [--only WORD] [--seconds 1080] [--megabytes 2600]
     python -m tests.long --report
+    python -m tests.long --keep
     python -m tests.long --earlier COMMIT
 
 A shard is a process that runs tests until its time is over, after which no further test starts.
 Outcomes are kept in `.long/<commit>/`; the same command goes on with the tests that have none. The
 report is written when every long test has an outcome at the one commit that it names, which is why
 the working tree must be as committed. `--earlier` takes over the outcomes of an earlier commit for
-all tests that what changed since then cannot touch.
+all tests that what changed since then cannot touch; from `tests/long/kept/` too, where `--keep`
+puts what this commit has, to be committed: so the tests can be run by several machines in turn.
 """
 
 import argparse
@@ -22,7 +24,7 @@ from pathlib import Path
 
 from experiments.record.ledger import current_commit
 from tests.long import comparisons
-from tests.long.earlier import take_over
+from tests.long.earlier import keep, take_over
 from tests.long.shard import LIST, MEGABYTES, RESULTS, SECONDS
 
 ROOT = Path(__file__).parents[2]
@@ -41,12 +43,15 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1080, help="of a shard (1080)")
     parser.add_argument("--megabytes", type=float, default=2600, help="of a shard (2600)")
     parser.add_argument("--report", action="store_true", help="write tests/LONG.md and run nothing")
+    parser.add_argument("--keep", action="store_true", help="keep this commit's outcomes, run none")
     parser.add_argument("--earlier", default="", help="a commit whose outcomes are taken over")
     options = parser.parse_args()
     folder = ROOT / ".long" / _clean_commit()
     folder.mkdir(parents=True, exist_ok=True)
     tests = _collect(folder)
-    if options.earlier:
+    if options.keep:
+        print(keep(ROOT, folder).relative_to(ROOT))
+    elif options.earlier:
         take_over(ROOT, folder, options.earlier, tests)
     elif not options.report:
         _run([test for test in tests if options.only in test], folder, options)

@@ -5,7 +5,11 @@ others need not run again. What may have changed is therefore narrow: files of `
 neither the statistical kit nor what runs the tests, and modules of the packages that differ by
 checks alone, which may end a call but change no number of one that goes on. A test file counts as
 touched if it changed, or if it or what names it mentions a changed module: by its text, so that
-programs which are run by name count too. What had failed is run again in any case.
+programs which are run by name count too. Where the record or a page changed, what names its folder
+or its file is touched. What had failed is run again in any case.
+
+Outcomes lie in `.long/<commit>/`, which git ignores; `keep` puts them into `tests/long/kept/`, so
+that another checkout can go on with them.
 """
 
 import ast
@@ -25,16 +29,32 @@ _NO_TEST = ("tests/long/__main__.py", "tests/long/earlier.py", "tests/long/test_
 # Bad input for the public functions; modules that are imported by names made at run time.
 _HOSTILE = "tests/kit/hostile"
 _PACKAGES = ("jaxbnn/", "experiments/")
+# What no kernel reads: tests of what is written there name it.
+_PAGES = ("record/", "docs/")
+_KEPT = "tests/long/kept/"
+
+
+def keep(root: Path, folder: Path) -> Path:
+    """Put a commit's outcomes and comparisons where git sees them; return the outcomes' file."""
+    kept = root / _KEPT
+    kept.mkdir(parents=True, exist_ok=True)
+    for ending in ("jsonl", "comparisons"):
+        texts = [path.read_text(encoding="utf-8") for path in sorted(folder.glob(f"*.{ending}"))]
+        (kept / f"{folder.name}.{ending}").write_text("".join(texts), encoding="utf-8")
+    return kept / f"{folder.name}.jsonl"
 
 
 def take_over(root: Path, folder: Path, commit: str, tests: list[str]) -> None:
-    """Copy what `.long/<commit>/` holds of tests that are not touched into this commit's folder.
+    """Copy a commit's outcomes of tests that are not touched into this commit's folder.
 
     Ends the program in a sentence where anything changed that may touch every test.
     """
-    before = folder.parent / commit
-    if not before.is_dir():
-        sys.exit(f"{before} is not there; give a commit whose outcomes were kept, by ten digits.")
+    held = list(folder.parent.glob(f"{commit}/*")) or list((root / _KEPT).glob(f"{commit}.*"))
+    if not held:
+        sys.exit(
+            f"{folder.parent / commit} is not there, nor {_KEPT}{commit}.jsonl; give a commit "
+            "whose outcomes were kept, by ten digits."
+        )
     git = ["git", "diff", "--name-only", commit, "HEAD"]
     found = subprocess.run(git, cwd=root, capture_output=True, text=True, check=True)
     changed = found.stdout.split()
@@ -47,7 +67,7 @@ def take_over(root: Path, folder: Path, commit: str, tests: list[str]) -> None:
     kept = set()
     name = f"from-{commit}"
     with (folder / f"{name}.jsonl").open("w", encoding="utf-8") as file:
-        for path in sorted(before.glob("*.jsonl")):
+        for path in sorted(path for path in held if path.suffix == ".jsonl"):
             for line in map(json.loads, path.open(encoding="utf-8")):
                 is_kept = line["outcome"] != "failed" and line["test"] in tests
                 is_kept &= not line["test"].endswith(again)
@@ -55,7 +75,7 @@ def take_over(root: Path, folder: Path, commit: str, tests: list[str]) -> None:
                     kept.add(line["test"])
                     file.write(json.dumps({"commit": commit, **line}) + "\n")
     with (folder / f"{name}.comparisons").open("w", encoding="utf-8") as file:
-        for path in sorted(before.glob("*.comparisons")):
+        for path in sorted(path for path in held if path.suffix == ".comparisons"):
             for text in path.open(encoding="utf-8"):
                 if json.loads(text)["test"] in kept:
                     file.write(text)
@@ -148,6 +168,9 @@ def families_of(root: Path, path: str) -> list[str]:
 
 def touched_by(root: Path, changed: list[str]) -> set[str]:
     """Return the files of tests that changed files may touch, as paths below `root`."""
+    changed = [path for path in changed if not path.startswith(_KEPT)]
+    pages = [path for path in changed if path.startswith(_PAGES) or path.endswith(".md")]
+    changed = [path for path in changed if path not in pages]
     for path in changed:
         is_test = path.startswith("tests/") and path.endswith(".py")
         may_touch_all = path.startswith(_EVERY_TEST) and not path.startswith(_HOSTILE)
@@ -158,6 +181,10 @@ def touched_by(root: Path, changed: list[str]) -> set[str]:
         for path in (root / "tests").rglob("*.py")
     }
     touched = {path for path in changed if path not in _NO_TEST}
+    for path in pages:
+        word = path.split("/")[0] if path.startswith(_PAGES) else Path(path).stem
+        named = re.compile(rf"\b{re.escape(word)}\b")
+        touched |= {path for path, text in texts.items() if named.search(text)} - set(_NO_TEST)
     while True:
         modules = {path for path in touched if path.startswith(_PACKAGES)}
         stems = {Path(path).stem for path in touched - modules} - {"__init__", "__main__"}

@@ -1,11 +1,12 @@
 """Tests of tests.long.earlier: outcomes of an earlier commit are kept if nothing can touch them."""
 
 import json
+import shutil
 import subprocess
 
 import pytest
 
-from tests.long.earlier import differs_by_checks, families_of, take_over, touched_by
+from tests.long.earlier import differs_by_checks, families_of, keep, take_over, touched_by
 
 FILES = {
     "tests/kit/dkw.py": "",
@@ -57,6 +58,16 @@ def test_families_that_no_other_file_takes_from_are_all_that_is_touched(root):
     assert families_of(root, path) == []
 
 
+def test_the_record_and_the_pages_touch_what_names_their_folder(root):
+    one, two, _, four = list(FILES)[4:]
+    (root / two).write_text('ROOT / "record" / "unfinished"')
+    (root / one).write_text("recorded; the README's command")
+    changed = ["record/toy/run.json", "docs/toy.md", "tests/long/kept/0123456789.jsonl"]
+    assert touched_by(root, changed) == {two, four}
+    assert touched_by(root, ["docs/toy.md"]) == set()
+    assert touched_by(root, ["README.md"]) == {one}
+
+
 @pytest.mark.parametrize(
     ("now", "expected"),
     [
@@ -82,11 +93,13 @@ def test_what_may_touch_every_test_is_told(root, path):
         touched_by(root, ["tests/room/test_two.py", path])
 
 
-def test_outcomes_and_comparisons_are_taken_over(root):
+@pytest.mark.parametrize("machine", ["the same", "another"])
+def test_outcomes_and_comparisons_are_taken_over(root, machine):
     def git(*arguments):
         who = ["-c", "user.name=a", "-c", "user.email=a@b"]
         subprocess.run(["git", *who, *arguments], cwd=root, check=True, capture_output=True)
 
+    (root / ".gitignore").write_text(".long")
     git("init")
     git("add", ".")
     git("commit", "-m", "one")
@@ -99,11 +112,15 @@ def test_outcomes_and_comparisons_are_taken_over(root):
     lines = [{"test": test, "outcome": "passed", "shard": 7} for test in tests]
     (before / "1.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (before / "1.comparisons").write_text("".join(json.dumps({"test": t}) + "\n" for t in tests))
+    assert keep(root, before) == root / f"tests/long/kept/{commit}.jsonl"
     (root / "tests/room/program.py").write_text("changed")
-    git("commit", "-am", "two")
+    git("add", ".")
+    git("commit", "-m", "two")
+    if machine == "another":
+        shutil.rmtree(before)
     take_over(root, now, commit, tests[:2])  # the third test is no more
     found = [json.loads(line) for line in (now / f"from-{commit}.jsonl").read_text().splitlines()]
     assert found == [{"commit": commit, **lines[1]}]
     assert (now / f"from-{commit}.comparisons").read_text() == json.dumps({"test": tests[1]}) + "\n"
-    with pytest.raises(SystemExit, match="is not there; give a commit whose outcomes were kept"):
+    with pytest.raises(SystemExit, match="nor tests/long/kept/0123456789"):
         take_over(root, now, "0123456789", tests)
