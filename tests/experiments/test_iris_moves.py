@@ -16,6 +16,7 @@ from experiments.studies.challenges.agreement import (
     moments_of,
     scores_between,
 )
+from experiments.studies.challenges.converged import flatten
 from experiments.studies.challenges.moves import (
     invariants_of,
     iris_posterior,
@@ -100,3 +101,8 @@ def test_scores_are_standard_where_samplers_agree_and_large_where_not(rng):
     assert abs(z[1]) > largest_by_chance(6)
     assert (np.abs(np.delete(z, 1)) < 5).all()
     np.testing.assert_allclose(limit, 2.935, atol=1e-3)
+
+
+def test_no_start_that_is_stuck_is_a_flat_array_of_none():
+    positions = {"w": np.zeros((1, 0, 4, 3)), "b": np.zeros((1, 0, 3))}
+    assert flatten(positions).shape == (1, 0, 15)

@@ -23,6 +23,7 @@ from experiments.studies.challenges.agreement import (
     moments_of,
     scores_between,
 )
+from experiments.studies.challenges.common import over_seeds
 from experiments.studies.challenges.ladders import Ladder, run_ladder
 from experiments.studies.challenges.moves import (
     Sampler,
@@ -67,8 +68,12 @@ class Chains(Settings):
 
 
 class ConvergedSettings(Chains):
-    """Settings: the runs, the first of them the reference; the ladder; the trap."""
+    """Settings: the runs, the first of them the reference; the ladder; the trap; the seeds.
 
+    Rows are means over the `num_seeds`; pictures, tables and stored moments are of the first.
+    """
+
+    num_seeds: int = Field(default=1, ge=1)
     ladder: Ladder
     ladder_burn_in: int = Field(ge=1)
     ladder_samples: int = Field(ge=100)
@@ -87,22 +92,41 @@ def run_converged(settings: ConvergedSettings, context: Context) -> list[Row]:
     x, y = iris()
     data = {"x": jnp.asarray(x), "y": jnp.asarray(y)}
     target = iris_posterior(HIDDEN, settings.prior_variance, data)
+    by_seed = []
+    for seed in range(settings.num_seeds):
+        rows, found = _one_seed(seed, settings, target, data, context)
+        rows += _agreement_rows(found, settings, context, saves=not seed)
+        rows += _verdict_rows(found, target, context, saves=not seed)
+        by_seed.append(rows)
+        if not seed:
+            pictures.draw(found, context)
+    # Where no prior draw of a seed is stuck, it has no runs from stuck ones.
+    named = [{(row.quantity, row.setting) for row in rows} for rows in by_seed]
+    every = set.intersection(*named)
+    return over_seeds([[r for r in rows if (r.quantity, r.setting) in every] for rows in by_seed])
+
+
+def _one_seed(
+    seed: int, settings: ConvergedSettings, target, data, context: Context
+) -> tuple[list[Row], dict[str, dict]]:
+    """Return the rows of one seed's runs by themselves, and the runs by name."""
+    print(f"\nSeed {seed + 1} of {settings.num_seeds}")
+    first_key = jax.random.fold_in(context.key, 2000 + seed) if seed else context.key
+    ending = f"_seed_{seed + 1}" if seed else ""
     stages = {run.setting: functools.partial(_run, run, settings, data) for run in settings.runs}
     stages["HMC ladder with moves"] = functools.partial(_ladder, settings, data)
-    rows, frozen = _frozen(settings, target, data, context)
+    key = jax.random.fold_in(first_key, 1000)
+    rows, frozen = _frozen(key, ending, settings, data, context)
     for name in ("MALA, one chain frozen", "P-MALA, one replica frozen") if len(frozen) else ():
         stages[name] = functools.partial(_trapped, name.split(",")[0], frozen, settings, data)
     found = {}
     for index, (setting, compute) in enumerate(stages.items()):
-        key = jax.random.fold_in(context.key, index)
-        file = setting.replace(" ", "_").replace(",", "")
+        key = jax.random.fold_in(first_key, index)
+        file = setting.replace(" ", "_").replace(",", "") + ending
         result = context.stage(file, functools.partial(compute, key))
         found[setting] = result
         rows += _own_rows(setting, result)
-    rows += _agreement_rows(found, settings, context)
-    rows += _verdict_rows(found, target, context)
-    pictures.draw(found, context)
-    return rows
+    return rows, found
 
 
 def _finish(target, positions, settings, **more) -> dict:
@@ -191,15 +215,14 @@ def _ladder(settings: ConvergedSettings, data, key) -> dict:
     )
 
 
-def _frozen(settings: ConvergedSettings, target, data, context: Context) -> tuple:
+def _frozen(key, ending: str, settings: ConvergedSettings, data, context: Context) -> tuple:
     """Return a row, and the flattened positions at which MALA from a prior draw is stuck."""
 
     def compute():
-        key = jax.random.fold_in(context.key, 1000)
         starts = frozen_starts(key, settings.prior_variance, settings.trap, data)
         return {"starts": flatten(jax.tree.map(lambda leaf: leaf[None], starts))[0]}
 
-    frozen = context.stage("frozen_starts", compute)["starts"]
+    frozen = context.stage(f"frozen_starts{ending}", compute)["starts"]
     tried = settings.trap.num_tried
     share = len(frozen) / tried
     error = math.sqrt(max(share * (1 - share), 1 / tried) / tried)
@@ -250,12 +273,15 @@ def _own_rows(setting: str, result: dict) -> list[Row]:
     return rows
 
 
-def _agreement_rows(found: dict, settings: ConvergedSettings, context: Context) -> list[Row]:
+def _agreement_rows(
+    found: dict, settings: ConvergedSettings, context: Context, *, saves: bool
+) -> list[Row]:
     """Return reference values, and how far each sampler is from them in Monte Carlo errors."""
     moments = {setting: moments_of(result) for setting, result in found.items()}
     first = settings.runs[0].setting
     reference = moments[first]
-    context.save_draws("reference_moments", reference)
+    if saves:
+        context.save_draws("reference_moments", reference)
     rows = [
         Row("mean_log_density", name, float(m["log density"][0]), float(m["log density error"][0]))
         for name, m in moments.items()
@@ -279,14 +305,15 @@ def _agreement_rows(found: dict, settings: ConvergedSettings, context: Context) 
             line.append(f"{rms:.2f} / {most:.1f} ({largest_by_chance(z.size):.1f})")
         table.append(line)
     header = [f"against {first}", *GROUPS, "raw covariance"]
-    context.save_table("agreement", header, table)
+    if saves:
+        context.save_table("agreement", header, table)
     print(f"\nz-scores against {first}: rms / largest (what chance stays below 99 times in 100)")
     for line in table:
         print("  ".join(line))
     return rows
 
 
-def _verdict_rows(found: dict, target, context: Context) -> list[Row]:
+def _verdict_rows(found: dict, target, context: Context, *, saves: bool) -> list[Row]:
     """Ask every diagnostic about every run; one line a diagnostic, one column a run."""
     rows: list[Row] = []
     cells: dict[str, list[str]] = {}
@@ -298,15 +325,17 @@ def _verdict_rows(found: dict, target, context: Context) -> list[Row]:
             rows.append(Row(quantity, setting, value))
             cells.setdefault(name, []).append(f"{value:.4g} {'WARNS' if warns else 'passes'}")
     table = [[name, *line] for name, line in cells.items()]
-    context.save_table("diagnostics", ["", *found], table)
-    print("\nWhich diagnostic warns (R-hat, effective sample sizes, p-values): diagnostics.md")
+    if saves:
+        context.save_table("diagnostics", ["", *found], table)
+        print("\nWhich diagnostic warns (R-hat, effective sample sizes, p-values): diagnostics.md")
     return rows
 
 
 def flatten(positions) -> np.ndarray:
     """Return draws (chain, draw, ...) as (chain, draw, dim)."""
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(positions)]
-    return np.concatenate([leaf.reshape(*leaf.shape[:2], -1) for leaf in leaves], axis=-1)
+    flat = [leaf.reshape(*leaf.shape[:2], math.prod(leaf.shape[2:])) for leaf in leaves]
+    return np.concatenate(flat, axis=-1)
 
 
 def _unflatten(target, raw: np.ndarray):
