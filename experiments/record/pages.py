@@ -1,8 +1,8 @@
 """`docs/reproduction.md` and a page a paper: our numbers beside those that the papers print.
 
 Made from the record, `experiments/paper_values/`, and two files of the record's own:
-`reasons.toml` (why a number is OUTSIDE, NO VALUE or NOT RUN) and `assumed_settings.toml` (settings
-that the papers do not print).
+`reasons.toml` (why a number is OUTSIDE, NO ERROR, NO VALUE or NOT RUN) and `assumed_settings.toml`
+(settings that the papers do not print).
 """
 
 import functools
@@ -34,7 +34,7 @@ PAPERS = {
     "004": "Challenges in MCMC for neural networks (Papamarkou et al.)",
 }
 STATES = ("WITHIN", "IMPRECISE", "OUTSIDE", "NO ERROR", "NO VALUE", "NOT RUN")
-REASONED = ("OUTSIDE", "NO VALUE", "NOT RUN")
+REASONED = ("OUTSIDE", "NO ERROR", "NO VALUE", "NOT RUN")
 ASSUMED = "assumed_settings.toml"
 # Of it: the entry, the title of its table, and the header of each key.
 SETTINGS = (
@@ -71,9 +71,9 @@ LEGEND = """\
   deviation.
 * IMPRECISE: as near, but our standard error is larger than that.
 * OUTSIDE: farther away; the reason stands below the table.
-* NO ERROR: our run states no standard error.
+* NO ERROR: our run states no standard error; why stands below the table.
 * NO VALUE: our run found no finite number; why stands below the table.
-* NOT RUN: no recorded run has it; the cost of one stands below the table.
+* NOT RUN: no recorded run has it; why stands below the table.
 * STALE: the code that the run used has changed since.
 """
 

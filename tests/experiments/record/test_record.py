@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -469,3 +470,10 @@ def test_the_table_of_the_bias_is_what_the_command_makes():
 def test_the_table_of_the_bias_is_left_where_the_study_is_not_recorded(tmp_path):
     assert write_bias_table(tmp_path, tmp_path / "table.toml") == []
     assert not list(tmp_path.iterdir())
+
+
+def test_each_reason_stands_on_a_page_and_each_number_that_asks_for_one_has_it():
+    made = "".join(pages(RECORD).values())
+    entries = tomllib.loads((RECORD / "reasons.toml").read_text(encoding="utf-8"))["reason"]
+    assert [one["reason"] for one in entries if one["reason"] not in made] == []
+    assert "No reason is known yet." not in made
