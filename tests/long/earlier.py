@@ -49,8 +49,7 @@ def take_over(root: Path, folder: Path, commit: str, tests: list[str]) -> None:
 
     Ends the program in a sentence where anything changed that may touch every test.
     """
-    held = list(folder.parent.glob(f"{commit}/*")) or list((root / _KEPT).glob(f"{commit}.*"))
-    if not held:
+    if not _held(root, folder, commit, "jsonl"):
         sys.exit(
             f"{folder.parent / commit} is not there, nor {_KEPT}{commit}.jsonl; give a commit "
             "whose outcomes were kept, by ten digits."
@@ -59,7 +58,10 @@ def take_over(root: Path, folder: Path, commit: str, tests: list[str]) -> None:
     found = subprocess.run(git, cwd=root, capture_output=True, text=True, check=True)
     changed = found.stdout.split()
     for path in changed:
-        if path.startswith(_PACKAGES) and not differs_by_checks(*_both(root, commit, path)):
+        is_code = path.endswith(".py")
+        if path.startswith(_PACKAGES) and not (
+            is_code and differs_by_checks(*_both(root, commit, path))
+        ):
             sys.exit(f"{path} differs by more than checks, which may touch every test: run all.")
     families = {path: families_of(root, path) for path in changed}
     touched = touched_by(root, [path for path in changed if not families[path]])
@@ -67,7 +69,7 @@ def take_over(root: Path, folder: Path, commit: str, tests: list[str]) -> None:
     kept = set()
     name = f"from-{commit}"
     with (folder / f"{name}.jsonl").open("w", encoding="utf-8") as file:
-        for path in sorted(path for path in held if path.suffix == ".jsonl"):
+        for path in _held(root, folder, commit, "jsonl"):
             for line in map(json.loads, path.open(encoding="utf-8")):
                 is_kept = line["outcome"] != "failed" and line["test"] in tests
                 is_kept &= not line["test"].endswith(again)
@@ -75,12 +77,18 @@ def take_over(root: Path, folder: Path, commit: str, tests: list[str]) -> None:
                     kept.add(line["test"])
                     file.write(json.dumps({"commit": commit, **line}) + "\n")
     with (folder / f"{name}.comparisons").open("w", encoding="utf-8") as file:
-        for path in sorted(path for path in held if path.suffix == ".comparisons"):
+        for path in _held(root, folder, commit, "comparisons"):
             for text in path.open(encoding="utf-8"):
                 if json.loads(text)["test"] in kept:
                     file.write(text)
     told = ", ".join([*sorted(touched), *again]) or "none"
     print(f"{len(kept)} outcomes of {commit}; run again: {told}")
+
+
+def _held(root: Path, folder: Path, commit: str, ending: str) -> list[Path]:
+    """Return a commit's files of outcomes or comparisons: of this checkout, or the kept ones."""
+    own = sorted((folder.parent / commit).glob(f"*.{ending}"))
+    return own or sorted((root / _KEPT).glob(f"{commit}.{ending}"))
 
 
 def _both(root: Path, commit: str, path: str) -> tuple[str, str]:
@@ -181,10 +189,10 @@ def touched_by(root: Path, changed: list[str]) -> set[str]:
         for path in (root / "tests").rglob("*.py")
     }
     touched = {path for path in changed if path not in _NO_TEST}
-    for path in pages:
-        word = path.split("/")[0] if path.startswith(_PAGES) else Path(path).stem
-        named = re.compile(rf"\b{re.escape(word)}\b")
-        touched |= {path for path, text in texts.items() if named.search(text)} - set(_NO_TEST)
+    names = {p.split("/")[0] if p.startswith(_PAGES) else Path(p).stem for p in pages}
+    of_pages = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in sorted(names)))
+    if names:
+        touched |= {path for path, text in texts.items() if of_pages.search(text)} - set(_NO_TEST)
     while True:
         modules = {path for path in touched if path.startswith(_PACKAGES)}
         stems = {Path(path).stem for path in touched - modules} - {"__init__", "__main__"}

@@ -93,7 +93,7 @@ def test_what_may_touch_every_test_is_told(root, path):
         touched_by(root, ["tests/room/test_two.py", path])
 
 
-@pytest.mark.parametrize("machine", ["the same", "another"])
+@pytest.mark.parametrize("machine", ["the same", "another", "another, on which tests were listed"])
 def test_outcomes_and_comparisons_are_taken_over(root, machine):
     def git(*arguments):
         who = ["-c", "user.name=a", "-c", "user.email=a@b"]
@@ -118,9 +118,19 @@ def test_outcomes_and_comparisons_are_taken_over(root, machine):
     git("commit", "-m", "two")
     if machine == "another":
         shutil.rmtree(before)
+    if machine == "another, on which tests were listed":
+        shutil.rmtree(before)
+        before.mkdir()
+        (before / "tests.json").write_text(json.dumps(tests))
     take_over(root, now, commit, tests[:2])  # the third test is no more
     found = [json.loads(line) for line in (now / f"from-{commit}.jsonl").read_text().splitlines()]
     assert found == [{"commit": commit, **lines[1]}]
     assert (now / f"from-{commit}.comparisons").read_text() == json.dumps({"test": tests[1]}) + "\n"
     with pytest.raises(SystemExit, match="nor tests/long/kept/0123456789"):
         take_over(root, now, "0123456789", tests)
+    (root / "jaxbnn").mkdir()
+    (root / "jaxbnn/table.toml").write_text("a = 1")
+    git("add", ".")
+    git("commit", "-m", "three")
+    with pytest.raises(SystemExit, match=r"jaxbnn/table\.toml differs by more than checks"):
+        take_over(root, now, commit, tests)
