@@ -13,6 +13,7 @@ from scipy import stats
 
 from experiments.benchmarks import ensembles
 from experiments.benchmarks.ensembles import ours, page, scores, tables
+from experiments.benchmarks.ensembles.conclusions import conclusions
 from experiments.datasets import Split, tabular
 from experiments.errors import InputError
 from experiments.record.pages import current_code
@@ -265,6 +266,61 @@ def test_the_page_has_the_tables_of_recorded_studies(is_old, tmp_path):
     mark = " **Of earlier code.**" * is_old
     assert f"configs/ensembles/bias.toml --scale desk`.{mark}\n\n| a table |" in text
     assert "From mode to mode" not in text
+
+
+def numbers(**quantities):
+    """Return rows of settings' values and errors, `quantity={setting: (value, error)}`."""
+    return [
+        {"quantity": quantity, "setting": setting, "value": value, "standard_error": error}
+        for quantity, settings in quantities.items()
+        for setting, (value, error) in settings.items()
+    ]
+
+
+def test_bias_is_told_only_where_it_is_more_than_a_second_exact_run():
+    rows = numbers(
+        total_variation={
+            "yacht, a second exact run": (0.16, 0.02),
+            "yacht, energy error 0.5": (0.25, 0.01),
+            "yacht, energy error 0.1": (0.20, 0.01),
+            "yacht, energy error 0.02": (0.19, 0.01),
+            "airfoil, a second exact run": (0.05, 0.01),
+            "airfoil, energy error 0.5": (0.06, 0.01),
+        }
+    )
+    said = conclusions("bias", rows)
+    assert "On yacht" in said
+    assert "by more than three standard errors at energy errors of 0.5." in said
+    assert "On airfoil" in said
+    assert said.endswith("at no energy error.")
+
+
+@pytest.mark.parametrize(
+    ("exchange", "said"), [(0.78, "No move beats"), (0.80, "`exchange`, 0.800 ± 0.010, beats")]
+)
+def test_a_move_pays_only_where_it_beats_going_on(exchange, said):
+    arms = {"alone": (0.74, 0.01), "exchange": (exchange, 0.01), "redraws": (0.7, 0.01)}
+    found = conclusions("between_modes", numbers(lppd_at_the_budget=arms))
+    assert found.startswith(said)
+
+
+@pytest.mark.parametrize(("median", "p"), [(1.4, 0.004), (1.01, 0.3)])
+def test_what_stops_two_exact_kernels_from_agreeing_is_told(median, p):
+    rows = numbers(
+        total_variation={"yacht": (0.24, None)},
+        total_variation_by_chance={"yacht": (0.19, None)},
+        p_value={"yacht": (p, None)},
+        median_rhat={"yacht, trained": (median, None), "yacht, annealed": (median, None)},
+        **{"share_rhat_below_1.01": {"yacht, both": (0.25, None)}},
+    )
+    said = conclusions("exactness", rows)
+    assert ("differ by more than chance" in said) == (p < 0.05)
+    assert "below 1.01 for 25% of the predictions" in said
+    assert ("What stops yacht: chains of one side stay in modes" in said) == (median > 1.1)
+
+
+def test_of_other_studies_nothing_is_concluded():
+    assert conclusions("modes", []) == ""
 
 
 def test_the_page_is_what_the_command_makes(tmp_path):

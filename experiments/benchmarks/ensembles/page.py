@@ -7,6 +7,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 
+from experiments.benchmarks.ensembles.conclusions import conclusions
 from experiments.benchmarks.ensembles.ours import CURVE
 from experiments.benchmarks.ensembles.tables import SEEDS
 from experiments.benchmarks.stored import FOLDER
@@ -146,14 +147,20 @@ def _studies(folder: Path) -> list[str]:
             old = " **Of earlier code.**" if is_stale(run) else ""
             parts.append(f"## {title}\n\n{text} Made by `python -m experiments {config}`.{old}\n")
             parts += [(whole / f"{table}.md").read_text(encoding="utf-8") for table in tables]
+            said = conclusions(name, _rows(whole))
+            parts += [f"{said}\n"] if said else []
     return parts
+
+
+def _rows(folder: Path) -> list[dict[str, Any]]:
+    """Return a recorded run's numbers, none where it has no file of them."""
+    path = folder / "metrics.json"
+    return json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
 
 
 def _recorded(folder: Path, quantity: str, setting: str) -> float | None:
     """Return a number of a recorded benchmark, if there is such a run with this number."""
-    if not (folder / "metrics.json").exists():
-        return None
-    rows = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))["rows"]
+    rows = _rows(folder)
     found = [r["value"] for r in rows if (r["quantity"], r["setting"]) == (quantity, setting)]
     return found[0] if found else None
 
