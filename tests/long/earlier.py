@@ -5,8 +5,9 @@ others need not run again. What may have changed is therefore narrow: files of `
 neither the statistical kit nor what runs the tests, and modules of the packages that differ by
 checks alone, which may end a call but change no number of one that goes on. A test file counts as
 touched if it changed, or if it or what names it mentions a changed module: by its text, so that
-programs which are run by name count too. Where the record or a page changed, what names its folder
-or its file is touched. What had failed is run again in any case.
+programs which are run by name count too. The library never imports the experiments: where they or
+their configs changed, what mentions either is touched. Where the record or a page changed, what
+names its folder or its file is touched. What had failed is run again in any case.
 
 Outcomes lie in `.long/<commit>/`, which git ignores; `keep` puts them into `tests/long/kept/`, so
 that another checkout can go on with them.
@@ -28,7 +29,9 @@ _EVERY_TEST = (
 _NO_TEST = ("tests/long/__main__.py", "tests/long/earlier.py", "tests/long/test_earlier.py")
 # Bad input for the public functions; modules that are imported by names made at run time.
 _HOSTILE = "tests/kit/hostile"
-_PACKAGES = ("jaxbnn/", "experiments/")
+_LIBRARY = "jaxbnn/"
+# Of what no module of the library imports: tests of it name one of the two.
+_EXPERIMENTS = ("experiments/", "configs/")
 # What no kernel reads: tests of what is written there name it.
 _PAGES = ("record/", "docs/")
 _KEPT = "tests/long/kept/"
@@ -59,7 +62,7 @@ def take_over(root: Path, folder: Path, commit: str, tests: list[str]) -> None:
     changed = found.stdout.split()
     for path in changed:
         is_code = path.endswith(".py")
-        if path.startswith(_PACKAGES) and not (
+        if path.startswith(_LIBRARY) and not (
             is_code and differs_by_checks(*_both(root, commit, path))
         ):
             sys.exit(f"{path} differs by more than checks, which may touch every test: run all.")
@@ -182,33 +185,59 @@ def touched_by(root: Path, changed: list[str]) -> set[str]:
     for path in changed:
         is_test = path.startswith("tests/") and path.endswith(".py")
         may_touch_all = path.startswith(_EVERY_TEST) and not path.startswith(_HOSTILE)
-        if not path.startswith(_PACKAGES) and (not is_test or may_touch_all):
+        is_known = path.startswith((_LIBRARY, *_EXPERIMENTS)) or is_test
+        if not is_known or may_touch_all:
             sys.exit(f"{path} changed since then, which may touch every test: run them all.")
     texts = {
         str(path.relative_to(root)): path.read_text(encoding="utf-8")
         for path in (root / "tests").rglob("*.py")
     }
-    touched = {path for path in changed if path not in _NO_TEST}
+    experiments = [path for path in changed if path.startswith(_EXPERIMENTS)]
+    touched = {path for path in changed if path not in (*_NO_TEST, *experiments)}
+    if experiments:
+        of_them = re.compile(r"\b(experiments|configs)\b")
+        touched |= {path for path, text in texts.items() if of_them.search(text)} - set(_NO_TEST)
     names = {p.split("/")[0] if p.startswith(_PAGES) else Path(p).stem for p in pages}
     of_pages = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in sorted(names)))
     if names:
         touched |= {path for path, text in texts.items() if of_pages.search(text)} - set(_NO_TEST)
     while True:
-        modules = {path for path in touched if path.startswith(_PACKAGES)}
-        stems = {Path(path).stem for path in touched - modules} - {"__init__", "__main__"}
-        stems = {"hostile" if stem.startswith("hostile") else stem for stem in stems}
-        # What uses a test file imports it; prose names it with its ending, and functions of
-        # other files may be called alike.
-        words = [
-            rf"(?<!def )\b{s}\b(?!\.py)" if s.startswith("test_") else re.escape(s)
-            for s in sorted(stems)
-        ]
+        modules = {path for path in touched if path.startswith(_LIBRARY)}
+        words = [_named(Path(path)) for path in sorted(touched - modules)]
         # Of a module that differs by checks alone: what names it with its package.
         dotted = [Path(path).with_suffix("").parts[-2:] for path in sorted(modules)]
         words += [rf"\b{re.escape('.'.join(parts))}\b" for parts in dotted]
-        named = re.compile("|".join(words))
-        more = {path for path, text in texts.items() if words and named.search(text)}
+        named = re.compile("|".join(filter(None, words)), re.MULTILINE)
+        more = {path for path, text in texts.items() if named.pattern and named.search(text)}
+        # Fixtures of a folder are taken by their names, without an import.
+        folders = tuple(path[: -len("conftest.py")] for path in touched if "/conftest.py" in path)
+        more |= {path for path in texts if path.startswith(folders)}
         more -= touched | set(_NO_TEST)
         if not more:
             return touched
         touched |= more
+
+
+def _named(path: Path) -> str:
+    """Return the pattern of a text that uses a file of tests: as a module, a program or a word.
+
+    Examples
+    --------
+    >>> pattern = re.compile(_named(Path("tests/room/map.py")), re.MULTILINE)
+    >>> uses = ["import tests.room.map", "from tests.room import one, map as two", "python map.py"]
+    >>> all(map(pattern.search, [*uses, "from tests.room import (\\n    map,\\n)", "run('map')"]))
+    True
+    >>> any(map(pattern.search, ["jax.tree.map", "map(f, x)", "a map of the house"]))
+    False
+    """
+    stem = path.stem
+    if stem in ("__init__", "__main__"):
+        return ""
+    if stem.startswith("test_"):
+        # What uses a test file imports it; prose names it with its ending, and functions of
+        # other files may be called alike.
+        return rf"(?<!def )\b{stem}\b(?!\.py)"
+    stem = "hostile" if stem.startswith("hostile") else rf"{stem}\b"
+    in_folder = rf"\b{path.parent.name}[./]{stem}"
+    imported = rf"\bimport\b.*\b{stem}|^ +{stem},$"
+    return rf"{in_folder}|{imported}|\b{stem}\.py\b|[\"']{stem}[\"']"

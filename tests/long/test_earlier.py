@@ -68,6 +68,23 @@ def test_the_record_and_the_pages_touch_what_names_their_folder(root):
     assert touched_by(root, ["README.md"]) == {one}
 
 
+def test_fixtures_of_a_folder_touch_all_of_its_tests(root):
+    (root / "tests/other").mkdir()
+    (root / "tests/other/test_five.py").write_text("def test_it(fixture): ...")
+    found = touched_by(root, ["tests/other/conftest.py"])
+    assert found == {"tests/other/conftest.py", "tests/other/test_five.py"}
+
+
+@pytest.mark.parametrize("changed", ["experiments/study.py", "configs/toy.toml"])
+def test_experiments_touch_what_mentions_them_or_names_what_does(changed, root):
+    helper, program, one, two, three, _ = list(FILES)[2:]
+    (root / two).write_text("runs `python -m experiments configs/other.toml`")
+    (root / program).write_text("from experiments.study import Row")
+    found = touched_by(root, [changed])
+    assert found == {program, one, two, "tests/room/test_four.py"}
+    assert not {helper, three} & found
+
+
 @pytest.mark.parametrize(
     ("now", "expected"),
     [
