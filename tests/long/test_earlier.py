@@ -66,6 +66,8 @@ def test_the_record_and_the_pages_touch_what_names_their_folder(root):
     assert touched_by(root, changed) == {two, four}
     assert touched_by(root, ["docs/toy.md"]) == set()
     assert touched_by(root, ["README.md"]) == {one}
+    (root / four).write_text("energy_errors.toml")
+    assert touched_by(root, ["jaxbnn/diagnostics/energy_errors.toml"]) == {four}
 
 
 def test_fixtures_of_a_folder_touch_all_of_its_tests(root):
