@@ -83,7 +83,7 @@ def cases():
 # So many chains find a sup-distance of .018.
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:layer .* has no scale symmetry")
-@pytest.mark.parametrize(("model", "move"), cases())
+@pytest.mark.parametrize(("model", "move"), list(cases()))
 def test_moves_keep_exact_draws(model, move):
     result = checked(model, inputs(2), MOVES[move], 200_000)
     assert result.passes, str(result)

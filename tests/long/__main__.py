@@ -22,6 +22,8 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 from experiments.record.ledger import current_commit
 from tests.long import comparisons
 from tests.long.earlier import keep, take_over
@@ -73,6 +75,8 @@ def _run(tests: list[str], folder: Path, options: argparse.Namespace) -> None:
     tried: dict[str, int] = {}
     running: list[tuple[subprocess.Popen, list[str]]] = []
     while True:
+        if any(process.poll() == pytest.ExitCode.USAGE_ERROR for process, _ in running):
+            sys.exit(f"pytest refused the tests of a shard; the last log in {folder} says why.")
         running = [(process, own) for process, own in running if process.poll() is None]
         busy = {test for _, own in running for test in own}
         outcomes = _outcomes(folder)
@@ -117,7 +121,9 @@ def _collect(folder: Path) -> list[str]:
     if not kept.exists():
         command = [*PYTEST, "--collect-only"]
         found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-        tests = [line for line in found.stdout.splitlines() if "::" in line]
+        # Warnings, which may name a test, come after an empty line.
+        listed = found.stdout.partition("\n\n")[0]
+        tests = [line for line in listed.splitlines() if "::" in line]
         if not tests:
             sys.exit(f"No long test was collected:\n{found.stdout[-2000:]}{found.stderr[-2000:]}")
         kept.write_text(json.dumps(tests), encoding="utf-8")
