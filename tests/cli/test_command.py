@@ -215,7 +215,9 @@ def test_other_samplers(sampler, flowers, houses, tmp_path):
     assert main(["fit", data, "--target", target, "--sampler", sampler, *TINY]) == 0
     pictures = ["calibration.png", "chains.png", "predictions.png" if is_auto else "confusion.png"]
     text, scores = check_folder(tmp_path / "data-fit", pictures)
-    assert f"sampled by {'nuts' if is_auto else 'pcn'}" in text
+    # Of so few rows auto takes one of these, by its table.
+    samplers = ("nuts", "ensemble") if is_auto else ("pcn",)
+    assert any(f"sampled by {sampler}" in text for sampler in samplers)
     assert np.isfinite(scores["log_score"])
     assert scores["chains"] == 2
 
