@@ -85,14 +85,14 @@ def _of_moves(numbers: Numbers) -> str:
 
 def _of_exactness(numbers: Numbers) -> str:
     """Say of each posterior whether the two sides agree, and what stops them."""
+
+    def value(quantity: str, setting: str) -> float:
+        return numbers[quantity, setting][0]
+
     sentences, apart = [], []
     for kind, posterior in numbers:
         if kind != "total_variation":
             continue
-
-        def value(quantity: str, setting: str) -> float:
-            return numbers[quantity, setting][0]
-
         share = value("share_rhat_below_1.01", f"{posterior}, both")
         medians = [value("median_rhat", f"{posterior}, {side}") for side in ("trained", "annealed")]
         p = value("p_value", posterior)
