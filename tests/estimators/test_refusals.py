@@ -91,6 +91,8 @@ def test_settings_that_cannot_be_used(settings, error, said):
         (BayesianClassifier(likelihood="gaussian"), X, LABELS, "'categorical' or 'ordinal'"),
         (BayesianClassifier(likelihood="ordinal", sampler="dvi"), X, LABELS, "does not know"),
         (BayesianClassifier(), X, [None, *LABELS[1:]], "y holds None at row 0; leave out rows"),
+        (BayesianClassifier(), X, None, "requires y to be passed, but the target y is None"),
+        (BayesianRegressor(), X, None, "requires y to be passed, but the target y is None"),
         (
             BayesianClassifier(),
             X,
