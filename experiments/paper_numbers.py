@@ -1,7 +1,8 @@
 """The numbers that the papers print.
 
 They are in `experiments/paper_values/`, one TOML file a paper, as entries `[[value]]` with
-`source`, `quantity`, `setting`, `value`, `kind` and perhaps `error`, `rounding` and `note`.
+`source`, `quantity`, `setting`, `value`, `kind` and perhaps `error`, `rounding`, `bound` and
+`note`.
 """
 
 import tomllib
@@ -25,6 +26,8 @@ class PaperValue:
     An entry's `rounding` stands in its place where the paper prints no digits: 0 for the limit of a
     theorem, a bound for words such as "close to 1".
 
+    `bound` is "lower" where the paper prints a number that its own are above, else "".
+
     `kind` is "result" if an experiment of the paper measures the number, "quoted" if the paper
     takes it from others' publications, "setting" if an experiment is run with it.
     """
@@ -37,6 +40,7 @@ class PaperValue:
     error: float | None = None
     half_digit: float = 0.0
     note: str = ""
+    bound: str = ""
 
 
 def load_paper_values(directory: Path = PAPER_VALUES) -> dict[RowKey, PaperValue]:
@@ -60,8 +64,8 @@ def load_paper_values(directory: Path = PAPER_VALUES) -> dict[RowKey, PaperValue
 
 
 def _paper_value(entry: Mapping[str, Any], where: str) -> PaperValue:
-    known = {"source", "quantity", "setting", "value", "error", "kind", "rounding", "note"}
-    required = known - {"error", "rounding", "note"}
+    required = {"source", "quantity", "setting", "value", "kind"}
+    known = required | {"error", "rounding", "bound", "note"}
     if set(entry) - known or required - set(entry):
         wrong = sorted((set(entry) - known) | (required - set(entry)))
         raise InputError(f"{where}: unknown or missing key {', '.join(wrong)}.")
@@ -71,6 +75,8 @@ def _paper_value(entry: Mapping[str, Any], where: str) -> PaperValue:
             raise InputError(f"{where}: {name} must be a number, but is {number!r}.")
     if entry["kind"] not in KINDS:
         raise InputError(f"{where}: kind must be one of {', '.join(KINDS)}, not {entry['kind']!r}.")
+    if entry.get("bound", "") not in ("", "lower"):
+        raise InputError(f'{where}: bound must be "lower" or left out, not {entry["bound"]!r}.')
     printed = entry["value"]
     exponent = printed.as_tuple().exponent if isinstance(printed, Decimal) else 0
     half_digit = 0.5 * 10.0**exponent if isinstance(exponent, int) else 0.0
@@ -83,4 +89,5 @@ def _paper_value(entry: Mapping[str, Any], where: str) -> PaperValue:
         error=float(entry["error"]) if "error" in entry else None,
         half_digit=float(entry.get("rounding", half_digit)),
         note=entry.get("note", ""),
+        bound=entry.get("bound", ""),
     )

@@ -1,7 +1,8 @@
 """The report: our numbers beside the papers', and what is missing.
 
 A value is WITHIN when |ours - paper| <= 3 sqrt(se_ours^2 + error_paper^2) + h, with h half
-a unit of the last digit that the paper prints (its rounding), and OUTSIDE otherwise.
+a unit of the last digit that the paper prints (its rounding), and OUTSIDE otherwise. Above a lower
+bound that the paper prints a value is WITHIN.
 """
 
 import json
@@ -18,9 +19,9 @@ from experiments.spreads import spreads_of
 
 RULE = (
     "WITHIN: |ours - paper| <= 3 sqrt(standard error^2 + paper's error^2) + half a unit of the "
-    "paper's last printed digit; OUTSIDE: not. Where the paper prints the number of one run and no "
-    "error, the spread of ours over several runs, where we made several, stands for its error. "
-    "NO ERROR: our row has no standard error, so it is "
+    "paper's last printed digit, or ours lies above a printed lower bound; OUTSIDE: not. Where the "
+    "paper prints the number of one run and no error, the spread of ours over several runs, where "
+    "we made several, stands for its error. NO ERROR: our row has no standard error, so it is "
     "not judged. NO VALUE: not a finite number. NOT PRINTED: the row names a place in a paper, but "
     "no value is transcribed under its quantity and setting. MISSING: a result that a paper "
     "prints and no run has."
@@ -82,7 +83,8 @@ def judge(
         error = math.hypot(row["standard_error"], of_paper)
         # A hair more, because 0.15 - 0.1 is not 0.05 in binary.
         limit = (3.0 * error + paper.half_digit) * (1.0 + 1e-9)
-        within = abs(row["value"] - paper.value) <= limit
+        off = row["value"] - paper.value
+        within = abs(off) <= limit or (paper.bound == "lower" and off > 0)
         states.append("WITHIN" if within else "OUTSIDE")
     if row["source"] and paper is None:
         states.append("NOT PRINTED")

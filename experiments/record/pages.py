@@ -64,11 +64,11 @@ SETTINGS = (
 LEGEND = """\
 * WITHIN: |ours - paper| is at most three times both errors together, plus half a unit of the
   paper's last digit; and our standard error is at most the paper's, or 5 % of the value (of an
-  R-hat: of its excess over 1) where the paper prints none. A value of nothing may have half a unit
-  of its last digit. Where a paper says in words what a number is close to, the last digit is that
-  of two decimals (of an R-hat: of one); the limit of a theorem has none. An error in brackets is
-  not printed: the number is that of one run, of which we made several, and has their standard
-  deviation.
+  R-hat: of its excess over 1) where the paper prints none. If the printed value is 0, our error may
+  be half a unit of its last digit. Where a paper says in words what a number is close to, the last
+  digit is that of two decimals (of an R-hat: of one); the limit of a theorem counts as exact, and
+  above a lower bound that is printed every number is near. An error in brackets is ours: the paper
+  prints one run without an error, we made several, and this is their standard deviation.
 * IMPRECISE: as near, but our standard error is larger than that.
 * OUTSIDE: farther away; the reason stands below the table.
 * NO ERROR: our run states no standard error; why stands below the table.
@@ -239,8 +239,9 @@ def _index(
         f"{beside} of {len(entries) + len(quoted)} results that the four papers print have ours "
         f"beside them: {states['WITHIN']} WITHIN, {states['IMPRECISE']} IMPRECISE, "
         f"{states['OUTSIDE']} OUTSIDE, {states['NO ERROR']} NO ERROR, {states['NO VALUE']} NO "
-        f"VALUE; {stale} of them STALE. {states['NOT RUN']} are NOT RUN, and {len(quoted)} are "
-        f"quoted from others' publications, of methods that the papers did not run.\n\n{LEGEND}\n"
+        f"VALUE; {stale} of them are of a STALE run. {states['NOT RUN']} are NOT RUN, and "
+        f"{len(quoted)} are quoted from others' publications, of methods that the papers did not "
+        f"run.\n\n{LEGEND}\n"
     )
     lines = []
     for paper, title in PAPERS.items():
@@ -267,16 +268,18 @@ def _runs(record: Path) -> str:
                 run["seed"],
                 ", ".join(commit[:7] + commit[40:] for commit in run["commits"] if commit),
                 f"{hours:.2f}",
+                "GPU" if run["backend"] == "gpu" else "",
                 "STALE" if is_stale(run) else "",
             ]
         )
     if not lines:
         return "\n## The runs\n\nNone is recorded yet.\n"
     total = sum(float(line[4]) for line in lines)
-    header = ["run", "scale", "seed", "commit", "CPU hours", ""]
+    header = ["run", "scale", "seed", "commit", "CPU hours", "device", ""]
     text = (
-        f"\n## The runs\n\n{total:.1f} CPU hours in all. `python -m experiments anew` makes them "
-        "again, one after the other. Their pictures and all their numbers are in `record/`.\n\n"
+        f"\n## The runs\n\n{total:.1f} CPU hours in all; what ran on a GPU would take many more "
+        "without one. `python -m experiments anew` makes them again, one after the other. Their "
+        "pictures and all their numbers are in `record/`.\n\n"
     )
     return text + markdown_table(header, lines)
 
@@ -324,14 +327,26 @@ def _line(entry: Entry) -> list[Any]:
 
 
 def _reasons(entries: Sequence[Entry]) -> str:
-    """Return the reasons of a section, each once, with the settings that it is given for."""
-    given: dict[tuple[str, str], list[str]] = {}
+    """Return the reasons of a section, each once, with the numbers that it is given for."""
+    given: dict[tuple[str, str], list[PaperValue]] = {}
     for entry in entries:
         if entry.state in REASONED:
             reason = entry.reason or "No reason is known yet."
-            given.setdefault((entry.state, reason), []).append(entry.paper.setting)
+            given.setdefault((entry.state, reason), []).append(entry.paper)
+    is_named = len({entry.paper.quantity for entry in entries}) > 1
     lines = []
-    for (state, reason), settings in given.items():
-        which = "all" if len(settings) == len(entries) else "; ".join(dict.fromkeys(settings))
+    for (state, reason), papers in given.items():
+        which = "all" if len(papers) == len(entries) else _which(papers, is_named=is_named)
         lines.append(f"* {state} ({which}): {reason}\n")
     return "\n" + "".join(lines) if lines else ""
+
+
+def _which(papers: Sequence[PaperValue], *, is_named: bool) -> str:
+    """Return the settings of some numbers, after their quantities where `is_named`."""
+    by_quantity: dict[str, list[str]] = {}
+    for paper in papers:
+        by_quantity.setdefault(paper.quantity, []).append(paper.setting)
+    texts = {name: "; ".join(dict.fromkeys(found)) for name, found in by_quantity.items()}
+    if not is_named:
+        return "; ".join(texts.values())
+    return "; ".join(f"{name}: {text}" for name, text in texts.items())

@@ -4,6 +4,7 @@ lists, runs, refuses and writes.
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -17,6 +18,8 @@ from experiments.__main__ import main
 from experiments.results import file_digest, held
 
 ROOT = Path(__file__).parents[2]
+# Of programs that it takes from a cache XLA may tell on stderr.
+ENVIRONMENT = {**os.environ, "JAX_ENABLE_COMPILATION_CACHE": "false"}
 
 STUDY = """
 import matplotlib.pyplot as plt
@@ -262,7 +265,12 @@ def test_the_command_starts_without_the_extras_as_a_program():
         runpy.run_module("experiments", run_name="__main__")
     """)
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 2
     assert_one_sentence(done.stderr, ["pydantic, matplotlib", "pip install"])
@@ -312,6 +320,7 @@ def test_from_a_shell_bad_files_are_one_sentence(tmp_path, module, content, more
     done = subprocess.run(
         [sys.executable, "-m", module, *arguments, *more],
         cwd=ROOT,
+        env=ENVIRONMENT,
         capture_output=True,
         text=True,
         check=False,

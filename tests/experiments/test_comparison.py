@@ -9,8 +9,8 @@ from experiments.paper_numbers import PaperValue
 from experiments.report import full_report, judge
 
 
-def paper(value, error=None, half_digit=0.0, setting="a", kind="result"):
-    return PaperValue("004 Table 1", "ess", setting, value, kind, error, half_digit)
+def paper(value, error=None, half_digit=0.0, setting="a", kind="result", bound=""):
+    return PaperValue("004 Table 1", "ess", setting, value, kind, error, half_digit, bound=bound)
 
 
 def row(value, standard_error=None, setting="a", source="004 Table 1"):
@@ -33,6 +33,10 @@ def row(value, standard_error=None, setting="a", source="004 Table 1"):
         # sqrt(0.3^2 + 0.4^2) = 0.5
         (row(2.49, 0.3), paper(1.0, 0.4), ["WITHIN"]),
         (row(2.51, 0.3), paper(1.0, 0.4), ["OUTSIDE"]),
+        # A lower bound that is printed.
+        (row(1.5, 0.0), paper(1.0, bound="lower"), ["WITHIN"]),
+        (row(0.98, 0.01), paper(1.0, bound="lower"), ["WITHIN"]),
+        (row(0.96, 0.01), paper(1.0, bound="lower"), ["OUTSIDE"]),
         # The paper's rounding alone.
         (row(1.005, 0.0), paper(1.0, half_digit=0.005), ["WITHIN"]),
         (row(1.006, 0.0), paper(1.0, half_digit=0.005), ["OUTSIDE"]),

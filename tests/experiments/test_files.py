@@ -120,6 +120,7 @@ def test_a_limit_has_no_last_digit(tmp_path):
         (ENTRY.replace("setting", "seting"), "unknown or missing key seting, setting"),
         (ENTRY.replace("1.50", '"1.50"'), "value must be a number"),
         (ENTRY.replace('"result"', '"results"'), "kind must be one of result, quoted, setting"),
+        (ENTRY + 'bound = "upper"\n', "bound must be \"lower\" or left out, not 'upper'"),
         ("[[value]", r"a\.toml is not TOML"),
     ],
 )

@@ -303,16 +303,43 @@ def test_pages_count_say_reasons_and_name_what_is_stale(finished, tmp_path):
     assert "144 more numbers are printed there" in table_3
     assert "| DGP-1 50, bost" not in table_3
     assert "2 OUTSIDE" in index
-    assert "2 of them STALE" in index
+    assert "2 of them are of a STALE run" in index
     assert "2.0 CPU hours" in index
     page = made[tmp_path / "reproduction" / f"{first.source[:3]}.md"]
     assert "OUTSIDE, STALE" in page
-    assert "Because." in page
     assert "Too dear." not in page  # a reason of another state
     (record / "reasons.toml").write_text(f'[[reason]]\n{pattern}reason = "Because."\n')
     with pytest.raises(InputError, match="it must say which it explains"):
         pages(record, tmp_path / "reproduction.md")
     assert f"{NAME} desk" in page
+
+
+def test_in_a_section_of_several_quantities_a_reason_names_those_it_is_given_for(
+    finished, tmp_path
+):
+    source = "000 Section V.1"
+    own = [v for v in load_paper_values().values() if (v.kind, v.source) == ("result", source)]
+    first, second = (next(v for v in own if v.quantity == q) for q in ("test_mse", "rhat"))
+    record = tmp_path / "record"
+    rows = [Row(v.quantity, v.setting, v.value + 9.0, 0.0, source) for v in (first, second)]
+    record_runs(finished(rows=rows), record)
+    reason = f'[[reason]]\nstate = "OUTSIDE"\nsource = "{source}"\nreason = "Because."\n'
+    (record / "reasons.toml").write_text(reason)
+    page = pages(record, tmp_path / "reproduction.md")[tmp_path / "reproduction" / "000.md"]
+    told = {f"{v.quantity}: {v.setting}" for v in (first, second)}
+    (line,) = (line for line in page.splitlines() if line.endswith("): Because."))
+    assert set(line[len("* OUTSIDE (") : -len("): Because.")].split("; ")) == told
+
+
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+def test_the_runs_say_which_had_a_gpu(finished, tmp_path, backend):
+    record = tmp_path / "record"
+    record_runs(finished(), record)
+    path = record / NAME / "desk" / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"backend": backend}))
+    index = pages(record, tmp_path / "reproduction.md")[tmp_path / "reproduction.md"]
+    (line,) = (line for line in index.splitlines() if line.startswith(f"| {NAME} "))
+    assert ("| GPU " in line) == (backend == "gpu")
 
 
 @pytest.mark.parametrize(
