@@ -33,6 +33,20 @@ PAPERS = {
     "002": "Deterministic variational inference (Wu et al.)",
     "004": "Challenges in MCMC for neural networks (Papamarkou et al.)",
 }
+# What names on a paper's page stand for, beyond those of the paper.
+NAMES = {
+    "000": "Test errors are mean squared errors, and `rhat` is of chains split in halves. Times to "
+    "merge are means over the data sets on which a chain from zero reaches the informed one's law.",
+    "001": "`ess_per_step` and `rhat` are means over 100 random projections of all weights; this "
+    "`rhat` is a ratio of variances, without the root (erratum B9).",
+    "002": "`test_log_likelihood` is the mean over the splits, in nats a row, of the target in its "
+    "own units. Sets by their first four letters: yach(t), bost(on housing), ener(gy), conc(rete), "
+    "wine, kin8(nm), powe(r plant), nava(l), prot(ein).",
+    "004": "`psrf_split` is the R-hat of chains split in halves, the largest over the parameters; "
+    "`psrf_folded_split` that of the ranks of distances from the median, which sees scales; "
+    "`ess_*` the least, median or largest over the parameters of a chain's mean effective sample "
+    "size.",
+}
 STATES = ("WITHIN", "IMPRECISE", "OUTSIDE", "NO ERROR", "NO VALUE", "NOT RUN")
 REASONED = ("OUTSIDE", "NO ERROR", "NO VALUE", "NOT RUN")
 ASSUMED = "assumed_settings.toml"
@@ -295,7 +309,8 @@ def _assumed(record: Path) -> str:
 
 
 def _page(paper: str, title: str, entries: Sequence[Entry], quoted: Sequence[PaperValue]) -> str:
-    text = f"# Paper {paper}: {title}\n\n[What the states mean](../reproduction.md)\n"
+    text = f"# Paper {paper}: {title}\n\n[What the states mean](../reproduction.md)\n\n"
+    text += f"{NAMES[paper]}\n"
     sections: dict[str, list[Entry]] = {}
     for entry in entries:
         sections.setdefault(entry.paper.source, []).append(entry)
