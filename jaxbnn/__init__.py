@@ -8,11 +8,15 @@ A kernel is a pair `init(position, rng_key=None) -> state`, `step(rng_key, state
 import importlib
 import typing
 
+from jaxbnn import _threads
+
 if typing.TYPE_CHECKING:
     from jaxbnn._public import *  # noqa: F403
     from jaxbnn._public import __all__
 
 __version__ = "0.1.0"
+
+_threads.spare_threads()
 
 
 def _load(name: str) -> typing.Any:
