@@ -14,6 +14,24 @@ FLAG = "--xla_cpu_multi_thread_eigen"
 LAPACK = "OPENBLAS_NUM_THREADS"
 
 
+def without_our_threads(environment: dict[str, str]) -> dict[str, str]:
+    """Return an environment without the number of threads that `import jaxbnn` chose for XLA.
+
+    For programs of others that we measure: they choose for themselves.
+
+    Examples
+    --------
+    >>> without_our_threads({"PJRT_NPROC": "4", "JAXBNN_SET_PJRT_NPROC": "yes", "A": "b"})
+    {'A': 'b'}
+    >>> without_our_threads({"PJRT_NPROC": "8"})
+    {'PJRT_NPROC': '8'}
+    """
+    if "JAXBNN_SET_PJRT_NPROC" not in environment:
+        return environment
+    ours = ("PJRT_NPROC", "JAXBNN_SET_PJRT_NPROC")
+    return {name: value for name, value in environment.items() if name not in ours}
+
+
 def settle_threads(config: Path) -> None:
     """Keep each program on one core where the config asks for it.
 

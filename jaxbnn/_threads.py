@@ -6,13 +6,17 @@ import os
 # batches of matrices could be factorised at once in a loop: each takes a thread and waits for more.
 _ENOUGH = 4
 _VARIABLES = ("PJRT_NPROC", "NPROC")
+# Tells the processes that this one starts that the number is not the user's; see also
+# `experiments.threads`.
+_OURS = "JAXBNN_SET_PJRT_NPROC"
 
 
 def spare_threads() -> None:
     """Let XLA have four threads on two or three cores, unless the user has set their number.
 
     XLA reads the environment when it first computes; what has computed before has its threads. On
-    one core nothing waits for another.
+    one core nothing waits for another. A process that another one started, perhaps on fewer cores,
+    decides for itself.
 
     Examples
     --------
@@ -20,10 +24,12 @@ def spare_threads() -> None:
     >>> _cores() not in (2, 3) or any(name in os.environ for name in _VARIABLES)
     True
     """
+    if os.environ.pop(_OURS, None) is not None:
+        os.environ.pop(_VARIABLES[0], None)
     if any(name in os.environ for name in _VARIABLES):
         return
     if 1 < _cores() < _ENOUGH:
-        os.environ[_VARIABLES[0]] = str(_ENOUGH)
+        os.environ[_VARIABLES[0]], os.environ[_OURS] = str(_ENOUGH), "yes"
 
 
 def _cores() -> int:

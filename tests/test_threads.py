@@ -26,7 +26,11 @@ for shift in range(30):
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores are chosen on Linux only")
 def test_two_batches_of_matrices_are_factorised_on_two_cores():
-    environment = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "PJRT_NPROC")}
+    environment = {
+        k: v
+        for k, v in os.environ.items()
+        if k not in ("XLA_FLAGS", "PJRT_NPROC", "JAXBNN_SET_PJRT_NPROC")
+    }
     environment |= {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false"}
     command = [sys.executable, "-c", _PROGRAM]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
@@ -42,12 +46,15 @@ def test_two_batches_of_matrices_are_factorised_on_two_cores():
         (4, {}, None),
         (2, {"PJRT_NPROC": "2"}, "2"),
         (2, {"NPROC": "2"}, None),
+        # Of a process with two or three cores that started this one.
+        (1, {"PJRT_NPROC": "4", "JAXBNN_SET_PJRT_NPROC": "yes"}, None),
+        (2, {"PJRT_NPROC": "4", "JAXBNN_SET_PJRT_NPROC": "yes"}, "4"),
     ],
 )
 def test_few_cores_get_four_threads_unless_the_user_says_how_many(
     monkeypatch, cores, given, expected
 ):
-    for name in ("PJRT_NPROC", "NPROC"):
+    for name in ("PJRT_NPROC", "NPROC", "JAXBNN_SET_PJRT_NPROC"):
         monkeypatch.setenv(name, "")  # put back as it was afterwards
         monkeypatch.delenv(name)
     for name, value in given.items():

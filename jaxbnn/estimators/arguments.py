@@ -44,15 +44,13 @@ def _is_number(value: Any) -> bool:
 
 
 def check_labels(y: Any) -> None:
-    """Check that no label is missing; labels that are not given at all scikit-learn refuses.
+    """Check that no label is missing.
 
     Raises
     ------
     ValueError
         None, NaN or pandas' NA among them.
     """
-    if y is None:
-        return
     values = np.asarray(y, dtype=object).ravel()
     missing = [place for place, value in enumerate(values) if _is_missing(value)]
     if missing:

@@ -134,7 +134,8 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
     def _fit(self, X: Any, y: Any) -> None:
         samplers = tuple(name for name in SAMPLERS if name != "gibbs")  # which knows numbers only
         settings = settings_of(self, samplers, ("auto", *CLASSES))
-        check_labels(y)
+        if y is not None:  # which scikit-learn refuses in its own words
+            check_labels(y)
         X, y = self._validated(X, y, ensure_min_samples=2)
         check_classification_targets(y)
         classes, labels = np.unique(y, return_inverse=True)

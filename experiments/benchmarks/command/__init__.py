@@ -40,6 +40,7 @@ from experiments.benchmarks.stored import FOLDER, Stored
 from experiments.errors import InputError
 from experiments.record.code import code_digest
 from experiments.results import Row
+from experiments.threads import without_our_threads
 
 METHODS = ("jaxbnn", "linear", "forest", "boosting", "gaussian_process", "bde")
 # What `jaxbnn fit` is called with besides; those with options are no part of the page.
@@ -155,6 +156,7 @@ def _measured(
         program = str(Path(__file__).with_name("programs.py"))
         command = [str(python), program, method, str(work / "data.npz"), str(result), str(split)]
         # Threads that wait for each other use processor time for nothing.
+        environment = without_our_threads(environment)
         environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     seconds, wall, status = timed(command, environment, limit, work / "log.txt")
     known |= {"cpu_seconds": seconds, "wall_seconds": wall, "cores": len(os.sched_getaffinity(0))}

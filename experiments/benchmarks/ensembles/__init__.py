@@ -29,6 +29,7 @@ from experiments.datasets import Split
 from experiments.errors import InputError
 from experiments.record.code import code_digest
 from experiments.results import Row
+from experiments.threads import without_our_threads
 
 # Of the chains of `sample_ensemble`, as `ours.predictions` returns them.
 TOLD = ("settled", "undone", "stuck")
@@ -143,6 +144,7 @@ def _measured(
         if python is None:
             return None
         command = [str(python), str(Path(__file__).with_name("theirs.py"))]
+        environment = without_our_threads(environment)
     else:
         command = [sys.executable, "-m", "experiments.benchmarks.ensembles.ours", method]
         environment["PYTHONPATH"] = str(ROOT)
