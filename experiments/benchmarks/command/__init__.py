@@ -155,8 +155,8 @@ def _measured(
         np.savez(work / "data.npz", x=data.x, y=data.y, train=train, test=test)
         program = str(Path(__file__).with_name("programs.py"))
         command = [str(python), program, method, str(work / "data.npz"), str(result), str(split)]
-        # Threads that wait for each other use processor time for nothing.
         environment = without_our_threads(environment)
+        # Threads that wait for each other use processor time for nothing.
         environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     seconds, wall, status = timed(command, environment, limit, work / "log.txt")
     known |= {"cpu_seconds": seconds, "wall_seconds": wall, "cores": len(os.sched_getaffinity(0))}

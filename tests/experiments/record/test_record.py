@@ -307,6 +307,7 @@ def test_pages_count_say_reasons_and_name_what_is_stale(finished, tmp_path):
     assert "2.0 CPU hours" in index
     page = made[tmp_path / "reproduction" / f"{first.source[:3]}.md"]
     assert "OUTSIDE, STALE" in page
+    assert "Because." in page
     assert "Too dear." not in page  # a reason of another state
     (record / "reasons.toml").write_text(f'[[reason]]\n{pattern}reason = "Because."\n')
     with pytest.raises(InputError, match="it must say which it explains"):
