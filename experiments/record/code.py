@@ -5,7 +5,8 @@ docstrings; comments and layout are not in the tree. The modules are found by re
 statements, from the module of the study on; files of data that lie beside a module and are named in
 it are a part of it, but for the one that recording writes. A name imported from a package leads to
 the module that defines it, so that `from jaxbnn import pcn` uses `jaxbnn.kernels.pcn` and not all
-of `jaxbnn`.
+of `jaxbnn`. A module that only decides, by the clock, when the host looks at a run is left out: no
+number may depend on the clock.
 """
 
 import ast
@@ -21,6 +22,8 @@ PACKAGES = ("jaxbnn", "experiments")
 DATA = (".toml", ".json", ".csv", ".npz")
 # Made of the record, and read for sentences alone: to record a run must not make its code another.
 BIAS_TABLE = "jaxbnn/diagnostics/energy_errors.toml"
+# By the clock, which is never the same twice; `tests/sampling` shows that the draws are.
+BY_THE_CLOCK = "jaxbnn.sampling.pace"
 ROOT = Path(__file__).parents[2]
 
 
@@ -45,6 +48,7 @@ def used_modules(modules: Iterable[str], never_run: tuple[str, ...] = ()) -> set
     while waiting:
         name = waiting.pop()
         is_out = any(name == package or name.startswith(f"{package}.") for package in never_run)
+        is_out = is_out or name == BY_THE_CLOCK
         if name in found or is_out or _file(name) is None:
             continue
         found.add(name)

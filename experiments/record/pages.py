@@ -1,8 +1,8 @@
 """`docs/reproduction.md` and a page a paper: our numbers beside those that the papers print.
 
-Made from the record, `experiments/paper_values/`, and two files of the record's own:
-`reasons.toml` (why a number is OUTSIDE, NO ERROR, NO VALUE or NOT RUN) and `assumed_settings.toml`
-(settings that the papers do not print).
+Made from the record, `experiments/paper_values/`, and three files of the record's own:
+`reasons.toml` (why a number is OUTSIDE, NO ERROR, NO VALUE or NOT RUN), `assumed_settings.toml`
+(settings that the papers do not print) and `names.toml` (what the names in a table stand for).
 """
 
 import functools
@@ -34,19 +34,6 @@ PAPERS = {
     "004": "Challenges in MCMC for neural networks (Papamarkou et al.)",
 }
 # What names on a paper's page stand for, beyond those of the paper.
-NAMES = {
-    "000": "Test errors are mean squared errors, and `rhat` is of chains split in halves. Times to "
-    "merge are means over the data sets on which a chain from zero reaches the informed one's law.",
-    "001": "`ess_per_step` and `rhat` are means over 100 random projections of all weights; this "
-    "`rhat` is a ratio of variances, without the root (erratum B9).",
-    "002": "`test_log_likelihood` is the mean over the splits, in nats a row, of the target in its "
-    "own units. Sets by their first four letters: yach(t), bost(on housing), ener(gy), conc(rete), "
-    "wine, kin8(nm), powe(r plant), nava(l), prot(ein).",
-    "004": "`psrf_split` is the R-hat of chains split in halves, the largest over the parameters; "
-    "`psrf_folded_split` that of the ranks of distances from the median, which sees scales; "
-    "`ess_*` the least, median or largest over the parameters of a chain's mean effective sample "
-    "size.",
-}
 STATES = ("WITHIN", "IMPRECISE", "OUTSIDE", "NO ERROR", "NO VALUE", "NOT RUN")
 REASONED = ("OUTSIDE", "NO ERROR", "NO VALUE", "NOT RUN")
 ASSUMED = "assumed_settings.toml"
@@ -88,7 +75,8 @@ LEGEND = """\
 * NO ERROR: our run states no standard error; why stands below the table.
 * NO VALUE: our run found no finite number; why stands below the table.
 * NOT RUN: no recorded run has it; why stands below the table.
-* STALE: the code that the run used has changed since.
+* STALE: the code that the run used has changed since, but for what only decides, by the clock, when
+  the host looks at a run.
 """
 
 
@@ -134,9 +122,10 @@ def pages(record: Path = RECORD, index: Path = PAGES) -> dict[Path, str]:
     folder = index.with_suffix("")
     quoted = [paper for paper in papers if paper.kind == "quoted"]
     texts = {index: _index(entries, quoted, record, folder.name)}
+    names = {one["paper"]: one["text"] for one in _read(record / "names.toml", "names")}
     for paper, title in PAPERS.items():
         own = [entry for entry in entries if entry.paper.source.startswith(f"{paper} ")]
-        texts[folder / f"{paper}.md"] = _page(paper, title, own, quoted)
+        texts[folder / f"{paper}.md"] = _page(paper, title, names, own, quoted)
     return texts
 
 
@@ -308,9 +297,15 @@ def _assumed(record: Path) -> str:
     return text
 
 
-def _page(paper: str, title: str, entries: Sequence[Entry], quoted: Sequence[PaperValue]) -> str:
+def _page(
+    paper: str,
+    title: str,
+    names: Mapping[str, str],
+    entries: Sequence[Entry],
+    quoted: Sequence[PaperValue],
+) -> str:
     text = f"# Paper {paper}: {title}\n\n[What the states mean](../reproduction.md)\n\n"
-    text += f"{NAMES[paper]}\n"
+    text += f"{names.get(paper, '')}\n"
     sections: dict[str, list[Entry]] = {}
     for entry in entries:
         sections.setdefault(entry.paper.source, []).append(entry)

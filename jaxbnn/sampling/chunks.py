@@ -4,7 +4,6 @@ A chunk is the unit of everything that the host does: progress, Ctrl-C, keeping 
 """
 
 import math
-import time
 from typing import Any
 
 import jax
@@ -15,14 +14,10 @@ from jaxbnn.sampling.devices.hosts import gather
 from jaxbnn.sampling.draws import Draws, Reduced
 from jaxbnn.sampling.loops import Chains, Chunk, RateSum, Span, Warming, as_arrays
 from jaxbnn.sampling.order import restored
+from jaxbnn.sampling.pace import Pace
 from jaxbnn.sampling.progress import Clock
 from jaxbnn.sampling.session import Session, first_reducers
 from jaxbnn.sampling.store.progressed import FINISHED, SAMPLING, WARM_UP, Progressed
-
-# Unless the caller chose the chunk, it is cut to about this long: progress, and Ctrl-C.
-_SECONDS_A_CHUNK = 1.0
-# Each chunk of a checkpoint is a file: they grow with the run, of which a kill costs this much.
-_SHARE_A_CHUNK = 0.01
 
 
 def warm_up(work: Session) -> tuple[Chains, bool]:
@@ -42,10 +37,10 @@ def warm_up(work: Session) -> tuple[Chains, bool]:
         shapes = programs.warm_up.eval_shape(work.keys, warming, work.data, span)
         reducers = first_reducers(work, shapes.example)
     clock = Clock("warm-up", run.num_warmup, run.num_chains, work.report, done)
-    rate_sum, begun, pace = 0.0, done, Pace(run.num_warmup, is_stored=store.is_on_disk)
+    rate_sum, begun, pace = 0.0, done, Pace(is_stored=store.is_on_disk)
     try:
         while done < run.num_warmup:
-            count = work.interrupt.next_chunk(pace.next(run.num_warmup - done))
+            count = work.interrupt.next_chunk(pace.next_steps(run.num_warmup - done))
             span = Span(np.uint32(done), np.int32(count))
             warmed = jax.block_until_ready(programs.warm_up(work.keys, warming, work.data, span))
             warming, done = warmed.warming, done + count
@@ -94,18 +89,20 @@ class Sampling:
     def go_on(self) -> None:
         """Make all chunks that are left, unless Ctrl-C ends the run early."""
         work, schedule, options = self._work, self._schedule, self._work.run.options
-        pace = Pace(options.capacity, is_stored=work.store.is_on_disk)
+        pace = Pace(is_stored=work.store.is_on_disk)
         num_steps = schedule.num_steps(schedule.num_records)
         begun = schedule.num_steps(self.done)
         clock = Clock("sampling", num_steps, work.run.num_chains, work.report, begun)
         try:
             while self.done < schedule.num_records and not self.is_interrupted:
                 begin, left = self.done, min(options.capacity, schedule.num_records - self.done)
-                count = work.interrupt.next_chunk(pace.next(left) if work.run.is_paced else left)
+                gaps = schedule.gaps[begin : begin + left]
+                count = pace.next_records(gaps) if work.run.is_paced else left
+                count = work.interrupt.next_chunk(count)
                 span = self._span(begin, count)
                 chunk = work.programs.sampling(work.keys, self.chains, work.data, span)
                 self._add(jax.block_until_ready(chunk))
-                pace.tick(self.done - begin)
+                pace.tick(int(schedule.gaps[begin : self.done].sum()))
                 rate = float(np.mean(self._acceptance_rate()))
                 clock.tick(schedule.num_steps(self.done), None if math.isnan(rate) else rate)
         except KeyboardInterrupt:
@@ -192,33 +189,3 @@ class Sampling:
         return {
             name: Reduced(*pair) for name, pair in zip(self._work.run.reducers, pairs, strict=True)
         }
-
-
-class Pace:
-    """How many steps or records to run next so that a chunk lasts about a second.
-
-    Where chunks are files, they grow with the time that the run took: else a run of days would
-    leave a hundred thousand of them.
-    """
-
-    def __init__(self, most: int, *, is_stored: bool = False):
-        self._most, self._count, self._is_stored = most, 64, is_stored
-        self._began = self._start = time.perf_counter()
-        self._is_compiled = False
-
-    def next(self, left: int) -> int:
-        """Return how many to run now, of `left` that remain."""
-        self._start = time.perf_counter()
-        return min(left, self._count, self._most)
-
-    def tick(self, count: int) -> None:
-        """Learn from the time since `next` that `count` took."""
-        now = time.perf_counter()
-        if not self._is_compiled:  # the first chunk may have compiled: its time says nothing
-            self._is_compiled = True
-            return
-        per_step = max((now - self._start) / max(count, 1), 1e-9)
-        seconds = _SECONDS_A_CHUNK
-        if self._is_stored:
-            seconds = max(seconds, _SHARE_A_CHUNK * (now - self._began))
-        self._count = int(np.clip(seconds / per_step, 1, 8 * self._count))

@@ -16,7 +16,7 @@ import jaxbnn
 from jaxbnn import wide
 from jaxbnn.networks import init, mlp
 from jaxbnn.sampling import Adaptation
-from tests.sampling.small_run import stop_after
+from tests.sampling.small_run import even_warm_up, stop_after
 from tests.sampling.tiny import ar
 
 CHAINS, ROWS = 8, 64
@@ -29,9 +29,11 @@ def mesh_of(name):
 
 
 def run(kernel, positions, mesh, num_samples=1, progress=False, **options):
-    return jaxbnn.sample(
-        KEY, kernel, positions, num_samples, mesh=mesh, progress=progress, chunk_size=4, **options
-    )
+    with even_warm_up():
+        return jaxbnn.sample(
+            KEY, kernel, positions, num_samples, mesh=mesh, progress=progress, chunk_size=4,
+            **options,
+        )  # fmt: skip
 
 
 def relative_difference(a, b):

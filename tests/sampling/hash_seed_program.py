@@ -23,7 +23,7 @@ import numpyro.distributions as dist
 import jaxbnn
 from jaxbnn.interop.numpyro import posterior_from_numpyro
 from jaxbnn.networks import init, mlp
-from tests.sampling.small_run import leaves, stop_after
+from tests.sampling.small_run import even_warm_up, leaves, stop_after
 from tests.sampling.tiny import WalkState, walk
 
 KEY, CHAINS = jax.random.key(3), 2
@@ -179,7 +179,8 @@ def digests(folder: str, what: str, size: str) -> dict[str, str]:
         if what == "stop":
             options["progress"] = stop_after(2)
         try:
-            found[name] = digest(jaxbnn.sample(KEY, kernel, starts, **options))
+            with even_warm_up():
+                found[name] = digest(jaxbnn.sample(KEY, kernel, starts, **options))
         except ValueError as error:
             found[name] = str(error)
     return found

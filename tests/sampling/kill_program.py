@@ -25,11 +25,10 @@ import numpyro.distributions as dist
 import jaxbnn
 from jaxbnn.interop.numpyro import posterior_from_numpyro
 from jaxbnn.networks import init, mlp
-from jaxbnn.sampling import chunks
+from tests.sampling.small_run import WARMUP_CHUNK, even_warm_up
 
 CALLS = ("write", "fsync", "replace")
 CHAINS, KEY_NUMBER = 4, 11
-WARMUP_CHUNK = 64  # what the runner begins with
 OPTIONS = {"num_warmup": 4 * WARMUP_CHUNK, "num_samples": 24, "thinning": 100, "chunk_size": 2}
 NETWORK = mlp((2, 2, 1), "tanh")
 X = np.linspace(-1, 1, 24, dtype=np.float32).reshape(12, 2)
@@ -146,16 +145,16 @@ def main(data: str, folder: str, hook: str = "") -> None:
         write(1, json.dumps(line).encode() + b"\n")
 
     counter = Hook(hook, tell)
-    chunks.Pace.tick = lambda self, count: None  # warm-up in chunks of 64 steps, not by the clock
     make_kernel, starts, options = DATA[data]()
     mesh = None
     if jax.process_count() > 1:
         mesh = jax.make_mesh((jax.device_count(),), ("chain",))
-    draws = jaxbnn.sample(
-        jax.random.key(KEY_NUMBER), make_kernel, starts, mesh=mesh, checkpoint=folder,
-        reduce=REDUCE, progress=lambda p: tell(phase=p.phase, done=p.done, calls=counter.calls),
-        **OPTIONS, **options,
-    )  # fmt: skip
+    with even_warm_up():
+        draws = jaxbnn.sample(
+            jax.random.key(KEY_NUMBER), make_kernel, starts, mesh=mesh, checkpoint=folder,
+            reduce=REDUCE, progress=lambda p: tell(phase=p.phase, done=p.done, calls=counter.calls),
+            **OPTIONS, **options,
+        )  # fmt: skip
     if jax.process_index() == 0:
         tell(digest=digest(draws), calls=counter.calls)
 

@@ -34,7 +34,8 @@ import numpy as np
 from experiments.record.ledger import current_commit
 from jaxbnn.sampling import open_draws
 from jaxbnn.sampling.store.state import read_state
-from tests.sampling.kill_program import DATA, OPTIONS, WARMUP_CHUNK, kind_of
+from tests.sampling.kill_program import DATA, OPTIONS, kind_of
+from tests.sampling.small_run import WARMUP_CHUNK
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("kill_program.py")

@@ -126,7 +126,7 @@ def test_a_chunk_holds_only_what_fits(monkeypatch):
         progress=lambda p: seen.append(p.done),
         reduce={"m": jaxbnn.moments()},
     )
-    assert seen == [10, 20, 30, 40, 50, 60, 64]
+    assert max(np.diff(seen, prepend=0)) == 10
     np.testing.assert_allclose(draws.positions, long_run().positions[:, :64], rtol=1e-5, atol=1e-6)
     assert draws.reduced["m"].pooled.num_draws == 3 * 64
 

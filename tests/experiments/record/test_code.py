@@ -101,6 +101,13 @@ def test_a_package_that_never_runs_is_no_part_of_the_digest(tree):
     assert "jaxbnn.kernels.pcn" in code.used_modules(["experiments.study"], ("jaxbnn.kern",))
 
 
+def test_what_goes_by_the_clock_is_no_part_of_the_digest():
+    found = code.used_modules(["jaxbnn.sampling.runner"])
+    assert "jaxbnn.sampling.chunks" in found
+    assert code.BY_THE_CLOCK in code._imports("jaxbnn.sampling.chunks")
+    assert code.BY_THE_CLOCK not in found
+
+
 def test_every_kind_of_experiment_uses_the_kernels_it_runs():
     found = code.used_modules(["experiments.studies.thermalization.samplers"])
     assert {"jaxbnn.gibbs.sampler", "jaxbnn.sampling.runner"} <= found
