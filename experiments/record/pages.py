@@ -76,7 +76,7 @@ LEGEND = """\
 * NO VALUE: our run found no finite number; why stands below the table.
 * NOT RUN: no recorded run has it; why stands below the table.
 * STALE: the code that the run used has changed since, but for what only decides, by the clock, when
-  the host looks at a run.
+  the host looks at a run and what it tells.
 """
 
 

@@ -57,7 +57,7 @@ def fit(
     What was interrupted goes on from `checkpoints`, which is removed when all has been drawn. With
     `is_refitted` a second fit, on all rows, is what `predict` will use.
     """
-    prepared = _tried(prepared, progress)
+    prepared = _tried(prepared, progress, checkpoints)
     first = _sampled(prepared, progress, checkpoints / "first")
     held_out = prepared.held_out
     progress.begin("scoring", f"{len(held_out):,} held-out rows")
@@ -108,15 +108,20 @@ def fit(
     return text
 
 
-def _tried(prepared: Prepared, progress: Progress) -> Prepared:
-    """Take one network where several may be."""
+def _tried(prepared: Prepared, progress: Progress, checkpoints: Path) -> Prepared:
+    """Take one network where several may be; what was taken is kept, since it takes minutes."""
     if len(prepared.candidates) == 1:
         return prepared
+    names = [str(one) for one in prepared.candidates]
+    kept = unfinished.kept_choice(checkpoints, names)
+    if kept is not None:
+        return settled(prepared, prepared.candidates[kept[0]], kept[1])
     progress.begin("trying networks", f"{len(prepared.candidates)} of them, on parts of the rows")
     x, y = prepared.encoding.inputs(prepared.table), prepared.encoding.targets(prepared.table)
     rows = prepared.training
     settings, num_classes = prepared.settings, prepared.num_classes
     taken, why = best_of(prepared.candidates, settings, x[rows], y[rows], num_classes)
+    unfinished.keep_choice(checkpoints, names, list(prepared.candidates).index(taken), why)
     return settled(prepared, taken, why)
 
 

@@ -1,5 +1,6 @@
 """Progress of the command: a line at once, its phases by name, and no silence within them."""
 
+import math
 import shutil
 import sys
 import threading
@@ -148,7 +149,8 @@ def of_sampling(progress: Progress) -> Callable[[Any], None]:
     def report(done: Any) -> None:
         phase = done.phase if done.phase in _PHASES else "draws"
         detail = f"{phase}, {100 * done.done / max(done.total, 1):.0f} %"
-        if done.phase in known:  # the first chunk compiled
+        is_known = not math.isnan(done.seconds_left)
+        if done.phase in known and is_known:  # the first chunk compiled, also that of a later part
             detail += f", {_time(done.seconds_left)} left"
         known.append(done.phase)
         is_training = done.phase == "training"

@@ -95,6 +95,11 @@ def next_steps(
     elif not chains.is_good and chains.is_stuck:
         more = f"--seed {settings.seed + 1} --force"
         steps.append(f"Fit again with `{more}`, or by another `--sampler`: chains stood still.")
+    elif not chains.is_good and chains.is_apart:
+        steps.append(
+            "Go by the scores above, or fit again with `--hidden 10 --force`, whose chains agree "
+            "sooner: longer chains of an ensemble rarely come together."
+        )
     elif not chains.is_good:
         more = f"--warmup {2 * settings.warmup} --samples {2 * settings.samples} --force"
         steps.append(f"Fit again with `{more}`: the chains need longer.")
@@ -111,7 +116,7 @@ def next_steps(
     if sampler == "dvi" and settings.sampler == "auto":
         steps.append("Some thousand rows, or `--sampler nuts`, give draws of the posterior itself.")
     if not is_refitted:
-        steps.append("`--refit --force` fits once more, on the held-out rows too.")
+        steps.append("`--refit --force` makes this fit again, and then one on all rows.")
     steps.append(f"Predict new rows: `jaxbnn predict {out} new.csv`.")
     return steps
 

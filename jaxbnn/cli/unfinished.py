@@ -4,11 +4,13 @@ import argparse
 import hashlib
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 FOLDER = ".unfinished"
 _ARGUMENTS = "arguments.json"
+_CHOICE = "choice.json"
 # What the draws depend on; the rest may change from one call to the next.
 _NAMES = (
     *("target", "sampler", "task", "likelihood", "order", "prior_scale", "hidden", "drop", "test"),
@@ -59,6 +61,21 @@ def begin(out: Path, identity: dict[str, Any], is_going_on: bool) -> Path:
     return folder
 
 
+def keep_choice(folder: Path, tried: Sequence[str], taken: int, why: str) -> None:
+    """Keep which of the networks tried was taken, and why."""
+    text = json.dumps({"tried": list(tried), "taken": taken, "why": why})
+    (folder / _CHOICE).write_text(text, encoding="utf-8")
+
+
+def kept_choice(folder: Path, tried: Sequence[str]) -> tuple[int, str] | None:
+    """Return which of these networks was taken, and why; None if they were not compared."""
+    try:
+        kept = json.loads((folder / _CHOICE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # or written in part
+        return None
+    return (kept["taken"], kept["why"]) if kept["tried"] == list(tried) else None
+
+
 def end(folder: Path) -> None:
     """Throw the checkpoints of a finished fit away."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -71,7 +88,7 @@ def has_begun(folder: Path) -> bool:
 
 def what_is_left(out: Path) -> str:
     """Return what to say to somebody who interrupted a fit."""
-    if has_begun(out / FOLDER):
+    if has_begun(out / FOLDER) or (out / FOLDER / _CHOICE).is_file():
         return "interrupted: the same command goes on where it was."
     shutil.rmtree(out / FOLDER, ignore_errors=True)
     return "interrupted before there was anything to keep."

@@ -28,8 +28,8 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
     ----------
     hidden
         Hidden units by layer, as (50,) or (20, 20), or () for none; or one number. None: 50,
-        with a prior scale for each column, or none where that predicts training rows that are left
-        out as well.
+        or, from a hundred rows on, the best by cross-validation of none, 50 tanh and 50 ReLU units,
+        those with a prior scale for each column.
     sampler
         "nuts", "ensemble" (trained networks, and microcanonical chains from them), "pcn" or "dvi"
         (a Gaussian approximation); "auto": of nuts, ensemble and dvi the best, by log score, of

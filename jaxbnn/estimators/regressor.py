@@ -39,8 +39,9 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
     Parameters
     ----------
     hidden
-        Hidden units by layer, as (50,) or (20, 20), or () for none; or one number. None: 50, or
-        none, or (16, 16, 16, 16), where training rows that are left out are predicted better so;
+        Hidden units by layer, as (50,) or (20, 20), or () for none; or one number. None: 50, or,
+        from a hundred rows on, none, or (16, 16, 16, 16), where training rows that are left out are
+        predicted better so;
         with `likelihood` "auto" this also tells whether one noise serves all rows.
     sampler
         "nuts", "ensemble" (networks are trained, and microcanonical chains go on from them),

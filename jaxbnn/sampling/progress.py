@@ -1,5 +1,6 @@
 """Progress, told on the host between chunks, so that it costs nothing inside a program."""
 
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -18,7 +19,8 @@ class Progress(NamedTuple):
     steps_per_second
         Steps a second of all chains together, compilation left out where it can be.
     seconds_left
-        Estimated remaining time of this phase.
+        Estimated remaining time of this phase; NaN after its first chunk, whose time tells how long
+        compiling took and not how long a step takes.
     acceptance_rate
         Mean over chains and steps of this phase so far; None for a kernel that has none.
     """
@@ -48,11 +50,10 @@ def format_progress(progress: Progress) -> str:
     sampling  25% | 50/200 steps | 120 steps/s | 1:15 left | acceptance 0.810
     """
     share = 100 * progress.done / max(progress.total, 1)
-    minutes, seconds = divmod(round(progress.seconds_left), 60)
-    line = (
-        f"{progress.phase:>8} {share:3.0f}% | {progress.done:,}/{progress.total:,} steps"
-        f" | {progress.steps_per_second:,.0f} steps/s | {minutes}:{seconds:02d} left"
-    )
+    line = f"{progress.phase:>8} {share:3.0f}% | {progress.done:,}/{progress.total:,} steps"
+    if not math.isnan(progress.seconds_left):
+        minutes, seconds = divmod(round(progress.seconds_left), 60)
+        line += f" | {progress.steps_per_second:,.0f} steps/s | {minutes}:{seconds:02d} left"
     if progress.acceptance_rate is not None:
         line += f" | acceptance {progress.acceptance_rate:.3f}"
     return line
@@ -106,11 +107,12 @@ class Clock:
         """Report after a chunk; `done` counts the steps of this phase so far."""
         now = time.perf_counter()
         mark_done, mark_time = self._mark
+        rate = (done - mark_done) / max(now - mark_time, 1e-9)
+        left = (self._total - done) / max(rate, 1e-9)
         if not self._has_ticked:
             self._mark, self._has_ticked = (done, now), True
-        rate = (done - mark_done) / max(now - mark_time, 1e-9)
+            left = math.nan if done < self._total else 0.0
         if self._report is not None:
-            left = (self._total - done) / max(rate, 1e-9)
             self._report(
                 Progress(
                     self._phase, done, self._total, rate * self._num_chains, left, acceptance_rate

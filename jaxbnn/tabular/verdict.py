@@ -12,6 +12,9 @@ from jaxbnn.targets import Posterior
 
 _PROBES = 10
 _RHAT, _ESS = 1.05, 100
+# From here on chains of an ensemble stay apart: on airfoil with four times the steps, too (median
+# R-hat 1.48 and 1.45, docs/ensembles_comparison.md).
+_APART = 1.2
 # A probability whose draws have a smaller standard deviation is the same in all chains.
 _SAME_PROBABILITY = 1e-3
 
@@ -20,7 +23,8 @@ class Verdict(NamedTuple):
     """Sentences for people, the numbers behind them, and whether nothing in them warns.
 
     `is_too_sure` is whether rows it is wrong on cost more than all the others gain, `is_stuck`
-    whether a chain never moved or met NaN.
+    whether a chain never moved or met NaN, `is_apart` whether the chains are an ensemble's that
+    longer ones would not bring together.
     """
 
     sentences: list[str]
@@ -28,6 +32,7 @@ class Verdict(NamedTuple):
     is_good: bool = True
     is_too_sure: bool = False
     is_stuck: bool = False
+    is_apart: bool = False
 
     def __str__(self) -> str:
         """Return the sentences."""
@@ -66,6 +71,7 @@ def judge_chains(
         rhat, ess = float(np.max(table.rhat[moving])), float(np.min(table.ess_bulk[moving]))
         numbers |= {"rhat": rhat, "ess_bulk": ess}
         facts = f"R-hat of the predictions is at most {rhat:.3f}, with {ess:.0f} effective draws"
+    is_apart = sampler == "ensemble" and rhat > _APART
     is_stuck = bool(table.nan_chains or table.frozen_chains)
     if is_stuck:
         stuck = sorted({*table.nan_chains, *table.frozen_chains})
@@ -88,8 +94,15 @@ def judge_chains(
             is_linear = len(network.layers) == 1
             other = "" if is_linear else f", or take fewer {spelled('hidden')} units"
         longer = f"raise {spelled('warmup')} and {spelled('samples')}"
+        if is_apart:
+            longer = (
+                "each stays near the network that it began from, which longer chains rarely cure, "
+                "so go by how it predicts rows that it has not seen"
+            )
+            other = f", or take fewer {spelled('hidden')} units"
         sentence = (
             f"Do not believe it yet: the chains have not settled ({facts}, where {_RHAT} and "
             f"{_ESS} are wanted); {longer}{other}."
         )
-    return Verdict([sentence], numbers, sentence.startswith("Believe"), is_stuck=is_stuck)
+    is_good = sentence.startswith("Believe")
+    return Verdict([sentence], numbers, is_good, is_stuck=is_stuck, is_apart=is_apart)

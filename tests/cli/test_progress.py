@@ -161,6 +161,22 @@ def test_the_warm_up_of_a_later_part_compiles_nothing():
     ]
 
 
+def test_the_first_chunk_of_a_later_part_has_no_time_left_yet():
+    clock, log = Clock(), io.StringIO()
+    progress = Progress(log, clock=clock)
+    report = of_sampling(progress)
+    for done, left in ((10, 60.0), (1, float("nan")), (9, 60.0)):
+        report(Done("sampling", done, 20, 1.0, left, None))
+        clock.now += 3.0
+        progress.beat()
+    assert log.getvalue().splitlines() == [
+        "sampling: draws, 50 % ...",
+        "sampling, 3 s: draws, 50 %",
+        "sampling, 6 s: draws, 5 %",
+        "sampling, 9 s: draws, 45 %, 1:00 left",
+    ]
+
+
 def test_training_is_told_as_training_and_what_follows_is_compiled():
     log = io.StringIO()
     report = of_sampling(Progress(log, clock=Clock()))

@@ -134,7 +134,10 @@ def test_what_no_longer_chain_would_mend_is_not_asked_to_be_longer():
     stuck = Verdict([], {}, False, is_stuck=True)
     still = next_steps(SETTINGS, "nuts", stuck, good, Path("o"), True)
     assert "--seed 1 --force" in still[0]
-    assert not any("--warmup" in step for step in one + still)
+    apart = Verdict([], {}, False, is_apart=True)
+    by_itself = next_steps(SETTINGS, "ensemble", apart, good, Path("o"), True)
+    assert "Go by the scores above" in by_itself[0]
+    assert not any("--warmup" in step for step in one + still + by_itself)
 
 
 def test_a_likelihood_is_named_with_a_sampler_that_knows_it():

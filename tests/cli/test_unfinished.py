@@ -82,6 +82,40 @@ def test_what_any_phase_left_is_kept(place, data, tmp_path):
     assert (folder / place).exists()
 
 
+def test_the_network_that_was_taken_is_kept(data, tmp_path):
+    folder = unfinished.begin(tmp_path, identity(data), False)
+    assert unfinished.kept_choice(folder, ["a", "b"]) is None
+    unfinished.keep_choice(folder, ["a", "b"], 1, "b is better")
+    assert unfinished.kept_choice(folder, ["a", "b"]) == (1, "b is better")
+    assert unfinished.kept_choice(folder, ["a", "c"]) is None
+    assert "the same command goes on" in unfinished.what_is_left(tmp_path)
+    text = (folder / "choice.json").read_text()
+    (folder / "choice.json").write_text(text[:-5])
+    assert unfinished.kept_choice(folder, ["a", "b"]) is None
+
+
+def test_networks_are_not_compared_again(tmp_path, monkeypatch):
+    rows = np.random.default_rng(0).normal(size=(150, 3))
+    path = tmp_path / "three.csv"
+    path.write_text("a,b,y\n" + "".join(f"{a},{b},{a + 0.1 * c}\n" for a, b, c in rows))
+    arguments = ["fit", str(path), "--target", "y", "--out", str(tmp_path / "out"), "--quiet"]
+    compared = []
+
+    def best_of(candidates, *_):
+        compared.append(len(candidates))
+        return candidates[0], "the first is as good as any"
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fit, "best_of", best_of)
+    monkeypatch.setattr(fit, "run", stop)
+    for _ in range(2):
+        assert main(arguments) != 0
+    assert len(compared) == 1
+    assert compared[0] > 1
+
+
 def test_a_damaged_note_begins_anew(data, tmp_path):
     folder = unfinished.begin(tmp_path, identity(data), False)
     (folder / "arguments.json").write_text("{")

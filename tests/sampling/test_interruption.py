@@ -56,7 +56,9 @@ def test_progress_rises_to_the_total():
         assert done == sorted(set(done))
         assert done[-1] == total
         assert {p.total for p in of_phase} == {total}
-        assert all(p.steps_per_second > 0 and p.seconds_left >= 0 for p in of_phase)
+        assert all(p.steps_per_second > 0 for p in of_phase)
+        assert np.isnan(of_phase[0].seconds_left)
+        assert all(p.seconds_left >= 0 for p in of_phase[1:])
         assert of_phase[-1].seconds_left == 0
         assert all(0 < p.acceptance_rate < 1 for p in of_phase)
     assert [p.done for p in seen if p.phase == "sampling"] == [10, 20, 30, 35]
@@ -73,7 +75,20 @@ def test_rates_leave_out_what_another_process_did(monkeypatch, begun):
         clock.tick(begun + done, None)
     # 10 steps in 20 seconds; from then on without the first chunk.
     assert [p.steps_per_second for p in seen] == pytest.approx([1.0, 2.0, 3.0])
-    assert seen[0].seconds_left == pytest.approx((990 - begun) / 0.5)
+    assert np.isnan(seen[0].seconds_left)  # it compiled
+    assert seen[1].seconds_left == pytest.approx((970 - begun) / 1.0)
+
+
+def test_a_phase_of_one_chunk_has_nothing_left():
+    seen = []
+    progress_module.Clock("sampling", 10, 2, seen.append).tick(10, None)
+    assert seen[0].seconds_left == 0.0
+    assert "0:00 left" in format_progress(seen[0])
+
+
+def test_no_time_is_told_before_it_is_known():
+    first = Progress("sampling", 1, 2000, 0.05, float("nan"), 0.5)
+    assert format_progress(first) == "sampling   0% | 1/2,000 steps | acceptance 0.500"
 
 
 @pytest.mark.parametrize("done", [1, 20, 30])

@@ -85,6 +85,15 @@ def test_the_command_is_told_of_its_options():
     assert verdict.numbers["rhat"] > 1.05
 
 
+@pytest.mark.parametrize(("shift", "is_apart"), [(5.0, True), (1.5, False), (0.0, False)])
+def test_chains_of_an_ensemble_that_stay_apart_are_not_sent_on_for_longer(shift, is_apart):
+    verdict = judge_chains("ensemble", fitted(shift), POSTERIOR, X)
+    assert verdict.is_apart == is_apart
+    assert ("longer chains rarely cure" in str(verdict)) == is_apart
+    assert ("raise warmup and samples" in str(verdict)) == (shift == 1.5)
+    assert not judge_chains("nuts", fitted(shift), POSTERIOR, X).is_apart
+
+
 def test_a_linear_model_has_no_hidden_units_to_take_fewer_of(monkeypatch):
     linear = make_posterior("nuts", Settings("nuts", (), 2, 1, 4, 0.3, 0), X, X[:, 0], None)
     monkeypatch.setattr("jaxbnn.tabular.verdict.predicted", lambda *_: predicted(POSTERIOR, X))

@@ -261,14 +261,14 @@ def _number(name: str) -> int:
 
 
 class _Estimate:
-    """Says once, after the first chunk, how long a stage will take; then each tenth of it."""
+    """Says once, when it is known, how long a stage will take; then each tenth of it."""
 
     def __init__(self, name: str, total: float, every: int):
         self.name, self.total, self.every = name, total, every
         self.told: tuple[str, int] | None = None
 
     def __call__(self, progress):
-        if not isinstance(progress, Progress) or not math.isfinite(progress.steps_per_second):
+        if not isinstance(progress, Progress) or not math.isfinite(progress.seconds_left):
             return
         tenth = (progress.phase, 10 * progress.done // max(progress.total, 1))
         if tenth == self.told or progress.steps_per_second <= 0:

@@ -104,8 +104,8 @@ def test_a_package_that_never_runs_is_no_part_of_the_digest(tree):
 def test_what_goes_by_the_clock_is_no_part_of_the_digest():
     found = code.used_modules(["jaxbnn.sampling.runner"])
     assert "jaxbnn.sampling.chunks" in found
-    assert code.BY_THE_CLOCK in code._imports("jaxbnn.sampling.chunks")
-    assert code.BY_THE_CLOCK not in found
+    assert set(code.BY_THE_CLOCK) <= code._imports("jaxbnn.sampling.chunks")
+    assert not found.intersection(code.BY_THE_CLOCK)
 
 
 def test_every_kind_of_experiment_uses_the_kernels_it_runs():
