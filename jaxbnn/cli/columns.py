@@ -170,8 +170,11 @@ def learn_column(
     assert numbers is not None
     missing = np.isnan(numbers)
     mean, sd = map(float, mean_and_sd(numbers))
-    if sd == 0:
+    if sd == 0 and not missing.any():
         return None, f"{name}: always {mean:g}; left out."
+    if sd == 0:  # what it tells is where it is missing
+        column = Column(name, mean, 1.0, True, low=mean, high=mean)
+        return column, f"{name}: always {mean:g} where it is given; taken as given or missing."
     note = None
     every = as_numbers(everywhere)
     if every is not None and every[0] in (0, 1) and (np.diff(every) == 1).all():
@@ -198,10 +201,14 @@ def _learn_dates(
     days = as_days(values, order)
     assert not isinstance(days, str)
     low, high = float(np.nanmin(days)), float(np.nanmax(days))
-    if low == high:
-        return None, f"{name}: always {written(low)}; left out."
-    parts = parts_known(days)
     missing = bool(np.isnan(days).any())
+    if low == high and not missing:
+        return None, f"{name}: always {written(low)}; left out."
+    if low == high:
+        column = Column(name, low, 1.0, True, None, low, high, order)
+        note = f"{name}: always {written(low)} where it is given; taken as given or missing."
+        return column, note
+    parts = parts_known(days)
     mean, sd = float(np.nanmean(days)), float(np.nanstd(days))
     column = Column(name, mean, sd, missing, None, low, high, order, parts)
     made = ", ".join(["days since the first", *parts])

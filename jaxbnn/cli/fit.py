@@ -1,10 +1,11 @@
 """From a prepared table to draws, a verdict and pictures in a folder."""
 
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -101,11 +102,17 @@ def fit(
         text = markdown(report)
         (part / "summary.md").write_text(text, encoding="utf-8")
         (part / "summary.html").write_text(page(report, part), encoding="utf-8")
-        text_of_numbers = json.dumps(numbers | held.numbers, indent=2)
+        of_json = {name: _in_json(value) for name, value in (numbers | held.numbers).items()}
+        text_of_numbers = json.dumps(of_json, indent=2, allow_nan=False)
         (part / "scores.json").write_text(text_of_numbers + "\n", encoding="utf-8")
     if first.is_whole and last.is_whole:
         unfinished.end(checkpoints)
     return text
+
+
+def _in_json(value: Any) -> Any:
+    """Return a number as JSON can hold it: what is infinite or NaN as null."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _tried(prepared: Prepared, progress: Progress, checkpoints: Path) -> Prepared:

@@ -8,6 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
+
+import jaxbnn
+
 FOLDER = ".unfinished"
 _ARGUMENTS = "arguments.json"
 _CHOICE = "choice.json"
@@ -63,7 +67,7 @@ def begin(out: Path, identity: dict[str, Any], is_going_on: bool) -> Path:
 
 def keep_choice(folder: Path, tried: Sequence[str], taken: int, why: str) -> None:
     """Keep which of the networks tried was taken, and why."""
-    text = json.dumps({"tried": list(tried), "taken": taken, "why": why})
+    text = json.dumps({"tried": _of_today(tried), "taken": taken, "why": why})
     (folder / _CHOICE).write_text(text, encoding="utf-8")
 
 
@@ -73,7 +77,12 @@ def kept_choice(folder: Path, tried: Sequence[str]) -> tuple[int, str] | None:
         kept = json.loads((folder / _CHOICE).read_text(encoding="utf-8"))
     except (OSError, ValueError):  # or written in part
         return None
-    return (kept["taken"], kept["why"]) if kept["tried"] == list(tried) else None
+    return (kept["taken"], kept["why"]) if kept["tried"] == _of_today(tried) else None
+
+
+def _of_today(tried: Sequence[str]) -> list[str]:
+    """Return the networks, and the versions that their scores depend on."""
+    return [*tried, f"jaxbnn {jaxbnn.__version__}", f"jax {jax.__version__}"]
 
 
 def end(folder: Path) -> None:

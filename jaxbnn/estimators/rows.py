@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Shaped
 
+from jaxbnn.prediction.families import sample_law
 from jaxbnn.targets import Posterior
 
 ROWS = 128
@@ -53,7 +54,7 @@ def _simulate(
     key: PRNGKeyArray, posterior: Posterior, positions: PyTree, x: Float[Array, "rows columns"]
 ) -> Shaped[Array, "rows number"]:
     def one(key: PRNGKeyArray, position: PyTree) -> Array:
-        return posterior.predictive(position, x).sample(key)
+        return sample_law(posterior.predictive(position, x), key)
 
     number = len(jax.tree.leaves(positions)[0])
     return jax.vmap(one, out_axes=-1)(jax.random.split(key, number), positions)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from blackjax.base import SamplingAlgorithm
-from jaxtyping import PRNGKeyArray, PyTree
+from jaxtyping import ArrayLike, PRNGKeyArray, PyTree
 
 from jaxbnn import dvi
 from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler
@@ -26,13 +26,16 @@ from jaxbnn.tabular.ensemble import by_ensemble
 from jaxbnn.tabular.fitted import Fitted
 from jaxbnn.tabular.posteriors import weight_precision
 from jaxbnn.tabular.settings import FEWEST_DRAWS, Settings
-from jaxbnn.targets import Posterior
+from jaxbnn.targets import NegativeBinomial, Poisson, Posterior
 from jaxbnn.targets.prior_trees import is_distribution
 
 # An ELBO that rises by more nats a row than this at the end was stopped early.
 _STILL_RISING = 1e-3
 # Shapes whose programs are kept, of each sampler.
 _MOST_KEPT = 8
+_COUNTS = (Poisson, NegativeBinomial)
+# How far from the reference their chains begin, in standard deviations of the prior.
+_SPREAD_OF_COUNTS = 0.2
 # Stages before the last have little noise: the network is nearly the deterministic one.
 _INNER_NOISE_VARIANCE = 0.01
 
@@ -70,6 +73,9 @@ def _nuts(
     key_start, key_run = jax.random.split(key)
     num_chains = settings.chains_of("nuts")
     starts = posterior.sample_prior(key_start, (num_chains,))
+    if isinstance(posterior.likelihood, _COUNTS):  # exponentials: a prior's spread is far too wide
+        near = lambda at, draw: at + _SPREAD_OF_COUNTS * draw  # noqa: E731
+        starts = jax.tree.map(near, _reference(posterior), starts)
     learns = settings.learns_precisions("nuts")
     if learns:  # far out in their prior, gradients are too steep to begin with
         near = jax.tree.map(lambda leaf: jnp.clip(leaf, -2.0, 2.0), starts["log_precision"])
@@ -98,9 +104,7 @@ def _nuts(
 @functools.lru_cache(_MOST_KEPT)
 def _nuts_for(network: Network, shape: tuple[int, ...], learns: bool) -> Callable:
     def make_kernel(parameters: PyTree, data: Posterior) -> SamplingAlgorithm:
-        shapes = jax.eval_shape(data.sample_prior, jax.random.key(0))
-        zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
-        log_density = data.log_density_from(zeros)
+        log_density = data.log_density_from(_reference(data))
         nuts = on_vector(
             lambda whole: blackjax.nuts(
                 lambda vector: log_density(whole(vector)),
@@ -112,6 +116,28 @@ def _nuts_for(network: Network, shape: tuple[int, ...], learns: bool) -> Callabl
         return cycle(nuts, prior_precisions(data)) if learns else nuts
 
     return make_kernel
+
+
+def _reference(posterior: Posterior) -> PyTree:
+    """Return the position that log densities are differences from: zeros, of counts their mean.
+
+    Counts of a hundred thousand have log densities of -1e8 where the mean is 1: from there, float32
+    keeps whole nats of the differences between positions that are likely.
+    """
+    shapes = jax.eval_shape(posterior.sample_prior, jax.random.key(0))
+    zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+    if not isinstance(posterior.likelihood, _COUNTS):
+        return zeros
+
+    def with_bias(value: ArrayLike) -> PyTree:
+        layers = zeros["network"] if isinstance(zeros, dict) else zeros
+        last = layers[-1] | {"b": jnp.full_like(layers[-1]["b"], value)}
+        layers = (*layers[:-1], last)
+        return zeros | {"network": layers} if isinstance(zeros, dict) else layers
+
+    # Prior scales may stand between a bias and what it does.
+    of_one = posterior.outputs(with_bias(1.0), posterior.x[:1]).squeeze()
+    return with_bias(jnp.log(jnp.maximum(jnp.mean(posterior.y), 1.0)) / of_one)
 
 
 def _pcn(

@@ -1,8 +1,10 @@
 """Whether to believe a posterior's draws, in plain words."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import PyTree
 
 from jaxbnn.diagnostics import summary
 from jaxbnn.tabular.fitted import Fitted
@@ -39,6 +41,19 @@ class Verdict(NamedTuple):
         return " ".join(self.sentences)
 
 
+def _judged(posterior: Posterior, x: np.ndarray) -> Callable[[PyTree], PyTree]:
+    """Return what chains are to agree about: predictions at x, and the noise about them."""
+    of_position = predicted(posterior, x)
+    # Probabilities of classes hold all there is.
+    is_class = np.issubdtype(posterior.y.dtype, np.integer)
+    learned = () if is_class else posterior.likelihood.learned
+
+    def judged(position: PyTree) -> PyTree:
+        return of_position(position), {name: position[name] for name in learned}
+
+    return judged
+
+
 def judge_chains(
     sampler: str,
     fitted: Fitted,
@@ -48,8 +63,9 @@ def judge_chains(
 ) -> Verdict:
     """Judge the chains by what they predict: weights have copies by symmetry, predictions none.
 
-    A prediction that is the same in all draws, as the probability of a class far from all others
-    is, counts as agreed on; if all are, there is no R-hat.
+    With them, what the likelihood has learnt of the noise. A prediction that is the same in all
+    draws, as the probability of a class far from all others is, counts as agreed on; if all are,
+    there is no R-hat.
     """
     if fitted.draws is None:
         return Verdict(
@@ -62,14 +78,14 @@ def judge_chains(
         )
     rows = np.unique(np.linspace(0, len(x) - 1, _PROBES).astype(int))
     probes = np.asarray(x[rows])
-    table = summary(fitted.positions, function=predicted(posterior, probes))
+    table = summary(fitted.positions, function=_judged(posterior, probes))
     is_class = np.issubdtype(posterior.y.dtype, np.integer)
     moving = table.sd > (_SAME_PROBABILITY if is_class else 0)
     numbers: dict[str, Any] = {"sampler": sampler, "chains": table.num_chains}
     rhat, ess, facts = 1.0, np.inf, "all draws predict the same"
     if moving.any():
         rhat, ess = float(np.max(table.rhat[moving])), float(np.min(table.ess_bulk[moving]))
-        numbers |= {"rhat": rhat, "ess_bulk": ess}
+        numbers |= {"ess_bulk": ess} if np.isnan(rhat) else {"rhat": rhat, "ess_bulk": ess}
         facts = f"R-hat of the predictions is at most {rhat:.3f}, with {ess:.0f} effective draws"
     is_apart = sampler == "ensemble" and rhat > _APART
     is_stuck = bool(table.nan_chains or table.frozen_chains)

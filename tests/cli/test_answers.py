@@ -131,19 +131,25 @@ def test_a_user_s_file_of_the_same_name_is_not_written_over_unasked(tmp_path):
 
 
 def test_what_was_the_same_in_all_training_rows_is_told_where_it_is_another():
-    rows = Table({"y": list("123"), "land": ["DE"] * 3, "sites": ["7", "", "7"]}, "old.csv")
-    rows = rows._replace(columns=rows.columns | {"x": list("246")})
+    rows = Table({"y": list("123"), "land": ["DE"] * 3, "sites": ["7", "7", "7"]}, "old.csv")
+    rows = rows._replace(columns=rows.columns | {"x": list("246"), "promo": ["1", "", "1"]})
     kind = choose_likelihood("y", rows.columns["y"], "gaussian", "auto", None)
     encoding, _ = learn_encoding(rows, rows, "y", "auto", kind)
     encoding = Encoding.from_dict(encoding.to_dict())
     assert encoding.constant == {"land": "DE", "sites": "7"}
-    new = {"x": list("2222"), "land": ["DE", "FR", "", "DE"], "sites": ["7.0", "7", "8", "x"]}
+    assert [column.name for column in encoding.columns] == ["x", "promo"]
+    new = {
+        "x": list("2222"),
+        "promo": ["1", "", "2", "1"],
+        "land": ["DE", "FR", "", "DE"],
+        "sites": ["7.0", "7", "8", "x"],
+    }
     found, _ = outside(encoding, Table(new, "new.csv"))
     # A word among numbers makes all of them words.
-    assert found.tolist() == ["sites", "land", "sites", "sites"]
+    assert found.tolist() == ["sites", "land", "promo; sites", "sites"]
     new["sites"] = ["7.0", "7", "8", ""]
-    assert outside(encoding, Table(new, "new.csv"))[0].tolist() == ["", "land", "sites", ""]
-    assert outside(encoding, Table({"x": ["2"]}, "new.csv"))[0].tolist() == [""]
+    assert outside(encoding, Table(new, "new.csv"))[0].tolist() == ["", "land", "promo; sites", ""]
+    assert outside(encoding, Table({"x": ["2"], "promo": ["1"]}, "new.csv"))[0].tolist() == [""]
 
 
 def test_small_units_are_units_like_others():

@@ -101,3 +101,24 @@ def test_new_rows_are_read_in_the_order_of_the_fit():
     assert column._days(["03/04/2020", "05/06/2020", "03/25/2020"]) == "03/25/2020"
     first = ["2020-03-04", "2020-06-05"]
     np.testing.assert_array_equal(column._days(first), as_days(first, "year-month-day"))
+
+
+def test_a_date_that_is_there_or_missing_tells_which():
+    column, note = learn_column("left", ["2020-01-01", "", "2020-01-01", ""], ["2020-01-01", ""])
+    assert note == "left: always 2020-01-01 where it is given; taken as given or missing."
+    given, missing = column.encode(["", "2020-01-01", "2021-01-01"], "new.csv")
+    assert np.isfinite(given).all()
+    assert missing.tolist() == [True, False, False]
+    assert column.is_outside(["2021-01-01", "2020-01-01", ""]).tolist() == [True, False, False]
+    assert learn_column("left", ["2020-01-01"] * 2, ["2020-01-01"])[0] is None
+
+
+def test_a_number_that_is_there_or_missing_tells_which():
+    column, note = learn_column("promo", ["1", "", "1", ""], ["1", ""])
+    assert note == "promo: always 1 where it is given; taken as given or missing."
+    assert column.features == ["promo", "promo is missing"]
+    given, missing = column.encode(["1", "", "3"], "new.csv")
+    assert given.tolist() == [0.0, 0.0, 2.0]
+    assert missing.tolist() == [False, True, False]
+    assert column.is_outside(["1", "", "3"]).tolist() == [False, False, True]
+    assert learn_column("promo", ["1", "1"], ["1", "1"])[0] is None

@@ -82,12 +82,15 @@ def test_what_any_phase_left_is_kept(place, data, tmp_path):
     assert (folder / place).exists()
 
 
-def test_the_network_that_was_taken_is_kept(data, tmp_path):
+def test_the_network_that_was_taken_is_kept(data, tmp_path, monkeypatch):
     folder = unfinished.begin(tmp_path, identity(data), False)
     assert unfinished.kept_choice(folder, ["a", "b"]) is None
     unfinished.keep_choice(folder, ["a", "b"], 1, "b is better")
     assert unfinished.kept_choice(folder, ["a", "b"]) == (1, "b is better")
     assert unfinished.kept_choice(folder, ["a", "c"]) is None
+    monkeypatch.setattr("jaxbnn.__version__", "another")
+    assert unfinished.kept_choice(folder, ["a", "b"]) is None
+    monkeypatch.undo()
     assert "the same command goes on" in unfinished.what_is_left(tmp_path)
     text = (folder / "choice.json").read_text()
     (folder / "choice.json").write_text(text[:-5])

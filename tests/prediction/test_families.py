@@ -15,6 +15,7 @@ from jaxbnn.prediction.families import (
     crps_of_sorted,
     draw,
     parameters_of,
+    sample_law,
     scores_of,
     scores_of_counts,
 )
@@ -229,3 +230,60 @@ def test_ordered_classes_are_classes():
 
 def test_each_family_has_a_case():
     assert len(FAMILIES) == len(CASES)
+
+
+@pytest.mark.parametrize("rate", [9e4, 1.1e5, 1e6, 1e7])
+def test_intervals_of_large_counts_hold_their_probability(rate):
+    """By 4,096 draws or more, whose share lies within .03 but for once in 1e8 intervals."""
+    rates = np.full((50, 4), rate, np.float32)
+    values = draw(components(dist.Poisson, (jnp.asarray(rates),)), is_shared=False)
+    law = stats.poisson(np.float64(rates[0, 0]))
+    for q in (0.05, 0.5, 0.95):
+        found = law.cdf(np.quantile(np.asarray(values, float), q, axis=0))
+        assert abs(found - q).max() < 0.03, (found, q)
+
+
+@pytest.mark.parametrize("rate", [1e8, 1e12])
+def test_counts_beyond_whole_numbers_have_mean_and_spread(rate):
+    keys = jax.random.split(jax.random.key(2), 4000)
+    law = dist.Poisson(jnp.full(1, rate, jnp.float32))
+    z = np.asarray(jax.vmap(lambda key: sample_law(law, key))(keys), float)
+    z = (z - np.float64(np.float32(rate))) / np.sqrt(rate)
+    rounding = 2.0 ** (np.floor(np.log2(rate)) - 24) / np.sqrt(rate)  # float32's at this rate
+    assert abs(z.mean()) < 5 / np.sqrt(4000) + rounding
+    assert abs(z.std() - 1) < 5 / np.sqrt(8000) + rounding
+
+
+def test_negative_binomials_beyond_whole_numbers_are_those_of_gamma():
+    keys = jax.random.split(jax.random.key(2), 4000)
+    law = dist.GammaPoisson(jnp.full(1, 2.0), jnp.full(1, 2.0 / 1e12))
+    values = np.asarray(jax.vmap(lambda key: sample_law(law, key))(keys), float)[:, 0]
+    assert stats.kstest(values, stats.gamma(2.0, scale=1e12 / 2.0).cdf).pvalue > 1e-6
+
+
+def test_a_mean_beyond_float32_has_an_interval_and_a_spread_that_say_so():
+    params = ({"w": np.full((2, 3, 1, 1), 2.0, np.float32), "b": np.zeros((2, 3, 1), np.float32)},)
+    x = np.array([[1.0], [12.0], [60.0]], np.float32)
+    posterior = Posterior(NETWORK, normal_prior(NETWORK), Poisson(), x, np.zeros(3, np.float32))
+    found = predict(params, x, posterior)
+    assert (found.lower <= found.mean).all()
+    assert (found.mean <= found.upper).all()
+    assert found.upper[1] > 2.6e10  # of e^24, and no whole number's limit
+    assert np.isinf([found.mean[2], found.sd[2], found.lower[2], found.upper[2]]).all()
+    assert np.isfinite([found.mean[:2], found.sd[:2]]).all()
+    scored = scores(params, x, np.array([7.0, 3.0, 3.0], np.float32), posterior)
+    assert not np.isnan(scored.crps).any()
+
+
+@pytest.mark.parametrize("degrees", [3.0, 9e3, 1.1e4, 1e6, 1e8])
+def test_student_t_of_many_degrees_is_scipys(degrees):
+    degrees = np.float32(degrees)
+    y = jnp.array([-6.0, -2.0, -0.1, 0.0, 0.5, 4.0])
+    law = dist.StudentT(jnp.full(6, degrees), 0.0, 1.0)
+    family, exact = FAMILIES[dist.StudentT], stats.t(np.float64(degrees))
+    np.testing.assert_allclose(
+        family.log_prob(law, y), exact.logpdf(np.asarray(y, float)), rtol=0, atol=2e-5
+    )
+    np.testing.assert_allclose(
+        family.cdf(law, y), exact.cdf(np.asarray(y, float)), rtol=0, atol=3e-4
+    )

@@ -79,6 +79,29 @@ def test_probabilities_that_are_all_but_one_are_judged(logits, is_good, said):
     assert not np.isnan(verdict.numbers.get("rhat", 1.0))
 
 
+@pytest.mark.parametrize(
+    ("likelihood", "name", "apart"),
+    [
+        ("gaussian", "log_noise_scale", (-3.0, 0.0)),
+        ("student-t", "log_degrees", (0.0, 4.0)),
+        ("negative-binomial", "log_concentration", (-2.0, 4.0)),
+    ],
+)
+def test_chains_that_disagree_about_the_noise_are_not_believed(likelihood, name, apart):
+    """Of the same mean, with intervals that differ by factors."""
+    settings = Settings("nuts", (), 4, 10, 10, 0.3, 0, likelihood, 1.0)
+    y = np.abs(np.round(3 * X[:, 0])) if likelihood == "negative-binomial" else X[:, 0]
+    posterior = make_posterior("nuts", settings, X, y, None)
+    rng = np.random.default_rng(0)
+    like = jax.eval_shape(posterior.sample_prior, jax.random.key(0))
+    draw = lambda leaf: rng.normal(0, 0.1, (4, 300, *leaf.shape)).astype(np.float32)  # noqa: E731
+    positions = jax.tree.map(draw, like)
+    fit = Fitted(positions, Draws(positions, None, {}, None, None, np.arange(300), None, False), [])
+    assert judge_chains("nuts", fit, posterior, X).is_good
+    positions[name] += np.array([[apart[0]], [apart[0]], [apart[1]], [apart[1]]], np.float32)
+    assert not judge_chains("nuts", fit, posterior, X).is_good
+
+
 def test_the_command_is_told_of_its_options():
     verdict = judge_chains("nuts", fitted(5.0), POSTERIOR, X, as_option)
     assert "raise --warmup and --samples, or take fewer --hidden units." in str(verdict)
