@@ -2,12 +2,14 @@
 
 A long test that fails for a reason of its own, a tolerance say, is mended in hours less if all the
 others need not run again. What may have changed is therefore narrow: files of `tests/` that are
-neither the statistical kit nor what runs the tests, and modules of the packages that differ by
-checks alone, which may end a call but change no number of one that goes on. A test file counts as
-touched if it changed, or if it or what names it mentions a changed module: by its text, so that
-programs which are run by name count too. The library never imports the experiments: where they or
-their configs changed, what mentions either is touched. Where the record or a page changed, what
-names its folder or its file is touched. What had failed is run again in any case.
+neither the statistical kit nor what runs the tests, and modules of the library. Of these, some
+differ by checks alone, which may end a call but change no number of one that goes on: a test file
+counts as touched if it, or what names it, mentions such a module, by its text, so that programs
+which are run by name count too. Of all other modules what leads to them is changed as well, see
+`tests.long.users`. A test file that changed is touched itself. The library never imports the
+experiments: where they or their configs changed, what mentions either is touched. Where the record
+or a page changed, what names its folder or its file is touched. What had failed is run again in
+any case.
 
 Outcomes lie in `.long/<commit>/`, which git ignores; `keep` puts them into `tests/long/kept/`, so
 that another checkout can go on with them.
@@ -18,9 +20,11 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.record.code import BIAS_TABLE
+from tests.long.users import users_of
 
 _EVERY_TEST = (
     "tests/kit/",
@@ -28,7 +32,10 @@ _EVERY_TEST = (
     "tests/long/shard.py",
     "tests/long/comparisons.py",
 )
-_NO_TEST = ("tests/long/__main__.py", "tests/long/earlier.py", "tests/long/test_earlier.py")
+_NO_TEST = tuple(
+    f"tests/long/{name}.py"
+    for name in ("__main__", "earlier", "users", "test_earlier", "test_users")
+)
 # Bad input for the public functions; modules that are imported by names made at run time.
 _HOSTILE = "tests/kit/hostile"
 _LIBRARY = "jaxbnn/"
@@ -63,14 +70,17 @@ def take_over(root: Path, folder: Path, commit: str, tests: list[str]) -> None:
     git = ["git", "diff", "--name-only", commit, "HEAD"]
     found = subprocess.run(git, cwd=root, capture_output=True, text=True, check=True)
     changed = found.stdout.split()
+    rewritten = []
     for path in changed:
-        is_code = path.endswith(".py")
-        if path.startswith(_LIBRARY) and not (
-            path == BIAS_TABLE or (is_code and differs_by_checks(*_both(root, commit, path)))
-        ):
-            sys.exit(f"{path} differs by more than checks, which may touch every test: run all.")
+        if not path.startswith(_LIBRARY) or path == BIAS_TABLE:
+            continue
+        if not path.endswith(".py"):
+            sys.exit(f"{path} changed since then, which may touch every test: run them all.")
+        if not differs_by_checks(*_both(root, commit, path)):
+            rewritten.append(path)
     families = {path: families_of(root, path) for path in changed}
-    touched = touched_by(root, [path for path in changed if not families[path]])
+    others = [path for path in changed if not families[path] and path not in rewritten]
+    touched = touched_by(root, others, rewritten)
     again = tuple(f"[{name}]" for names in families.values() for name in names)
     kept = set()
     name = f"from-{commit}"
@@ -180,8 +190,12 @@ def families_of(root: Path, path: str) -> list[str]:
     ]
 
 
-def touched_by(root: Path, changed: list[str]) -> set[str]:
-    """Return the files of tests that changed files may touch, as paths below `root`."""
+def touched_by(root: Path, changed: list[str], rewritten: Sequence[str] = ()) -> set[str]:
+    """Return the files of tests that changed files may touch, as paths below `root`.
+
+    Of the library `changed` are those that differ by checks alone, `rewritten` all others. Examples
+    in docstrings are tests of their module.
+    """
     changed = [path for path in changed if not path.startswith(_KEPT)]
     pages = [path for path in changed if path.startswith(_PAGES) or path.endswith(_PAGE)]
     changed = [path for path in changed if path not in pages]
@@ -197,6 +211,18 @@ def touched_by(root: Path, changed: list[str]) -> set[str]:
     }
     experiments = [path for path in changed if path.startswith(_EXPERIMENTS)]
     touched = {path for path in changed if path not in (*_NO_TEST, *experiments)}
+    examples: set[str] = set()
+    if rewritten:
+        uses = users_of(root, rewritten)
+        # What collects the tests names many, and computes nothing.
+        spared = {*_NO_TEST, "tests/conftest.py"}
+        touched |= {path for path, text in texts.items() if uses.search(text)} - spared
+        library = [path for one in ("jaxbnn", "experiments") for path in (root / one).rglob("*.py")]
+        examples = {
+            str(path.relative_to(root))
+            for path in library
+            if uses.search(path.read_text(encoding="utf-8"))
+        }
     if experiments:
         of_them = re.compile(r"\b(experiments|configs)\b")
         touched |= {path for path, text in texts.items() if of_them.search(text)} - set(_NO_TEST)
@@ -217,7 +243,7 @@ def touched_by(root: Path, changed: list[str]) -> set[str]:
         more |= {path for path in texts if path.startswith(folders)}
         more -= touched | set(_NO_TEST)
         if not more:
-            return touched
+            return touched | examples
         touched |= more
 
 

@@ -1,0 +1,70 @@
+"""Tests of tests.long.users: who uses a module of the library, by the names that lead to it."""
+
+import pytest
+
+from experiments.record import code
+from tests.long.earlier import touched_by
+from tests.long.users import users_of
+
+FILES = {
+    "jaxbnn/__init__.py": "def _load(name): ...",
+    "jaxbnn/_public.py": "from jaxbnn import kernels\nfrom jaxbnn.kernels import pcn\n",
+    "jaxbnn/kernels/__init__.py": "from jaxbnn.kernels.pcn import pcn\nfrom jaxbnn.kernels.hmc "
+    "import hmc\n__all__ = ['pcn', 'hmc']\n",
+    "jaxbnn/kernels/pcn.py": "from jaxbnn.kernels.accept import metropolis\ndef pcn(): ...",
+    "jaxbnn/kernels/accept.py": "def metropolis(): ...",
+    "jaxbnn/kernels/hmc.py": "def hmc(): ...",
+    "jaxbnn/dvi/__init__.py": "from jaxbnn.dvi.fit import fit\n__all__ = ['fit']\n",
+    "jaxbnn/dvi/fit.py": "import jaxbnn\n\ndef fit():\n    return jaxbnn.pcn()\n",
+    "experiments/study.py": "from jaxbnn.dvi import fit\n",
+    "tests/kit/__init__.py": "__all__ = ['x']",
+    "tests/test_accept.py": "from jaxbnn.kernels.accept import metropolis",
+    "tests/test_pcn.py": "import jaxbnn\njaxbnn.pcn()",
+    "tests/test_fit.py": "from jaxbnn import dvi\ndvi.fit()",
+    "tests/test_hmc.py": "from jaxbnn.kernels import hmc",
+    "tests/test_study.py": "runs `python -m experiments configs/study.toml`",
+    "tests/test_names.py": "for name in jaxbnn.__all__: ...",
+    "tests/program.py": "from jaxbnn.kernels import (\n    accept,\n)",
+    "tests/test_program.py": "runs tests/program.py",
+}
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    for path, text in FILES.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    monkeypatch.setattr(code, "ROOT", tmp_path)
+    for cached in (code._imports, code._reexported, code._loaded_late, code._file, code._tree):
+        cached.cache_clear()
+    yield tmp_path
+    for cached in (code._imports, code._reexported, code._loaded_late, code._file, code._tree):
+        cached.cache_clear()
+
+
+def touched(root, *rewritten):
+    return {path for path in touched_by(root, [], rewritten) if path.startswith("tests/test_")}
+
+
+ALWAYS = {"tests/test_names.py"}
+
+
+def test_what_leads_to_a_module_is_touched_by_it(root):
+    own = {"tests/test_accept.py", "tests/test_program.py", "tests/test_pcn.py"}
+    through_others = {"tests/test_fit.py", "tests/test_study.py"}
+    assert touched(root, "jaxbnn/kernels/accept.py") == own | through_others | ALWAYS
+    assert touched(root, "jaxbnn/kernels/pcn.py") == {"tests/test_pcn.py"} | through_others | ALWAYS
+    assert touched(root, "jaxbnn/kernels/hmc.py") == {"tests/test_hmc.py"} | ALWAYS
+    assert touched(root, "jaxbnn/dvi/fit.py") == through_others | ALWAYS
+
+
+def test_examples_of_what_uses_a_module_are_touched(root):
+    found = touched_by(root, [], ["jaxbnn/kernels/pcn.py"])
+    assert {"jaxbnn/dvi/fit.py", "jaxbnn/kernels/pcn.py"} <= found
+    assert "jaxbnn/kernels/hmc.py" not in found
+
+
+@pytest.mark.parametrize("path", ["jaxbnn/kernels/__init__.py", "jaxbnn/kernels/gone.py"])
+def test_packages_and_what_is_gone_touch_everything(root, path):
+    assert users_of(root, [path]).search("")
+    assert len(touched(root, path)) == 7

@@ -1,0 +1,104 @@
+"""Which texts use what changed modules of the library compute, by the names that lead to it.
+
+From a changed module the way goes to all modules that import it, by names: an import from a package
+leads to the module that defines the name, so that packages, which only hand names on, carry
+nothing. A text uses these modules if it names one of them, or one of their public names; or if it
+takes names that are made at run time, which may be anybody's.
+"""
+
+import ast
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from experiments.record import code
+
+# Of a text that may use any module: programs of pages, names made at run time, and the command.
+_ANY = (
+    r"\bdocs\b|\.md\b",
+    r"import_module\((?![\"'])|__import__\((?![\"'])|pkgutil|\.__all__\b|getmembers",
+    r"getattr\((jaxbnn|module|package)",
+    r"jaxbnn (fit|predict)\b|[\"']-m[\"'], [\"']jaxbnn[\"']|README|\bcli\b",
+)
+# They load names late, by programs of their own.
+_TOP = ("jaxbnn", "jaxbnn._public")
+# Programs of all studies and benchmarks are named by the one word.
+_EXPERIMENTS = r"\b(experiments|configs)\b"
+
+
+def users_of(root: Path, changed: Iterable[str]) -> re.Pattern[str]:
+    """Return the pattern of a text that may use a changed module of the library.
+
+    Parameters
+    ----------
+    root
+        The folder of the repository that this module lies in.
+    changed
+        Paths of modules, below `root`, that are there.
+    """
+    texts = {
+        _module(path.relative_to(root)): path.read_text(encoding="utf-8")
+        for one in code.PACKAGES
+        for path in (root / one).rglob("*.py")
+    }
+    packages = {name for name, text in texts.items() if name in _TOP or _hands_on(text)}
+    used = {name: code._imports(name) for name in texts.keys() - packages}
+    modules = {_module(Path(path)) for path in changed}
+    if modules & packages or modules - texts.keys():
+        return re.compile("")  # what is handed on, or is gone: anything
+    while True:
+        names = [rf"\b{name}\b" for name in _handed_on(packages, modules)]
+        pattern = re.compile("|".join(names) or "(?!)")
+        more = {name for name, others in used.items() if others & modules}
+        # A package as a whole: its names are then taken from it.
+        of_packages = {name for name, others in used.items() if others & packages}
+        more |= {name for name in of_packages if pattern.search(texts[name])}
+        if more <= modules:
+            break
+        modules |= more
+    words = [*_ANY, *names]
+    if any(name.startswith("experiments.") for name in modules):
+        words.append(_EXPERIMENTS)
+    for name in sorted(modules):
+        package, stem = name.rsplit(".", 1)
+        words.append(rf"\b{package.split('.')[-1]}[./]{stem}\b")
+        words.append(rf"\bfrom {re.escape(package)} import (\([^)]*|.*)\b{stem}\b")
+    return re.compile("|".join(words), re.MULTILINE)
+
+
+def _hands_on(text: str) -> bool:
+    """Return whether a module does nothing but hand names on.
+
+    Examples
+    --------
+    >>> _hands_on("from a import b\\n__all__ = ['b']\\n"), _hands_on("from a import b\\nx = b()\\n")
+    (True, False)
+    """
+    tree = ast.parse(text)
+    return "__all__" in text and not any(
+        isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Call) for node in ast.walk(tree)
+    )
+
+
+def _handed_on(packages: Iterable[str], modules: set[str]) -> list[str]:
+    """Return the names that packages hand on from these modules."""
+    return sorted(
+        {
+            name
+            for package in packages
+            for name in code._reexported(package)
+            if modules.intersection(code._definers(package, name))
+        }
+    )
+
+
+def _module(path: Path) -> str:
+    """Return a path's name as a module.
+
+    Examples
+    --------
+    >>> _module(Path("jaxbnn/dvi/__init__.py")), _module(Path("jaxbnn/dvi/model.py"))
+    ('jaxbnn.dvi', 'jaxbnn.dvi.model')
+    """
+    parts = path.with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
