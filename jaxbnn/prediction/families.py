@@ -180,7 +180,7 @@ def sample_law(law: Any, key: PRNGKeyArray) -> Shaped[Array, "..."]:
     z = jax.random.normal(jax.random.fold_in(key, 1), rate.shape, rate.dtype)
     large = jnp.round(rate + jnp.sqrt(rate) * z + (z**2 - 1) / 6)
     large = jnp.where(jnp.isfinite(rate), large, rate)
-    return jnp.where(rate > _LARGE_RATE, large, small.astype(rate.dtype))
+    return jnp.where(rate <= _LARGE_RATE, small.astype(rate.dtype), large)
 
 
 def draw(found: Components, *, is_shared: bool) -> Float[Array, "number *rows"]:
@@ -244,7 +244,7 @@ def crps_of_sorted(
     weights = (2 * place - number - 1) / number
     apart = 2 * jnp.sum(weights * centred, axis=0) / (number - 1)
     found = jnp.mean(jnp.abs(values - y[None]), axis=0) - apart / 2
-    return jnp.where(jnp.isfinite(values[-1]), found, jnp.inf)
+    return jnp.where(jnp.isposinf(values[-1]), jnp.inf, found)
 
 
 def summary_of(found: Components, tail: Float[Array, ""]) -> dict[str, Array]:
@@ -256,7 +256,7 @@ def summary_of(found: Components, tail: Float[Array, ""]) -> dict[str, Array]:
     mean = jnp.mean(means, axis=0)
     aleatoric = jnp.mean(_variances(found.law), axis=0)
     epistemic = jnp.mean((means - mean[None]) ** 2, axis=0)
-    epistemic = jnp.where(jnp.isfinite(mean), epistemic, jnp.inf)
+    epistemic = jnp.where(jnp.isposinf(mean), jnp.inf, epistemic)
     values = draw(found, is_shared=True)
     return {
         "mean": mean,

@@ -275,7 +275,17 @@ def test_a_mean_beyond_float32_has_an_interval_and_a_spread_that_say_so():
     assert not np.isnan(scored.crps).any()
 
 
-@pytest.mark.parametrize("degrees", [3.0, 9e3, 1.1e4, 1e6, 1e8])
+def test_what_is_not_a_number_stays_so():
+    w = np.full((2, 3, 1, 1), np.nan, np.float32)
+    params = ({"w": w, "b": np.zeros((2, 3, 1), np.float32)},)
+    posterior = Posterior(NETWORK, normal_prior(NETWORK), Poisson(), X, np.zeros(3, np.float32))
+    found = predict(params, X, posterior)
+    assert np.isnan([found.mean, found.sd, found.lower, found.upper]).all()
+    scored = scores(params, X, np.ones(3, np.float32), posterior)
+    assert np.isnan([scored.crps, scored.error]).all()
+
+
+@pytest.mark.parametrize("degrees", [3.0, 250.0, 350.0, 3e3, 1e4, 1e6, 1e8])
 def test_student_t_of_many_degrees_is_scipys(degrees):
     degrees = np.float32(degrees)
     y = jnp.array([-6.0, -2.0, -0.1, 0.0, 0.5, 4.0])
