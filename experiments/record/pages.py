@@ -33,7 +33,6 @@ PAPERS = {
     "002": "Deterministic variational inference (Wu et al.)",
     "004": "Challenges in MCMC for neural networks (Papamarkou et al.)",
 }
-# What names on a paper's page stand for, beyond those of the paper.
 STATES = ("WITHIN", "IMPRECISE", "OUTSIDE", "NO ERROR", "NO VALUE", "NOT RUN")
 REASONED = ("OUTSIDE", "NO ERROR", "NO VALUE", "NOT RUN")
 ASSUMED = "assumed_settings.toml"

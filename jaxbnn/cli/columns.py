@@ -170,11 +170,9 @@ def learn_column(
     assert numbers is not None
     missing = np.isnan(numbers)
     mean, sd = map(float, mean_and_sd(numbers))
-    if sd == 0 and not missing.any():
-        return None, f"{name}: always {mean:g}; left out."
-    if sd == 0:  # what it tells is where it is missing
-        column = Column(name, mean, 1.0, True, low=mean, high=mean)
-        return column, f"{name}: always {mean:g} where it is given; taken as given or missing."
+    if sd == 0:
+        column = Column(name, mean, 1.0, bool(missing.any()), low=mean, high=mean)
+        return _of_one_value(column, f"{mean:g}")
     note = None
     every = as_numbers(everywhere)
     if every is not None and every[0] in (0, 1) and (np.diff(every) == 1).all():
@@ -202,12 +200,8 @@ def _learn_dates(
     assert not isinstance(days, str)
     low, high = float(np.nanmin(days)), float(np.nanmax(days))
     missing = bool(np.isnan(days).any())
-    if low == high and not missing:
-        return None, f"{name}: always {written(low)}; left out."
     if low == high:
-        column = Column(name, low, 1.0, True, None, low, high, order)
-        note = f"{name}: always {written(low)} where it is given; taken as given or missing."
-        return column, note
+        return _of_one_value(Column(name, low, 1.0, missing, None, low, high, order), written(low))
     parts = parts_known(days)
     mean, sd = float(np.nanmean(days)), float(np.nanstd(days))
     column = Column(name, mean, sd, missing, None, low, high, order, parts)
@@ -215,6 +209,13 @@ def _learn_dates(
     return column, (
         f"{name}: dates, written {order}, {written(low)} to {written(high)}; taken as {made}."
     )
+
+
+def _of_one_value(column: Column, shown: str) -> tuple[Column | None, str]:
+    """Return a column of one value, which tells where it is missing; None where it never is."""
+    if not column.has_missing:
+        return None, f"{column.name}: always {shown}; left out."
+    return column, f"{column.name}: always {shown} where it is given; taken as given or missing."
 
 
 def _among_dates(name: str, value: str) -> str:

@@ -30,6 +30,8 @@ from jaxbnn.targets import (
 
 # A log mean of counts may lie far from zero.
 _SD_OF_LOG_MEAN = 5.0
+# Likelihoods of counts, whose outputs are logarithms of means.
+OF_COUNTS = (Poisson, NegativeBinomial)
 
 
 def make_posterior(
@@ -108,7 +110,7 @@ def predicted(posterior: Posterior, x: np.ndarray) -> Callable[[PyTree], Array]:
     """
     if jnp.issubdtype(posterior.y.dtype, jnp.integer):
         return lambda position: posterior.predictive(position, x).probs
-    if isinstance(posterior.likelihood, Poisson | NegativeBinomial):
+    if isinstance(posterior.likelihood, OF_COUNTS):
         return lambda position: jnp.exp(posterior.outputs(position, x))
     if isinstance(posterior.likelihood, SoftplusScaleGaussian):
 

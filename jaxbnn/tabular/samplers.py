@@ -24,17 +24,16 @@ from jaxbnn.networks import Network
 from jaxbnn.sampling import dual_averaging, sample, window_adaptation
 from jaxbnn.tabular.ensemble import by_ensemble
 from jaxbnn.tabular.fitted import Fitted
-from jaxbnn.tabular.posteriors import weight_precision
+from jaxbnn.tabular.posteriors import OF_COUNTS, weight_precision
 from jaxbnn.tabular.settings import FEWEST_DRAWS, Settings
-from jaxbnn.targets import NegativeBinomial, Poisson, Posterior
+from jaxbnn.targets import Posterior
 from jaxbnn.targets.prior_trees import is_distribution
 
 # An ELBO that rises by more nats a row than this at the end was stopped early.
 _STILL_RISING = 1e-3
 # Shapes whose programs are kept, of each sampler.
 _MOST_KEPT = 8
-_COUNTS = (Poisson, NegativeBinomial)
-# How far from the reference their chains begin, in standard deviations of the prior.
+# How far from the reference chains of counts begin, in standard deviations of the prior.
 _SPREAD_OF_COUNTS = 0.2
 # Stages before the last have little noise: the network is nearly the deterministic one.
 _INNER_NOISE_VARIANCE = 0.01
@@ -73,7 +72,9 @@ def _nuts(
     key_start, key_run = jax.random.split(key)
     num_chains = settings.chains_of("nuts")
     starts = posterior.sample_prior(key_start, (num_chains,))
-    if isinstance(posterior.likelihood, _COUNTS):  # exponentials: a prior's spread is far too wide
+    if isinstance(
+        posterior.likelihood, OF_COUNTS
+    ):  # exponentials: a prior's spread is far too wide
         near = lambda at, draw: at + _SPREAD_OF_COUNTS * draw  # noqa: E731
         starts = jax.tree.map(near, _reference(posterior), starts)
     learns = settings.learns_precisions("nuts")
@@ -126,7 +127,7 @@ def _reference(posterior: Posterior) -> PyTree:
     """
     shapes = jax.eval_shape(posterior.sample_prior, jax.random.key(0))
     zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
-    if not isinstance(posterior.likelihood, _COUNTS):
+    if not isinstance(posterior.likelihood, OF_COUNTS):
         return zeros
 
     def with_bias(value: ArrayLike) -> PyTree:

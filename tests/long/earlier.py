@@ -23,8 +23,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.record.code import BIAS_TABLE
-from tests.long.users import users_of
+from experiments.record.code import BIAS_TABLE, PACKAGES
+from tests.long.users import EXPERIMENTS, users_of
 
 _EVERY_TEST = (
     "tests/kit/",
@@ -217,14 +217,14 @@ def touched_by(root: Path, changed: list[str], rewritten: Sequence[str] = ()) ->
         # What collects the tests names many, and computes nothing.
         spared = {*_NO_TEST, "tests/conftest.py"}
         touched |= {path for path, text in texts.items() if uses.search(text)} - spared
-        library = [path for one in ("jaxbnn", "experiments") for path in (root / one).rglob("*.py")]
+        library = [path for one in PACKAGES for path in (root / one).rglob("*.py")]
         examples = {
             str(path.relative_to(root))
             for path in library
             if uses.search(path.read_text(encoding="utf-8"))
         }
     if experiments:
-        of_them = re.compile(r"\b(experiments|configs)\b")
+        of_them = re.compile(EXPERIMENTS)
         touched |= {path for path, text in texts.items() if of_them.search(text)} - set(_NO_TEST)
     names = {p.split("/")[0] if p.startswith(_PAGES) else Path(p).stem for p in pages}
     of_pages = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in sorted(names)))

@@ -23,7 +23,7 @@ _ANY = (
 # They load names late, by programs of their own.
 _TOP = ("jaxbnn", "jaxbnn._public")
 # Programs of all studies and benchmarks are named by the one word.
-_EXPERIMENTS = r"\b(experiments|configs)\b"
+EXPERIMENTS = r"\b(experiments|configs)\b"
 
 
 def users_of(root: Path, changed: Iterable[str]) -> re.Pattern[str]:
@@ -58,7 +58,7 @@ def users_of(root: Path, changed: Iterable[str]) -> re.Pattern[str]:
         modules |= more
     words = [*_ANY, *names]
     if any(name.startswith("experiments.") for name in modules):
-        words.append(_EXPERIMENTS)
+        words.append(EXPERIMENTS)
     for name in sorted(modules):
         package, stem = name.rsplit(".", 1)
         words.append(rf"\b{package.split('.')[-1]}[./]{stem}\b")
