@@ -1,6 +1,6 @@
 """How one column of text becomes numbers, learnt from the training rows."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -13,6 +13,7 @@ from jaxbnn.cli.dates import (
     part_features,
     part_names,
     parts_known,
+    with_and_without_zone,
     written,
     written_in_two_ways,
 )
@@ -22,11 +23,13 @@ from jaxbnn.cli.fields import (
     is_missing,
     looks_like_number,
     no_numbers,
+    says_none,
 )
+from jaxbnn.cli.hints import far_value, like_dates, odd_number, spelled_twice
 from jaxbnn.tabular.spread import mean_and_sd, standardised
 
 _MOST_CATEGORIES = 20
-_MISSING_CATEGORY = "(missing)"
+_MISSING_CATEGORY, _NONE = "(missing)", "none"
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class Column:
     """How a column becomes numbers.
 
     `categories` is None but for text, `date` but for dates, whose numbers are days since 1970.
+    `has_zone` is whether dates have a time zone; None for fits of before, whose parts are of UTC.
     """
 
     name: str
@@ -45,6 +49,7 @@ class Column:
     high: float | None = None
     date: Order | None = None
     date_parts: list[str] = field(default_factory=list)
+    has_zone: bool | None = None
 
     def is_outside(self, values: list[str]) -> np.ndarray:
         """Return which values lie outside the training rows' by more than a tenth of their range.
@@ -54,7 +59,7 @@ class Column:
         """
         if self.categories is not None:
             known = set(self.categories)
-            return np.array([value not in known for value in with_missing(values)], bool)
+            return np.array([value not in known for value in self.words(values)], bool)
         numbers = as_numbers(values) if self.date is None else self._days(values)
         if not isinstance(numbers, np.ndarray) or self.low is None or self.high is None:
             return np.zeros(len(values), bool)
@@ -81,10 +86,11 @@ class Column:
         Raises
         ------
         ValueError
-            If a value is no number where all were, or no date.
+            If a value is no number where all were, or no date; if its date has a time zone where
+            none had one, or none where all had.
         """
         if self.categories is not None:
-            found = np.array(with_missing(values), dtype=object)
+            found = np.array(self.words(values), dtype=object)
             return [found == category for category in self.categories]
         numbers = as_numbers(values) if self.date is None else self._days(values)
         if numbers is None or isinstance(numbers, str):
@@ -98,9 +104,18 @@ class Column:
         scaled = standardised(numbers, self.mean, self.sd)
         parts = [np.where(missing, 0.0, scaled)]
         parts += [missing] if self.has_missing else []
-        return parts + [f for part in self.date_parts for f in part_features(numbers, part)]
+        if self.date is None:
+            return parts
+        self._check_zones(values, source)
+        days = self._days(values, is_local=True) if self.has_zone else numbers
+        assert isinstance(days, np.ndarray)
+        return parts + [f for part in self.date_parts for f in part_features(days, part)]
 
-    def _days(self, values: list[str]) -> np.ndarray | str:
+    def words(self, values: list[str]) -> list[str]:
+        """Return text with a category for what is missing, which "none" is unless it is another."""
+        return with_missing(values, none_is_word=_NONE in (self.categories or ()))
+
+    def _days(self, values: list[str], *, is_local: bool = False) -> np.ndarray | str:
         """Return dates as days, in the fit's order; with the year at the other end, in their own.
 
         Days and months are never exchanged: a few rows, or one slip, tell of their order wrongly.
@@ -109,7 +124,18 @@ class Column:
         order = find_order(values)
         year_first = "year-month-day"
         is_other = (order == year_first) != (self.date == year_first)
-        return as_days(values, order if order and order != "open" and is_other else self.date)
+        own = order if order and order != "open" and is_other else self.date
+        return as_days(values, own, is_local=is_local)
+
+    def _check_zones(self, values: list[str], source: str) -> None:
+        with_zone, without = with_and_without_zone(values)
+        strange = without if self.has_zone else with_zone
+        if self.has_zone is not None and strange is not None:
+            has, had = ("no", "all had one") if self.has_zone else ("a", "none had one")
+            raise ValueError(
+                f"column {self.name!r} of {source} holds {strange!r}, which has {has} time zone, "
+                f"but {had} in the fit; write it as there."
+            )
 
     @property
     def features(self) -> list[str]:
@@ -145,7 +171,9 @@ def learn_column(
             f"--drop {name!r}."
         )
     if as_numbers(everywhere) is None:
-        found = with_missing(values)
+        # Beside fields that are missing in another way, none is a word of its own.
+        none_is_word = bool((is_missing(everywhere) & ~says_none(everywhere)).any())
+        found = with_missing(values, none_is_word=none_is_word)
         categories = sorted(set(found))
         strange = look_like_dates(everywhere)
         if len(categories) > _MOST_CATEGORIES and strange:
@@ -165,7 +193,13 @@ def learn_column(
             )
         if len(categories) == 1:
             return None, f"{name}: always {categories[0]}; left out."
-        return Column(name, categories=categories), f"{name}: {len(categories)} categories."
+        notes = [f"{name}: {len(categories)} categories."]
+        notes += [
+            f"{name}: {hint}." for hint in (odd_number(everywhere), spelled_twice(found)) if hint
+        ]
+        if none_is_word and _NONE in categories:
+            notes.append(f"{name}: none is a category, apart from what is missing.")
+        return Column(name, categories=categories), " ".join(notes)
     numbers = as_numbers(values)
     assert numbers is not None
     missing = np.isnan(numbers)
@@ -173,15 +207,24 @@ def learn_column(
     if sd == 0:
         column = Column(name, mean, 1.0, bool(missing.any()), low=mean, high=mean)
         return _of_one_value(column, f"{mean:g}")
-    note = None
+    notes = []
     every = as_numbers(everywhere)
     if every is not None and every[0] in (0, 1) and (np.diff(every) == 1).all():
-        note = (
+        notes.append(
             f"{name}: counts the rows from {every[0]:.0f} on; if it tells no more than that, leave "
             f"it out by --drop {name}."
         )
+    far = far_value(numbers)
+    if far is not None:
+        notes.append(f"{name}: {_far_off(f'{far:g}', int(np.sum(numbers == far)), len(numbers))}.")
+    if like_dates(numbers):
+        notes.append(
+            f"{name}: numbers such as {numbers[~missing][0]:.0f} look like dates, but are taken as "
+            "numbers; write dates as 2020-12-31."
+        )
     low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
-    return Column(name, mean, sd, bool(missing.any()), low=low, high=high), note
+    column = Column(name, mean, sd, bool(missing.any()), low=low, high=high)
+    return column, " ".join(notes) or None
 
 
 def _learn_dates(
@@ -193,6 +236,13 @@ def _learn_dates(
             f"column {name!r} holds dates such as {shown!r}, of which the day or the month may "
             f"come first; write them as 2020-12-31, or leave the column out by --drop {name!r}."
         )
+    with_zone, without = with_and_without_zone(everywhere)
+    if with_zone is not None and without is not None:
+        raise ValueError(
+            f"column {name!r} holds {with_zone!r} with a time zone and {without!r} without one; "
+            f"write all of them alike, or leave the column out by --drop {name!r}."
+        )
+    has_zone = with_zone is not None
     all_days = as_days(everywhere, order)
     if isinstance(all_days, str):
         raise ValueError(_among_dates(name, all_days))
@@ -200,15 +250,19 @@ def _learn_dates(
     assert not isinstance(days, str)
     low, high = float(np.nanmin(days)), float(np.nanmax(days))
     missing = bool(np.isnan(days).any())
+    dates = Column(name, low, 1.0, missing, low=low, high=high, date=order, has_zone=has_zone)
     if low == high:
-        return _of_one_value(Column(name, low, 1.0, missing, None, low, high, order), written(low))
-    parts = parts_known(days)
+        return _of_one_value(dates, written(low))
+    local = as_days(values, order, is_local=True)
+    assert not isinstance(local, str)
+    parts = parts_known(local)
     mean, sd = float(np.nanmean(days)), float(np.nanstd(days))
-    column = Column(name, mean, sd, missing, None, low, high, order, parts)
     made = ", ".join(["days since the first", *parts])
-    return column, (
-        f"{name}: dates, written {order}, {written(low)} to {written(high)}; taken as {made}."
-    )
+    far = far_value(days)
+    note = f"{name}: dates, written {order}, {written(low)} to {written(high)}; taken as {made}."
+    if far is not None:
+        note += f" {_far_off(written(far), int(np.sum(days == far)), len(days))}."
+    return replace(dates, mean=mean, sd=sd, date_parts=parts), note
 
 
 def _of_one_value(column: Column, shown: str) -> tuple[Column | None, str]:
@@ -218,6 +272,13 @@ def _of_one_value(column: Column, shown: str) -> tuple[Column | None, str]:
     return column, f"{column.name}: always {shown} where it is given; taken as given or missing."
 
 
+def _far_off(value: str, count: int, number: int) -> str:
+    return (
+        f"{value}, in {count} of {number} training rows, lies far from all others; if it means "
+        "that the value is not known, leave the field empty"
+    )
+
+
 def _among_dates(name: str, value: str) -> str:
     return (
         f"column {name!r} holds {value!r} among its dates; mend it, or leave the column out by "
@@ -225,7 +286,8 @@ def _among_dates(name: str, value: str) -> str:
     )
 
 
-def with_missing(values: list[str]) -> list[str]:
-    """Return text with a category for what is missing."""
-    missing = is_missing(values)
-    return [_MISSING_CATEGORY if m else v for v, m in zip(values, missing, strict=True)]
+def with_missing(values: list[str], *, none_is_word: bool = False) -> list[str]:
+    """Return text with a category for what is missing; "none" may be one of the words instead."""
+    words = [_NONE if none else v for v, none in zip(values, says_none(values), strict=True)]
+    missing = is_missing(words) & ~(says_none(words) & none_is_word)
+    return [_MISSING_CATEGORY if m else v for v, m in zip(words, missing, strict=True)]

@@ -1,7 +1,8 @@
 """Dates: how a column writes them, and what of them a network is given.
 
 A date becomes the days since the first one; and, where the training rows tell of them, the season,
-the weekday and the time of day.
+the weekday and the time of day. With time zones days are counted in UTC, and these three are those
+of the clock that the date is written by.
 """
 
 import functools
@@ -15,7 +16,7 @@ from jaxbnn.cli.fields import is_missing
 
 Order = Literal["year-month-day", "day-month-year", "month-day-year"]
 _TIME = (
-    r"(?:[T ]\s*(\d{1,2}):(\d\d)(?::(\d\d)(?:[.,]\d+)?)?\s*([AaPp][Mm])?\s*(Z|[+-]\d\d:?\d\d)?)?"
+    r"(?:[T ]\s*(\d{1,2}):(\d\d)(?::(\d\d(?:[.,]\d+)?))?\s*([AaPp][Mm])?\s*(Z|[+-]\d\d:?\d\d)?)?"
 )
 _YEAR_FIRST = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})" + _TIME)
 _YEAR_LAST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4})" + _TIME)
@@ -78,20 +79,38 @@ def written_in_two_ways(values: list[str]) -> tuple[str, str] | None:
     return one, other
 
 
-def as_days(values: list[str], order: Order) -> np.ndarray | str:
-    """Return days since 1970, NaN where missing; or the first field that is no such date."""
+def with_and_without_zone(values: list[str]) -> tuple[str | None, str | None]:
+    """Return the first date that has a time zone, and the first that has none.
+
+    Examples
+    --------
+    >>> with_and_without_zone(["", "2020-01-01 06:00", "2020-01-01 06:00Z"])
+    ('2020-01-01 06:00Z', '2020-01-01 06:00')
+    """
+    known = [v for v, m in zip(values, is_missing(values), strict=True) if not m]
+    found = [(v, _YEAR_FIRST.fullmatch(v) or _YEAR_LAST.fullmatch(v)) for v in known]
+    zoned = (v for v, match in found if match is not None and match[9])
+    bare = (v for v, match in found if match is not None and not match[9])
+    return next(zoned, None), next(bare, None)
+
+
+def as_days(values: list[str], order: Order, *, is_local: bool = False) -> np.ndarray | str:
+    """Return days since 1970, NaN where missing; or the first field that is no such date.
+
+    Days of UTC, or if `is_local` those of the clock that each date is written by.
+    """
     days = np.full(len(values), np.nan)
     for i, (value, is_gone) in enumerate(zip(values, is_missing(values), strict=True)):
         if is_gone:
             continue
-        found = _days(value, order)
+        found = _days(value, order, is_local)
         if found is None:
             return value
         days[i] = found
     return days
 
 
-def _days(value: str, order: Order) -> float | None:
+def _days(value: str, order: Order, is_local: bool) -> float | None:
     pattern = _YEAR_FIRST if order == "year-month-day" else _YEAR_LAST
     found = pattern.fullmatch(value)
     if found is None:
@@ -104,12 +123,14 @@ def _days(value: str, order: Order) -> float | None:
     day = _day(*numbers)
     if day is None or not found[5]:
         return day
-    hour, minute, second = int(found[5]), int(found[6]), int(found[7] or 0)
+    hour, minute = int(found[5]), int(found[6])
+    second = float((found[7] or "0").replace(",", "."))
     if found[8]:
         hour = hour % 12 + 12 * (found[8].lower() == "pm")
     if hour > 23 or minute > 59 or second > 60:
         return None
-    return day + (hour * 60 + minute - _minutes_east(found[9])) / 1440 + second / 86400
+    east = 0 if is_local else _minutes_east(found[9])
+    return day + ((hour * 60 + minute - east) * 60 + second) / 86400
 
 
 @functools.lru_cache(maxsize=100_000)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxbnn.cli.columns import Column, learn_column, with_missing
+from jaxbnn.cli.columns import Column, learn_column
 from jaxbnn.cli.dates import find_order
 from jaxbnn.cli.fields import (
     as_numbers,
@@ -21,6 +21,7 @@ from jaxbnn.cli.fields import (
     one_spelling,
     says_none,
 )
+from jaxbnn.cli.hints import spelled_twice
 from jaxbnn.cli.kinds import Kind
 from jaxbnn.cli.table import Table, take
 from jaxbnn.tabular.kinds import CLASSES, COUNTS
@@ -81,7 +82,7 @@ class Encoding:
         for column in self.columns:
             values = table.columns[column.name]
             if column.categories is not None:
-                strange = set(with_missing(values)) - set(column.categories)
+                strange = set(column.words(values)) - set(column.categories)
                 if strange:
                     notes.append(
                         f"{column.name}: {min(strange)!r} did not occur in the fit; such rows are "
@@ -166,6 +167,11 @@ def learn_encoding(
         )
     if is_class:
         notes.append(f"{target}: {len(distinct)} classes.")
+        hint = spelled_twice(distinct)
+        notes += [f"{target}: {hint}."] if hint else []
+        unseen = sorted(set(distinct) - set(training.columns[target]))
+        if unseen:
+            notes.append(f"{target}: no training row is of {', '.join(unseen)}.")
     elif len(distinct) <= _FEW_NUMBERS and kind.likelihood not in COUNTS:
         notes.append(
             f"{target}: {len(distinct)} different numbers, taken as numbers; if they stand for "

@@ -47,11 +47,13 @@ def one_spelling(values: list[str]) -> list[str]:
     if numbers is None:
         return values
     shortest: dict[float, str] = {}
+    # Larger ones are not told apart by a double: they may be labels that differ.
+    numbers = np.where(np.abs(numbers) < 2.0**53, numbers, np.nan)
     for number, value in zip(numbers.tolist(), values, strict=True):
         shortest[number] = min(
             shortest.get(number, value), value, key=lambda text: (len(text), text)
         )
-    # What is missing is not a number, which is not equal to itself.
+    # NaN, which stands for what is missing or large, is not equal to itself.
     return [
         shortest.get(n, v) if n == n else v for n, v in zip(numbers.tolist(), values, strict=True)
     ]
@@ -82,7 +84,7 @@ def with_decimal_points(
     Raises
     ------
     ValueError
-        1,234 may be 1.234 or 1234; or both marks are in use.
+        1,234 may be 1.234 or 1234; both marks are in use, or points where commas were asked for.
     """
     if decimal == ".":
         return columns, "."
@@ -98,8 +100,17 @@ def with_decimal_points(
         for name in changed
         if changed[name] != columns[name]
     }
+    if not written and decimal is None:
+        return columns, "."
+    pointed = ((name, v) for name in columns for v in columns[name] if _POINT_NUMBER.fullmatch(v))
+    name, with_point = next(pointed, ("", None))
     if not written:
-        return columns, decimal or "."
+        if with_point is not None:
+            raise ValueError(
+                f"column {name!r} of {source} holds {with_point!r}, but --decimal is a comma: take "
+                "points between thousands out, or leave --decimal out if points are decimal ones."
+            )
+        return columns, ","
     first = next(iter(written))
     if decimal is None and all(
         _COULD_BE_THOUSANDS.fullmatch(v) for values in written.values() for v in values
@@ -108,13 +119,11 @@ def with_decimal_points(
             f"column {first!r} of {source} holds {written[first][0]!r}: give --decimal , if the "
             "comma is a decimal one, else take the commas out."
         )
-    for name, values in columns.items():
-        with_point = next((v for v in values if _POINT_NUMBER.fullmatch(v)), None)
-        if with_point is not None:
-            raise ValueError(
-                f"{source} holds {written[first][0]!r} in column {first!r} and {with_point!r} in "
-                f"column {name!r}; write all decimals alike."
-            )
+    if with_point is not None:
+        raise ValueError(
+            f"{source} holds {written[first][0]!r} in column {first!r} and {with_point!r} in "
+            f"column {name!r}; write all decimals alike."
+        )
     return columns | changed, ","
 
 

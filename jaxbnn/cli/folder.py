@@ -40,6 +40,7 @@ def save(
         coords={"layer0_in": encoding.features},
         format="DataTree",  # needs no ArviZ, and both of its lines read the file
     )
+    _in_units(data, encoding)
     data.to_netcdf(str(folder / DRAWS), engine="h5netcdf")
     # Written out, so that draws keep their meaning where the usual scales change.
     scales = settings.scales(is_class=encoding.classes is not None)
@@ -49,6 +50,22 @@ def save(
     if is_small:
         return []
     return [f"{DRAWS} holds no log likelihoods, of which there would be too many for a file."]
+
+
+def _in_units(data: Any, encoding: Encoding) -> None:
+    """Give data and log likelihoods in the target's own units, so that fits can be compared.
+
+    The draws stay as the network has them, whose target is standardised: how is written beside.
+    """
+    data["posterior"].attrs |= {"target_mean": encoding.y_mean, "target_sd": encoding.y_sd}
+    if encoding.classes is not None or "observed_data" not in data.children:
+        return
+    for group, in_units in (
+        ("observed_data", encoding.in_units),
+        ("log_likelihood", lambda terms: np.asarray(terms, float) - np.log(encoding.y_sd)),
+    ):
+        values = data[group]["y"]
+        data[group]["y"] = values.copy(data=in_units(values.to_numpy()))
 
 
 def load(folder: Path) -> tuple[PyTree, Encoding, Posterior]:
@@ -113,6 +130,7 @@ def _check_model(sampler: Any, settings: Settings, encoding: Encoding) -> None:
         and all(one is None or all(isinstance(word, str) for word in one) for one in lists)
         and all(column.sd > 0 for column in columns)
         and all(column.date in (None, *get_args(Order)) for column in columns)
+        and all(column.has_zone in (None, True, False) for column in columns)
         and all(part_names(part) for column in columns for part in column.date_parts)
     )
     if not is_right:

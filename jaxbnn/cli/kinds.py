@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxbnn.cli.fields import as_numbers
+from jaxbnn.cli.fields import as_numbers, how_to_mend
+from jaxbnn.cli.hints import odd_number, slip_among_numbers
 from jaxbnn.tabular.kinds import CLASSES, COUNTS, MOST_COUNT, are_counts, likelihood_of_numbers
 from jaxbnn.tabular.wording import as_option
 
@@ -50,7 +51,8 @@ def choose_likelihood(
     Raises
     ------
     ValueError
-        If values, the likelihood and the task asked for do not fit each other.
+        If values, the likelihood and the task asked for do not fit each other; if a few fields of
+        numbers are none.
 
     Examples
     --------
@@ -76,6 +78,13 @@ def choose_likelihood(
     if asked != "auto":
         return Kind(asked, None, f"Likelihood of {name}: {asked}, as asked for.")
     if task == "classification" or (task == "auto" and (numbers is None or len(distinct) == 2)):
+        slip = slip_among_numbers(values) if task == "auto" else None
+        if slip is not None:
+            raise ValueError(
+                f"the target {name!r} holds {slip!r} among its numbers; {how_to_mend(slip)}, leave "
+                "the field empty if its value is not known, or give --task classification if all "
+                "of them name classes."
+            )
         known = _known_scale(distinct) if newer else None
         if known is not None:
             words = " < ".join(known)
@@ -85,7 +94,9 @@ def choose_likelihood(
                 f"Likelihood of {name}: ordinal, for its words have an order, {words} "
                 "(--likelihood categorical does without).",
             )
-        return Kind("categorical", None, f"Likelihood of {name}: categorical, for it has classes.")
+        odd = odd_number(values)
+        note = f"Likelihood of {name}: categorical, for it has classes"
+        return Kind("categorical", None, f"{note}: {odd}." if odd else f"{note}.")
     if numbers is None or not newer:  # the first is refused where the target is encoded
         return Kind("gaussian", None, f"Likelihood of {name}: gaussian.")
     learnt = numbers if learnt_from is None else as_numbers(learnt_from)

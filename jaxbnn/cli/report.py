@@ -100,6 +100,9 @@ def next_steps(
             "Go by the scores above, or fit again with `--hidden 10 --force`, whose chains agree "
             "sooner: longer chains of an ensemble rarely come together."
         )
+    elif not chains.is_good and sampler == "dvi":
+        more = f"--warmup {2 * settings.warmup} --force"
+        steps.append(f"Fit again with `{more}`: it needs more updates.")
     elif not chains.is_good:
         more = f"--warmup {2 * settings.warmup} --samples {2 * settings.samples} --force"
         steps.append(f"Fit again with `{more}`: the chains need longer.")

@@ -180,19 +180,30 @@ def _read_text(path: Path) -> str:
 
 
 def _records(text: str, separator: str, path: Path) -> list[tuple[int, list[str]]]:
-    """Return the lines that are not blank, as fields, each with the number of its first line."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    """Return the lines that are not blank, as fields, each with the number of its first line.
+
+    In a file of one column a blank line above others is a row whose field is empty.
+    """
+    # Strict, since an open quote takes all that follows it into one field.
+    reader = csv.reader(
+        io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True, strict=True
+    )
     records, before = [], 0
     try:
         for fields in reader:
-            if len(fields) > 1 or (fields and fields[0].strip()):
-                records.append((before + 1, fields))
+            records.append((before + 1, fields or [""]))
             before = reader.line_num
     except csv.Error as error:
         raise ValueError(
-            f"{path} cannot be read from line {before + 1} on ({error}); look for an open quote."
+            f"{path} cannot be read from line {before + 1} on ({error}); look for an open quote, "
+            "and write one that belongs to the text twice, in a field that stands in quotes: "
+            '"5"" pipe".'
         ) from None
-    return records
+    is_blank = [len(fields) == 1 and not fields[0].strip() for _, fields in records]
+    there = np.flatnonzero(~np.array(is_blank, bool))
+    if len(there) and len(records[there[0]][1]) == 1:
+        return records[there[0] : there[-1] + 1]
+    return [records[i] for i in there]
 
 
 def _separator(line: str) -> str:

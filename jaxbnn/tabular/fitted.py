@@ -12,11 +12,15 @@ _MOST_SCALES_TOLD = 12
 
 
 class Fitted(NamedTuple):
-    """Draws with leaves (chain, draw, ...), the runner's own where it drew them, and remarks."""
+    """Draws with leaves (chain, draw, ...), the runner's own where it drew them, and remarks.
+
+    `is_unfinished` is whether an optimiser was stopped while it still gained.
+    """
 
     positions: PyTree
     draws: Draws | None
     notes: list[str]
+    is_unfinished: bool = False
 
 
 def relevance_note(fitted: Fitted, names: Sequence[str]) -> str:

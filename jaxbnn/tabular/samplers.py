@@ -274,10 +274,9 @@ def _dvi(
     half = len(fit.elbo[0]) // 2
     gain = float(np.nanmean(fit.elbo[0, -half // 2 :]) - np.nanmean(fit.elbo[0, half : -half // 2]))
     note = f"ELBO {fit.elbo[0, -1]:.4g} nats, {gain:+.2g} over the last quarter of the updates"
-    if gain > max(1.0, _STILL_RISING * num_data):
-        note += ": still rising, so a longer warm-up may fit better"
-    notes = [f"{note}."]
-    return Fitted(positions, None, notes)
+    is_rising = gain > max(1.0, _STILL_RISING * num_data)
+    note += ": still rising, so a longer warm-up may fit better" if is_rising else ""
+    return Fitted(positions, None, [f"{note}."], is_unfinished=is_rising)
 
 
 def _widths(network: Any) -> tuple[int, ...]:

@@ -6,13 +6,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import PyTree
 
-from jaxbnn.diagnostics import summary
+from jaxbnn.diagnostics import evaluate, summary
 from jaxbnn.tabular.fitted import Fitted
 from jaxbnn.tabular.posteriors import predicted
 from jaxbnn.tabular.wording import Spelling, as_argument
 from jaxbnn.targets import Posterior
 
 _PROBES = 10
+# Rows among which those are sought that the chains disagree most about.
+_LOOKED_THROUGH = 200
 _RHAT, _ESS = 1.05, 100
 # From here on chains of an ensemble stay apart: on airfoil with four times the steps, too (median
 # R-hat 1.48 and 1.45, docs/ensembles_comparison.md).
@@ -41,6 +43,36 @@ class Verdict(NamedTuple):
         return " ".join(self.sentences)
 
 
+def _probes(fitted: Fitted, posterior: Posterior, x: np.ndarray) -> np.ndarray:
+    """Return rows of x, 20 at most: some from all over, and where the chains differ most.
+
+    Chains that agree about all common rows may not do so about rare ones. The more rows are looked
+    through, the larger is the largest difference of chains that have settled: of two hundred it is
+    still far from what the verdict bears, once there are as many effective draws as it asks for.
+    """
+
+    def spread(number: int) -> np.ndarray:
+        return np.unique(np.linspace(0, len(x) - 1, number).astype(int))
+
+    looked = spread(_LOOKED_THROUGH)
+    values = np.asarray(evaluate(predicted(posterior, np.asarray(x[looked])), fitted.positions))
+    of_rows = values.reshape(*values.shape[:2], len(looked), -1)
+    means = np.stack([chain.mean(axis=0, dtype=float) for chain in of_rows])
+    within = np.stack([chain.var(axis=0, dtype=float) for chain in of_rows]).mean(axis=0)
+    between = means.var(axis=0)
+    moving = np.sqrt(between + within) > _least_sd(posterior)
+    ratio = np.zeros(moving.shape)
+    with np.errstate(divide="ignore"):
+        np.divide(between, within, out=ratio, where=moving)
+    worst = np.argsort(ratio.max(axis=-1))[-_PROBES:]
+    return np.asarray(x[np.union1d(spread(_PROBES), looked[worst])])
+
+
+def _least_sd(posterior: Posterior) -> float:
+    """Return the standard deviation up to which predictions are the same in all draws."""
+    return _SAME_PROBABILITY if np.issubdtype(posterior.y.dtype, np.integer) else 0.0
+
+
 def _judged(posterior: Posterior, x: np.ndarray) -> Callable[[PyTree], PyTree]:
     """Return what chains are to agree about: predictions at x, and the noise about them."""
     of_position = predicted(posterior, x)
@@ -63,10 +95,20 @@ def judge_chains(
 ) -> Verdict:
     """Judge the chains by what they predict: weights have copies by symmetry, predictions none.
 
-    With them, what the likelihood has learnt of the noise. A prediction that is the same in all
+    Of rows from all over and of those that they disagree most about, among two hundred; with them,
+    what the likelihood has learnt of the noise. A prediction that is the same in all
     draws, as the probability of a class far from all others is, counts as agreed on; if all are,
     there is no R-hat.
     """
+    if fitted.draws is None and fitted.is_unfinished:
+        return Verdict(
+            [
+                f"Do not believe it yet: what {sampler} maximises was still rising when its "
+                f"updates ended; raise {spelled('warmup')}."
+            ],
+            {"sampler": sampler},
+            is_good=False,
+        )
     if fitted.draws is None:
         return Verdict(
             [
@@ -76,11 +118,9 @@ def judge_chains(
             ],
             {"sampler": sampler},
         )
-    rows = np.unique(np.linspace(0, len(x) - 1, _PROBES).astype(int))
-    probes = np.asarray(x[rows])
+    probes = _probes(fitted, posterior, x)
     table = summary(fitted.positions, function=_judged(posterior, probes))
-    is_class = np.issubdtype(posterior.y.dtype, np.integer)
-    moving = table.sd > (_SAME_PROBABILITY if is_class else 0)
+    moving = table.sd > _least_sd(posterior)
     numbers: dict[str, Any] = {"sampler": sampler, "chains": table.num_chains}
     rhat, ess, facts = 1.0, np.inf, "all draws predict the same"
     if moving.any():

@@ -77,7 +77,8 @@ def test_fit_and_predict_numbers(sampler, houses, tmp_path, capsys):
     assert "country: always DE; left out." in text
     assert re.search(r"Missing numbers, taken as the mean: area \(\d\)\.", text)
     assert re.search(r"elieve (it|the chains)", text)
-    assert ("no diagnostic of chains can show" in text) == (sampler == "dvi")
+    # So few updates end too early.
+    assert ("what dvi maximises was still rising" in text) == (sampler == "dvi")
     assert 0 < scores["rmse"] < scores["rmse_of_the_mean"]
     assert scores["held_out"] == 12
     import arviz

@@ -1,5 +1,6 @@
 """Dates against the calendar of the standard library, and the formats that are told apart."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -42,6 +43,46 @@ def test_days_are_those_of_the_calendar(form, order):
 def test_zones_count():
     (utc, east) = as_days(["2020-01-01T10:00Z", "2020-01-01T12:30+02:30"], "year-month-day")
     assert utc == east
+
+
+def test_fractions_of_a_second_count():
+    days = as_days(["2020-01-01 00:00:00.25", "2020-01-01 00:00:01,5"], "year-month-day")
+    np.testing.assert_allclose((days - days[0]) * 86400, [0, 1.25], atol=1e-5)
+    column, _ = learn_column("at", [f"2020-01-01 10:00:00.{i}" for i in range(10)], ["2020-01-01"])
+    assert column.sd * 86400 == pytest.approx(np.arange(10).std() / 10, rel=1e-4)
+
+
+ABROAD = [f"2020-01-{day:02d} {hour:02d}:00+10:00" for day in range(1, 29) for hour in (2, 14)]
+
+
+def test_parts_are_of_the_clock_that_a_date_is_written_by():
+    """Friday at two in the morning, though it is Thursday in UTC; days are those of UTC."""
+    column, _ = learn_column("d", ABROAD, ABROAD)
+    assert column.has_zone
+    encoded = dict(
+        zip(column.features, column.encode(["2020-01-03T02:00+10:00"], "new.csv"), strict=True)
+    )
+    assert [day for day in encoded if encoded[day][0] == 1 and day.endswith("day")] == ["d: Friday"]
+    angle = 2 * np.pi * 2 / 24
+    assert encoded["d: time of day (cos)"][0] == pytest.approx(np.cos(angle))
+    assert encoded["d: time of day (sin)"][0] == pytest.approx(np.sin(angle))
+    one_instant = column.encode(["2020-01-03T02:00+10:00", "2020-01-02T16:00Z"], "new.csv")
+    assert one_instant[0][0] == one_instant[0][1]
+
+
+def test_dates_with_and_without_a_zone_are_not_mixed():
+    bare = [value[:-6] for value in ABROAD]
+    with pytest.raises(ValueError, match="with a time zone and '2020-01-01 14:00' without one"):
+        learn_column("d", ABROAD, [ABROAD[0], *bare[1:]])
+    column, _ = learn_column("d", bare, bare)
+    with pytest.raises(ValueError, match="which has a time zone, but none had one in the fit"):
+        column.encode(["2020-01-03 06:00", "2020-01-03 06:00+10:00"], "new.csv")
+    column, _ = learn_column("d", ABROAD, ABROAD)
+    with pytest.raises(ValueError, match="which has no time zone, but all had one in the fit"):
+        column.encode(["2020-01-03"], "new.csv")
+    of_before = replace(column, has_zone=None)  # whose parts are of UTC, whatever the zone
+    *_, sine = of_before.encode(["2020-01-03", "2020-01-03 06:00+06:00"], "new.csv")
+    np.testing.assert_allclose(sine, 0, atol=1e-9)
 
 
 def test_what_is_no_date():

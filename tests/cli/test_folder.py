@@ -5,6 +5,7 @@ import json
 import jax
 import numpy as np
 import pytest
+import xarray
 
 from jaxbnn.cli.columns import Column
 from jaxbnn.cli.encoding import Encoding
@@ -73,3 +74,27 @@ def test_settings_that_no_fit_writes_are_refused(name, value, tmp_path, rng):
     path.write_text(json.dumps(model))
     with pytest.raises(ValueError, match="is damaged, or not what"):
         load(tmp_path)
+
+
+def test_what_arviz_compares_is_in_the_units_of_the_target(tmp_path, rng):
+    """Of a target in other units, log likelihoods differ by the logarithm of the unit alone."""
+    found = {}
+    for name, (mean, sd) in {"plain": (0.0, 1.0), "other": (50.0, 8.0)}.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        encoding = Encoding("y", [Column("a"), Column("b")], None, mean, sd)
+        settings = Settings("nuts", (), 2, 10, 5, 0.3, 0)
+        posterior = make_posterior("nuts", settings, X, X[:, 0], None)
+        positions = jax.tree.map(np.asarray, posterior.sample_prior(jax.random.key(0), (2, 5)))
+        save(folder, encoding, settings, "nuts", Fitted(positions, None, []), posterior)
+        read = lambda group, folder=folder: xarray.load_dataset(  # noqa: E731
+            folder / "posterior.nc", group=group, engine="h5netcdf"
+        )
+        found[name] = {group: read(group) for group in ("observed_data", "log_likelihood")}
+        attrs = read("posterior").attrs
+        assert (attrs["target_mean"], attrs["target_sd"]) == (mean, sd)
+    plain, other = (found[name] for name in ("plain", "other"))
+    np.testing.assert_allclose(other["observed_data"].y, 50 + 8 * X[:, 0], rtol=1e-6)
+    np.testing.assert_allclose(
+        other["log_likelihood"].y, plain["log_likelihood"].y - np.log(8), rtol=1e-6, atol=1e-6
+    )

@@ -100,3 +100,29 @@ def test_the_option_that_was_given_is_the_one_to_leave_out():
         kind = choose_likelihood("y", table.columns["y"], asked, task, None)
         with pytest.raises(ValueError, match=named):
             learn_encoding(table, table, "y", task, kind)
+
+
+FORTY = [f"{100 + i / 2}" for i in range(39)]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        *([*FORTY, slip] for slip in ("101.2.3", "$101.2", "1e400", "-", "inf", "unknown")),
+        [f"${i % 30},100" for i in range(200)],
+        [f"{i % 30} kg" for i in range(200)],
+        [f"\u2212{i % 30}" for i in range(200)],
+    ],
+)
+def test_a_slip_among_numbers_does_not_make_classes_of_them(values):
+    with pytest.raises(ValueError, match=r"among its numbers; .* or give --task classification"):
+        choose(values)
+    assert choose(values, task="classification").likelihood == "categorical"
+    assert choose(values, asked="categorical").likelihood == "categorical"
+
+
+def test_few_numbers_among_words_are_classes_and_it_is_said():
+    kind = choose(["0", "1", "2", "3+"] * 20)
+    assert kind.likelihood == "categorical"
+    assert "'3+' is no number, so that all are words" in kind.note
+    assert choose([f"class {i % 30}" for i in range(200)]).likelihood == "categorical"

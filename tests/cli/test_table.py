@@ -1,5 +1,5 @@
-"""Tests of cli.columns, cli.encoding and cli.fields: CSV files as spreadsheets and data frames
-write them.
+"""Tests of cli.columns, cli.encoding, cli.fields and cli.hints: CSV files as spreadsheets and
+data frames write them.
 """
 
 import numpy as np
@@ -53,6 +53,25 @@ def test_thousands_or_decimals_is_asked_for(table_of):
     assert table.columns["town"] == ["Bonn, Ulm", "Rom", "1,5 km"]
 
 
+def test_points_are_no_decimals_where_commas_are_asked_for(table_of):
+    content = "x;y\n1.234;1\n12.500;2\n"
+    with pytest.raises(ValueError, match=r"'1\.234', but --decimal is a comma: take points"):
+        table_of(content, decimal=",")
+    assert table_of(content).columns["x"] == ["1.234", "12.500"]
+    assert table_of("x;y\n1234;1\n12500;2\n", decimal=",").decimal == ","
+
+
+def test_quotes_stand_where_people_put_them(table_of):
+    table = table_of('x, y\n"1", "2"\n7, "a, b"\n8, "5"" pipe"\n9, 6" pipe\n')
+    assert table.columns["x"] == ["1", "7", "8", "9"]
+    assert table.columns["y"] == ["2", "a, b", '5" pipe', '6" pipe']
+
+
+def test_a_blank_line_of_one_column_is_a_row(table_of):
+    assert table_of("\nx\n1\n\n3\n\n\n").columns == {"x": ["1", "", "3"]}
+    assert table_of("x,y\n1,2\n\n3,4\n").columns["x"] == ["1", "3"]
+
+
 def test_columns_without_a_name(table_of):
     for rows in ("0,1.5\n1,2.5\n", "7,1.5\n3,2.5\n"):  # of a data frame, and of a part of one
         table = table_of(f",x\n{rows}")
@@ -75,6 +94,9 @@ def test_columns_without_a_name(table_of):
         ('x,y\n"a\nb",2\n1,2,3\n', "line 4 .* has 3 fields"),
         ("x,y\n1,5,2,5\n", "a decimal comma needs quotes"),
         ("x;y\n1,5;2.5\n", "holds '1,5' in column 'x' and '2.5' in column 'y'"),
+        ('x,y\n1,2\n3,"ok\n4,5\n', "from line 3 on .*look for an open quote"),
+        ('x,y\n1,"5 inch\n2,b\n3,6" pipe\n', "from line 2 on .*look for an open quote"),
+        ('x,y\n1,"5 inch\n2,b\n3,"6 inch\n', "from line 2 on .*look for an open quote"),
     ],
 )
 def test_refusals_say_where_and_what_to_do(table_of, content, sentence):
@@ -107,6 +129,88 @@ def test_equal_numbers_are_one_class():
     ways = ["1", "1.0", "0", "0.00"] * 5
     table, _ = usable_rows(Table({"x": ["1"] * 20, "y": ways}, "t"), "y", [])
     assert table.columns["y"] == ["1", "1", "0", "0"] * 5
+
+
+def test_large_labels_stay_different():
+    labels = [str(2**53 + i) for i in range(4)] * 5
+    table, _ = usable_rows(Table({"x": ["1"] * 20, "y": labels}, "t"), "y", [])
+    assert table.columns["y"] == labels
+
+
+def learnt(**columns):
+    """Return the columns but y as learnt from all rows, and the notes, in one text."""
+    table = Table(columns, "t")
+    encoding, notes = learn_encoding(table, table, "y", "auto", Kind("gaussian", None, ""))
+    return encoding, " ".join(notes)
+
+
+NUMBERS = [f"{i / 40:.3f}" for i in range(40)]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([*NUMBERS[:38], "-999", "-999"], "x: -999, in 2 of 40 training rows, lies far from all"),
+        (["0", "1"] * 19 + ["99", ""], "x: 99, in 1 of 40 training rows, lies far from all others"),
+        ([*[f"2020-01-{i % 28 + 1:02d}" for i in range(39)], "9999-12-31"], "9999-12-31, in 1 of"),
+        ([str(20200101 + i % 28) for i in range(40)], "numbers such as 20200101 look like dates"),
+        ([str(i % 14) for i in range(39)] + ["1O"], "x: '1O' is no number, so that all are words;"),
+        ([f"{i % 12} %" for i in range(40)], "write numbers plainly, as 1234.5 if numbers are"),
+        ([f"{i % 12} kg" for i in range(40)], "'0 kg' is no number, so that all are words"),
+        (["Yes", "yes", "no", ""] * 10, "x: 'Yes' and 'yes' are taken as different"),
+        (["none", "None", "drug", ""] * 10, "x: none is a category, apart from what is missing."),
+    ],
+)
+def test_what_may_be_meant_otherwise_is_said(values, said):
+    assert said in learnt(x=values, y=NUMBERS)[1]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        NUMBERS,
+        ["0", "1"] * 20,
+        ["1", "2", "10", ""] * 10,
+        ["red", "", "blue", "none"][:3] * 13 + ["red"],
+        [f"2020-01-{i % 28 + 1:02d}" for i in range(40)],
+        [str(20200101 + i) for i in range(40)],  # there is no 32nd of January
+        ["red", "none"] * 20,
+    ],
+)
+def test_ordinary_columns_are_not_remarked_on(values):
+    said = learnt(x=values, y=NUMBERS)[1]
+    assert not any(word in said for word in ("far from", "look like", "no number", "apart"))
+    assert "taken as different" not in said
+
+
+def test_the_word_none_is_a_category_beside_blanks_alone():
+    both, _ = learnt(x=["none", "NONE", "drug", ""] * 10, y=NUMBERS)
+    assert both.features == ["x=(missing)", "x=drug", "x=none"]
+    assert both.inputs(Table({"x": ["None", "", "NA", "drug"]}, "n")).tolist() == [
+        [0, 0, 1],
+        [1, 0, 0],
+        [1, 0, 0],
+        [0, 1, 0],
+    ]
+    assert both.remarks(Table({"x": ["None", ""]}, "n")) == []
+    alone, _ = learnt(x=["none", "drug"] * 20, y=NUMBERS)
+    assert alone.features == ["x=(missing)", "x=drug"]
+    assert alone.inputs(Table({"x": ["None", ""]}, "n")).tolist() == [[1, 0], [1, 0]]
+
+
+def test_stamps_of_microseconds_are_no_constant():
+    encoding, said = learnt(x=[str(1_600_000_000_000_000 + 7 * i) for i in range(40)], y=NUMBERS)
+    assert "always" not in said
+    x = encoding.inputs(Table({"x": ["1600000000000000", "1600000000000273"]}, "n"))
+    np.testing.assert_allclose(x[:, 0], [-1.689, 1.689], atol=0.01)
+
+
+def test_classes_that_differ_little_or_that_no_training_row_has_are_named():
+    table = Table({"x": NUMBERS, "y": ["Yes", "yes", "no", "no"] * 9 + ["maybe"] * 4}, "t")
+    training = Table({name: values[:36] for name, values in table.columns.items()}, "t")
+    _, notes = learn_encoding(table, training, "y", "auto", Kind("categorical", None, ""))
+    assert "y: 'Yes' and 'yes' are taken as different; write them alike" in " ".join(notes)
+    assert "y: no training row is of maybe." in notes
 
 
 def test_a_header_may_begin_as_an_archive_does(table_of):

@@ -144,6 +144,14 @@ def test_the_same_seed_draws_the_same(sampler):
     assert (first.draws is None) == (sampler == "dvi")
 
 
+@pytest.mark.parametrize(("warmup", "is_unfinished"), [(1, True), (150, False)])
+def test_updates_that_ended_too_early_are_told(warmup, is_unfinished):
+    asked = settings("dvi", warmup=warmup)
+    fit = run("dvi", make_posterior("dvi", asked, X, Y, None), asked)
+    assert fit.is_unfinished == is_unfinished
+    assert ("still rising" in fit.notes[0]) == is_unfinished
+
+
 def counts_about(mean, hidden, likelihood, **more):
     """A posterior of large counts, and positions about its mass."""
     y = np.random.default_rng(0).poisson(mean * np.exp(0.1 * X[:, 0])).astype(np.float32)

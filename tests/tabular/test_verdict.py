@@ -122,3 +122,43 @@ def test_a_linear_model_has_no_hidden_units_to_take_fewer_of(monkeypatch):
     monkeypatch.setattr("jaxbnn.tabular.verdict.predicted", lambda *_: predicted(POSTERIOR, X))
     said = str(judge_chains("nuts", fitted(5.0), linear, X))
     assert said.endswith("raise warmup and samples.")
+
+
+@pytest.mark.parametrize("rare", [0.02, 0.03, 0.05])
+def test_chains_that_disagree_about_rare_rows_alone_are_not_believed(rare):
+    """A column is 1 in few rows, of which ten may hold none; its weight is another by chain."""
+    rng = np.random.default_rng(0)
+    flag = np.zeros(1000, np.float32)
+    flag[rng.permutation(1000)[: int(1000 * rare)]] = 1
+    x = np.stack([rng.normal(size=1000).astype(np.float32), flag], axis=1)
+    posterior = make_posterior("nuts", Settings("nuts", (), 4, 10, 10, 0.3, 0), x, x[:, 0], None)
+    like = jax.eval_shape(posterior.sample_prior, jax.random.key(0))
+    draw = lambda leaf: rng.normal(0, 0.1, (4, 300, *leaf.shape)).astype(np.float32)  # noqa: E731
+    positions = jax.tree.map(draw, like)
+    draws = Draws(positions, None, {}, None, None, np.arange(300), None, False)
+    assert judge_chains("nuts", Fitted(positions, draws, []), posterior, x).is_good
+    positions["network"][0]["w"][:2, :, 1] += 3
+    assert not judge_chains("nuts", Fitted(positions, draws, []), posterior, x).is_good
+
+
+def test_chains_that_have_settled_are_believed_though_many_rows_are_looked_at():
+    """The largest of two hundred differences is far below what the verdict bears."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1000, 8)).astype(np.float32)
+    posterior = make_posterior("nuts", Settings("nuts", (), 4, 10, 10, 0.3, 0), x, x[:, 0], None)
+    like = jax.eval_shape(posterior.sample_prior, jax.random.key(0))
+    draw = lambda leaf: rng.normal(0, 0.1, (4, 300, *leaf.shape)).astype(np.float32)  # noqa: E731
+    for _ in range(3):
+        positions = jax.tree.map(draw, like)
+        draws = Draws(positions, None, {}, None, None, np.arange(300), None, False)
+        verdict = judge_chains("nuts", Fitted(positions, draws, []), posterior, x)
+        assert verdict.is_good
+        assert verdict.numbers["rhat"] < 1.03
+
+
+def test_an_optimiser_that_was_still_gaining_is_not_believed():
+    fit = fitted(0.0)._replace(draws=None, is_unfinished=True)
+    verdict = judge_chains("dvi", fit, POSTERIOR, X)
+    assert not verdict.is_good
+    assert "Do not believe it yet" in str(verdict)
+    assert "raise warmup." in str(verdict)
