@@ -3,19 +3,25 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from jax.scipy.special import betaln, gammaln
-from jaxtyping import ArrayLike
+from jax.scipy.special import gammaln
+from jaxtyping import Array, ArrayLike, Float
 
 from jaxbnn.targets.likelihoods import Likelihood, Outputs, Targets, Terms, lay_out, per_datum
 from jaxbnn.targets.own_parameters import PositiveNumbers, check_whole
 
 # Counts from which Stirling's formula, with two terms of its series, serves.
 _MANY = 20
+# Its series, in powers x^-1, x^-3, ...: to the last digit of float32 from 3 on, of float64 from 10.
+_STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
+# Logarithms of concentrations whose squares, and counts over those, are still far from overflow.
+_FARTHEST = math.log(1e12)
+# Below this size x - log(1 + x) is a series, of which float64 needs so many terms.
+_SMALL, _NUM_TERMS = 1 / 3, 11
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +70,9 @@ class NegativeBinomial(PositiveNumbers):
     """Counts with mean m = exp(f(x)) and variance m + m^2 / concentration.
 
     A Poisson variable whose mean has a Gamma distribution: the smaller the concentration, the
-    more the counts vary beside their mean.
+    more the counts vary beside their mean. Terms are in the form of Loader (2000, "Fast and
+    accurate computation of binomial probabilities"), which keeps their digits where counts and
+    concentration are large.
 
     Parameters
     ----------
@@ -92,10 +100,21 @@ class NegativeBinomial(PositiveNumbers):
         log_mean = lay_out(outputs, y.ndim)
         (r,) = self.known(log_mean.dtype)
         y = y.astype(log_mean.dtype)
-        # Gamma(y + r) / (Gamma(r) y!), by a beta function: gammaln(y + r) - gammaln(r) cancels.
-        ways = -betaln(jnp.broadcast_to(r, y.shape), y + 1) - jnp.log(y + r)
-        logit = log_mean - jnp.log(r)
-        return per_datum(ways - r * jax.nn.softplus(logit) - y * jax.nn.softplus(-logit))
+        at_zero = -r * jax.nn.softplus(log_mean - jnp.log(r))
+        some = jnp.maximum(y, 1)
+        terms = _log_height(some, r) - _deviance(some, r, log_mean)
+        return per_datum(jnp.where(y == 0, at_zero, terms))
+
+    def given(self, parameters: Mapping[str, Array]) -> Any:
+        """Return the likelihood at values of what it learns, the concentration within 1e-12..1e12.
+
+        Beyond, the likelihood is that of the nearest of them, and its slope 0.
+        """
+        name = self.logarithms["concentration"]
+        if name in parameters:
+            limited = jnp.clip(parameters[name], -_FARTHEST, _FARTHEST)
+            parameters = {**parameters, name: limited}
+        return super().given(parameters)
 
     def predictive(self, outputs: Outputs, rank: int) -> dist.Distribution:
         """Return the negative binomial distribution."""
@@ -107,3 +126,83 @@ class NegativeBinomial(PositiveNumbers):
         """Raise ValueError unless the widths agree and y holds counts."""
         super().check(outputs, y)
         check_whole("NegativeBinomial", "counts", y)
+
+
+def _log_height(y: Float[Array, "n *columns"], r: Float[Array, ""]) -> Float[Array, "n *columns"]:
+    """Return the log probability of y >= 1 where the mean is y, by Stirling's formula."""
+    log_width = (jnp.log(2 * math.pi * y) + jnp.log1p(y / r)) / 2
+    return _stirling_rest(y + r) - _stirling_rest(r) - _stirling_rest(y) - log_width
+
+
+def _stirling_rest(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Return what Stirling's formula leaves of log Gamma(x), x > 0.
+
+    That is log Gamma(x) - (x - 1/2) log(x) + x - log(2 pi) / 2, by its series, and for small x from
+    that of x + 1, x + 2, ...
+    """
+    num_steps = 3 if jnp.finfo(x.dtype).eps > 1e-10 else 10
+    is_far = x > num_steps
+    far = jnp.where(is_far, x, x + num_steps)
+    series = jnp.polyval(jnp.asarray(_STIRLING[::-1], x.dtype), 1 / far**2) / far
+    near = jnp.where(is_far, 1, x)
+    steps = sum((near + k + 0.5) * jnp.log1p(1 / (near + k)) - 1 for k in range(num_steps))
+    return series + jnp.where(is_far, 0, steps)
+
+
+@jax.custom_jvp
+def _deviance(
+    y: Float[Array, "n *columns"], r: Float[Array, ""], log_mean: Float[Array, "n *columns"]
+) -> Float[Array, "n *columns"]:
+    """Return how far the log probability of y >= 1 lies below that of y where the mean is y.
+
+    It is y log(y / m) - (y + r) log((y + r) / (m + r)) = y h(t) + r h(u), neither of them negative,
+    with h(x) = x - log(1 + x), 1 + t = (m / y) (y + r) / (m + r) and 1 + u = (y + r) / (m + r).
+    """
+    excess_of_y, excess_of_r, _ = _excesses(y, r, log_mean)
+    return y * excess_of_y + r * excess_of_r
+
+
+@_deviance.defjvp
+def _deviance_jvp(primals, tangents):
+    y, r, log_mean = primals
+    by_y, by_r, by_log_mean = tangents
+    excess_of_y, excess_of_r, u = _excesses(y, r, log_mean)
+    slope = (excess_of_y + r * u / y) * by_y + excess_of_r * by_r - r * u * by_log_mean
+    return y * excess_of_y + r * excess_of_r, slope
+
+
+def _excesses(y, r, log_mean):
+    """Return h(t), h(u) and u of the deviance."""
+    d = log_mean - jnp.log(y)
+    is_above = d > 0
+    gap = jnp.where(is_above, -d, d)
+    # Of t and u one is negative: u where the mean is above y.
+    share = jnp.where(is_above, r, y) / (y + r)
+    rest = jnp.where(is_above, y, r) / (y + r)
+    scaled = jnp.expm1(gap) / (rest + share * jnp.exp(gap))
+    negative, positive = rest * scaled, -share * scaled
+    log_of_positive = jnp.log1p(positive)
+    is_low = negative < -0.9
+    log_of_negative = jnp.where(
+        is_low, gap + log_of_positive, jnp.log1p(jnp.where(is_low, 0, negative))
+    )
+    of_negative = _excess(negative, log_of_negative)
+    of_positive = _excess(positive, log_of_positive)
+    return (
+        jnp.where(is_above, of_positive, of_negative),
+        jnp.where(is_above, of_negative, of_positive),
+        jnp.where(is_above, negative, positive),
+    )
+
+
+def _excess(x: Float[Array, "..."], log1p: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Return x - log(1 + x), of which log1p is the logarithm, without their cancellation.
+
+    For small x by log(1 + x) = 2 artanh(v), v = x / (2 + x).
+    """
+    is_small = jnp.abs(x) < _SMALL
+    small = jnp.where(is_small, x, 0)
+    v = small / (2 + small)
+    series = jnp.asarray([1 / (2 * k + 3) for k in reversed(range(_NUM_TERMS))], x.dtype)
+    rest = 2 * v * jnp.square(v) * jnp.polyval(series, jnp.square(v))
+    return jnp.where(is_small, small * v - rest, x - log1p)

@@ -5,7 +5,7 @@ every posterior of their shapes.
 import jax
 import numpy as np
 import pytest
-from scipy.stats import gamma, norm
+from scipy.stats import gamma, nbinom, norm
 
 from jaxbnn.kernels import pcn
 from jaxbnn.tabular import samplers
@@ -214,5 +214,59 @@ def test_a_line_of_large_counts_has_its_posterior(seed):
     (layer,) = fitted.positions
     for found, at, scale in ((layer["b"], mode[0], sd[0]), (layer["w"], mode[1], sd[1])):
         z = (np.asarray(found, float).ravel() - at) / scale
+        assert abs(z.mean()) < 0.3
+        assert 0.8 < z.std() < 1.2
+
+
+def moments(loss, near, scale, num_draws=2_000):
+    """Means and standard deviations (k,) of exp(-loss), about `near` and a Gaussian to `scale`.
+
+    By Newton's method, and importance sampling from the Gaussian at the mode.
+    """
+    at, units = np.zeros(len(near)), 0.2 * np.eye(len(near))
+
+    def slopes(z):
+        return np.array(
+            [loss(near + scale * (z + u)) - loss(near + scale * (z - u)) for u in units]
+        )
+
+    for _ in range(10):
+        hessian = np.array([slopes(at + u) - slopes(at - u) for u in units]) / 0.4**2
+        at = at - np.linalg.solve(hessian, slopes(at) / 0.4)
+    normals = np.random.default_rng(0).normal(size=(num_draws, len(near)))
+    draws = near + scale * (at + normals @ np.linalg.cholesky(np.linalg.inv(hessian)).T)
+    heights = np.sum(normals**2, axis=1) / 2 - np.array([loss(draw) for draw in draws])
+    weights = np.exp(heights - heights.max()) / np.sum(np.exp(heights - heights.max()))
+    mean = weights @ draws
+    return mean, np.sqrt(weights @ (draws - mean) ** 2)
+
+
+@pytest.mark.short("0-100")
+@pytest.mark.parametrize("num_rows", [100, 1_000])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_line_of_large_varying_counts_has_its_posterior(seed, num_rows):
+    """Counts of 1e5 with concentration 1e4: means within .3 sd, spreads within a fifth."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(num_rows, 1))
+    x = ((x - x.mean()) / x.std()).astype(np.float32)
+    mean, r = 1e5 * np.exp(0.1 * x[:, 0].astype(float)), 1e4
+    y = rng.negative_binomial(r, r / (r + mean)).astype(np.float32)
+
+    def loss(at):
+        bias, slope, log_r = at
+        r, mean = np.exp(log_r), np.exp(bias + slope * x[:, 0].astype(float))
+        prior = bias**2 / 25 + slope**2 / 4 + (log_r - 1) ** 2 / 1.5**2
+        return prior / 2 - nbinom.logpmf(y.astype(float), r, r / (r + mean)).sum()
+
+    scale = np.sqrt(np.array([1e-4, 1e-4, 2]) / num_rows)
+    expected, sds = moments(loss, np.log([1e5, np.exp(0.1), r]), scale)
+    asked = Settings("nuts", (), 4, 400, 400, 0.3, seed, "negative-binomial", 1.0)
+    posterior = make_posterior("nuts", asked, x, y, None)
+    fitted = run("nuts", posterior, asked)
+    assert judge_chains("nuts", fitted, posterior, x).is_good
+    (layer,) = fitted.positions["network"]
+    leaves = (layer["b"], layer["w"], fitted.positions["log_concentration"])
+    for found, at, sd in zip(leaves, expected, sds, strict=True):
+        z = (np.asarray(found, float).ravel() - at) / sd
         assert abs(z.mean()) < 0.3
         assert 0.8 < z.std() < 1.2
