@@ -29,7 +29,8 @@ class Evidence(NamedTuple):
     Attributes
     ----------
     log_evidence
-        log p(y | x), in nats.
+        log p(y | x), in nats, in the precision of the log likelihoods: a float32 number of a
+        million nats is rounded to .06, which no error here counts.
     standard_error
         The whole error: the root of the sum of squares of the other two.
     monte_carlo_error

@@ -3,6 +3,7 @@
 import abc
 import dataclasses
 import math
+import warnings
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -12,7 +13,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxbnn.numerics import check_positive
+from jaxbnn.numerics import check_positive, is_concrete
 from jaxbnn.targets.likelihoods import (
     Likelihood,
     Outputs,
@@ -24,6 +25,8 @@ from jaxbnn.targets.likelihoods import (
 )
 
 _HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)
+# Nats by which an error of the log density hardly changes what is accepted.
+_BEARABLE = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +42,12 @@ class Gaussian(Likelihood):
     ------
     ValueError
         If the noise scale is not positive.
+
+    Warns
+    -----
+    UserWarning
+        A `Posterior` of targets whose rounding alone moves differences of the log likelihood by
+        more than a tenth of a nat: large targets with little noise. Standardise them.
 
     Examples
     --------
@@ -77,6 +86,8 @@ class Gaussian(Likelihood):
                 f"noise_scale has shape {np.shape(self.noise_scale)}, but y has columns of shape "
                 f"{columns}; give one number, or one per column."
             )
+        if is_concrete((y, self.noise_scale)):
+            _warn_of_rounding(y, self.noise_scale)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,3 +248,23 @@ def _scale_like(scale: ArrayLike, outputs: Array) -> Array:
     """Return the scale as a scalar, or with the outputs' rank, in their dtype."""
     scale = jnp.asarray(scale, outputs.dtype)
     return scale if scale.ndim == 0 else jnp.expand_dims(scale, range(outputs.ndim - scale.ndim))
+
+
+def _warn_of_rounding(y: ArrayLike, noise_scale: ArrayLike) -> None:
+    """Warn where targets are so many spacings of their floats away from 0 that sampling is wrong.
+
+    A residual is off by about a quarter of eps |y|, and its term by as much over the noise scale;
+    these errors add up at random.
+    """
+    dtype = jax.dtypes.canonicalize_dtype(jnp.result_type(float, np.asarray(y).dtype))
+    with np.errstate(over="ignore"):
+        whole = np.linalg.norm(np.asarray(y, float) / np.asarray(noise_scale, float))
+    nats = float(jnp.finfo(dtype).eps) / 8 * whole
+    if nats > _BEARABLE:
+        warnings.warn(
+            f"targets up to {np.max(np.abs(np.asarray(y, float))):.3g} with noise of scale "
+            f"{np.min(noise_scale):.3g} are too much for {dtype}: rounding moves differences of "
+            f"the log likelihood by about {nats:.2g} nats; subtract the targets' mean, or give x "
+            "and y as float64 with jax_enable_x64.",
+            stacklevel=4,
+        )

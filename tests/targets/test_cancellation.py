@@ -1,5 +1,7 @@
 """Tests of numerics.sums: accept ratios on 60,000 data in float32, judged in float64."""
 
+import warnings
+
 import blackjax
 import jax
 import jax.numpy as jnp
@@ -64,3 +66,47 @@ def test_hmc_accepts_rightly_in_float32_where_plain_totals_do_not(rng):
     np.testing.assert_allclose(from_reference.acceptance_rate, exact, atol=1e-2, rtol=0)
     exact = _exact_acceptance(plain, start, x, y)
     assert np.max(np.abs(plain.acceptance_rate - exact)) > 2e-2
+
+
+def _posed(offset, noise_scale, dtype):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1000, 1)).astype(dtype)
+    y = (offset + x + noise_scale * rng.normal(size=x.shape)).astype(dtype)
+    network = mlp((1, 1))
+    return Posterior(network, normal_prior(network), Gaussian(noise_scale), x, y)
+
+
+def test_targets_that_their_floats_cannot_hold_are_warned_of():
+    with pytest.warns(UserWarning, match=r"about 0\.47 nats; subtract the targets' mean"):
+        _posed(1000.0, 1e-3, np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _posed(0.0, 1e-3, np.float32)
+        _posed(1000.0, 1e-1, np.float32)
+        with jax.enable_x64(True):
+            _posed(1000.0, 1e-3, np.float64)
+
+
+def test_the_warning_of_large_targets_gives_the_error_of_rounding():
+    """Differences between likely neighbours in float32, against float64."""
+    with pytest.warns(UserWarning, match=r"about 0\.47 nats"):
+        posterior = _posed(1000.0, 1e-3, np.float32)
+    rng = np.random.default_rng(1)
+    first = np.array([1.0, 1000.0])
+    points = [first, *(first + 1e-3 / np.sqrt(1000) * rng.normal(size=(40, 2)))]
+    points = [np.float32(point) for point in points]
+    x, y = np.asarray(posterior.x, float)[:, 0], np.asarray(posterior.y, float)[:, 0]
+
+    def exact(point):
+        w, b = point.astype(float)
+        return -0.5 * (np.sum(((y - w * x - b) / 1e-3) ** 2) + w**2 + b**2)
+
+    def position(point):
+        return ({"w": point[:1, None], "b": point[1:]},)
+
+    difference = posterior.log_density_from(position(points[0]))
+    errors = [
+        float(difference(position(point))) - (exact(point) - exact(points[0]))
+        for point in points[1:]
+    ]
+    assert 0.47 / 4 < np.std(errors) < 0.47 * 2
