@@ -31,6 +31,7 @@ from jaxbnn.wide.linear_model import (
 from jaxbnn.wide.validation import (
     check_network,
     check_noise_scale,
+    check_precision,
     check_rounding,
     checked_data,
 )
@@ -170,7 +171,8 @@ def reparametrise(
         A network without a Dense at its end, or in the standard parametrisation; a read-out of
         images that were not flattened; shapes that do not fit; data that are not finite; a
         noise scale that is not one positive number, or whose square is lost in the rounding of
-        the matrix that is factored, at weights from the prior; an unknown form.
+        the matrix that is factored, at weights from the prior; targets so large beside it that
+        rounding makes another posterior there; an unknown form.
     TypeError
         x is not floating point; noise_scale is not a number.
 
@@ -205,6 +207,7 @@ def reparametrise(
     if form is None:
         form = cheaper_form(x.shape[0], _num_features(network))
     check_rounding(network, form, x, noise_scale)
+    check_precision(network, form, x, y, noise_scale)
     return Reparametrisation(network, form, x, y, noise_scale)
 
 

@@ -1,6 +1,8 @@
 """What the reparametrisation needs of a network and its data, in one sentence each."""
 
 import math
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import jax
@@ -19,7 +21,11 @@ from jaxbnn.networks import (
 )
 from jaxbnn.numerics import check_finite, check_positive, check_real, is_concrete
 from jaxbnn.wide.design import design_matrix
-from jaxbnn.wide.linear_model import Form
+from jaxbnn.wide.linear_model import Form, log_marginal_terms, to_read_out
+
+# What rounding may do: the spread of the error of l, and the root mean square shift of the
+# read-out's mean; see `check_precision`.
+_MOST_NATS, _MOST_DEVIATIONS = 0.45, 0.2
 
 
 def check_network(network: Network) -> None:
@@ -125,12 +131,9 @@ def check_rounding(
     eps, tiny = float(jnp.finfo(x.dtype).eps), float(jnp.finfo(x.dtype).tiny)
     scale = float(np.asarray(noise_scale))
     variance = scale**2
-    largest = max(1.0, float(np.max(np.mean(np.square(np.asarray(x, float)), axis=0))))
-    if 10 * len(x) * eps * largest < variance:
+    if 10 * len(x) * eps * _largest_column(x) < variance:
         return
-    params = init(jax.random.key(0), network)
-    params = jax.tree.map(lambda leaf: leaf.astype(x.dtype), params)
-    psi = np.asarray(design_matrix(network, params, x), np.float64)
+    psi = np.asarray(next(_prior_designs(network, x)), np.float64)
     gram = psi @ psi.T if form == "data" else psi.T @ psi
     # The precision of the "features" form is this one over the variance.
     gram[np.diag_indices_from(gram)] += variance
@@ -145,3 +148,135 @@ def check_rounding(
             "as alike as these, the matrix that is factored keeps nothing of the noise's variance; "
             "use float64 (jax_enable_x64), more noise, the other form, or leave out repeated rows."
         )
+
+
+def check_precision(
+    network: Network,
+    form: Form,
+    x: Float[Array | np.ndarray, "n *input"],
+    y: Float[Array | np.ndarray, "n k"],
+    noise_scale: ArrayLike,
+) -> None:
+    """Raise where rounding makes another posterior of these targets.
+
+    The error e of l(W) is measured by `rounding_error` at weights drawn from the prior. A constant
+    e does no harm, and the Kullback-Leibler divergence between the densities of l and of l + e is
+    var(e) / 2 to second order: 0.1 nats at a standard deviation of 0.45, above which it is refused.
+    So is a mean of the read-out that is off by more than 0.2 posterior standard deviations in root
+    mean square, which makes the squared error of its draws 4% larger. Both grow with y, its offset
+    included, over the noise scale. Traced data, targets and noise are not looked at, and nothing is
+    measured where the sizes alone show that it is negligible; else it costs some evaluations of l.
+
+    Examples
+    --------
+    >>> from jaxbnn.networks import mlp
+    >>> network = mlp((1, 8, 1), "tanh", parametrisation="ntk")
+    >>> x = jnp.linspace(-1, 1, 20)[:, None]
+    >>> check_precision(network, "features", x, x, 0.01)
+    >>> check_precision(network, "features", x, x + 1e4, 0.01)
+    Traceback (most recent call last):
+    ValueError: float32 is too coarse for these targets and noise_scale 0.01: ...
+    """
+    if not is_concrete((x, y, noise_scale)):
+        return
+    sigma = np.asarray(noise_scale, x.dtype)
+    if _is_negligible(x, y, float(sigma)):
+        return
+    with jax.ensure_compile_time_eval(), np.errstate(over="ignore", invalid="ignore"):
+        measured = [rounding_error(psi, y, sigma, form) for psi in _prior_designs(network, x, 4)]
+        errors, shifts = np.transpose(measured)
+        spread, shift = np.std(errors, ddof=1), np.sqrt(np.mean(np.square(shifts)))
+    if not (spread <= _MOST_NATS and shift <= _MOST_DEVIATIONS):  # NaN is refused as well
+        raise ValueError(
+            f"{x.dtype} is too coarse for these targets and noise_scale {sigma:g}: by rounding, "
+            f"the log marginal likelihood is off by {spread:.2g} nats (at most {_MOST_NATS:g} do "
+            f"no harm) and the read-out's mean by {shift:.2g} posterior standard deviations (at "
+            f"most {_MOST_DEVIATIONS:g}); {_remedies(x, y)}."
+        )
+
+
+def rounding_error(
+    psi: Float[Array, "n p"],
+    y: Float[Array | np.ndarray, "n k"],
+    noise_scale: Float[Array | np.ndarray, ""],
+    form: Form,
+) -> tuple[float, float]:
+    """Return what rounding adds to the log marginal likelihood, and how far it moves the mean.
+
+    The first without the log determinant's share, which `check_rounding` bounds; the second in
+    posterior standard deviations of theta, a root mean square over the min(n, p) k directions that
+    data determine. With the mean m as it was computed and g = Psi^T (Y - Psi m) / sigma^2 - m in
+    float64, the mean is off by Sigma g, of squared length |A^T g|^2 in the posterior's own metric,
+    and
+
+        tr(Y^T K^-1 Y) = |Y - Psi m|^2 / sigma^2 + |m|^2 - |A^T g|^2
+
+    whatever m is; |A^T g| needs no precision, so that nothing is factored in float64.
+
+    Parameters
+    ----------
+    psi, y, noise_scale, form
+        As in `linear_model.log_marginal_terms`, of the dtype that is judged.
+
+    Examples
+    --------
+    >>> psi, y = jnp.array([[1.0], [2.0]]), jnp.array([[2.0], [4.0]])
+    >>> error, shift = rounding_error(psi, y, jnp.array(1.0), "features")
+    >>> abs(error) < 1e-5, shift < 1e-5
+    (True, True)
+    """
+    terms, terms_of_zero, mean, transposed = as_computed(psi, y, noise_scale, form)
+    psi64, y64, mean64 = (np.asarray(values, np.float64) for values in (psi, y, mean))
+    sigma = float(noise_scale)
+    residual = (y64 - psi64 @ mean64) / sigma
+    gradient = psi64.T @ residual / sigma - mean64
+    (white,) = transposed(jnp.asarray(gradient, psi.dtype))
+    away = np.sum(np.square(np.asarray(white, np.float64)))
+    exact = -(np.sum(residual**2) + np.sum(mean64**2) - away) / 2
+    of_y = np.sum(np.asarray(terms, np.float64) - np.asarray(terms_of_zero, np.float64))
+    return float(of_y - exact), float(np.sqrt(away / (min(psi.shape) * y.shape[1])))
+
+
+@partial(jax.jit, static_argnames="form")
+def as_computed(psi: Array, y: Array, noise_scale: Array, form: Form):
+    """Return the terms of l for y and for y = 0, the read-out's mean, and g -> A^T g."""
+    terms, of_zero = (
+        log_marginal_terms(psi, values, noise_scale, form) for values in (y, jnp.zeros_like(y))
+    )
+    phi = jnp.zeros((psi.shape[1], y.shape[1]), psi.dtype)
+    mean, transposed = jax.vjp(lambda phi: to_read_out(phi, psi, y, noise_scale, form), phi)
+    return terms, of_zero, mean, transposed
+
+
+def _prior_designs(network: Network, x: Array | np.ndarray, number: int = 1) -> Iterator[Array]:
+    """Yield Psi at weights drawn from the prior, also while something else is traced."""
+    for seed in range(number):
+        with jax.ensure_compile_time_eval():
+            params = init(jax.random.key(seed), network)
+            params = jax.tree.map(lambda leaf: leaf.astype(x.dtype), params)
+            psi = design_matrix(network, params, x)
+        yield psi
+
+
+def _largest_column(x: Array | np.ndarray) -> float:
+    """Return the largest mean square of a column of x, at least 1: the scale of K's diagonal."""
+    return max(1.0, float(np.max(np.mean(np.square(np.asarray(x, float)), axis=0))))
+
+
+def _is_negligible(x: Array | np.ndarray, y: Array | np.ndarray, sigma: float) -> bool:
+    """Whether eps cond(K) |y| / sigma (1 + |y| / sigma) bounds both errors far below the limits."""
+    condition = 1 + len(x) * _largest_column(x) / sigma**2
+    size = float(np.linalg.norm(np.asarray(y, np.float64))) / sigma
+    return 10 * float(jnp.finfo(x.dtype).eps) * condition * size * (1 + size) < 0.1
+
+
+def _remedies(x: Array | np.ndarray, y: Array | np.ndarray) -> str:
+    """Return what helps: less offset where y has one, more noise, and float64 unless it is."""
+    columns = np.asarray(y, np.float64)
+    has_offset = bool(np.any(np.abs(np.mean(columns, axis=0)) > np.std(columns, axis=0)))
+    ways = ["subtract its mean from y"] if has_offset else []
+    ways += ["take a larger noise_scale"]
+    if x.dtype == jnp.float32:
+        enable = "jax.config.update('jax_enable_x64', True)"
+        ways += [f"use float64 ({enable}, with x and the weights in float64)"]
+    return " or ".join(ways)

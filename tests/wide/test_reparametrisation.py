@@ -20,7 +20,14 @@ from jaxbnn.networks import (
     mlp,
     parameter_shapes,
 )
-from jaxbnn.wide.validation import check_noise_scale, check_rounding
+from jaxbnn.wide.design import design_matrix
+from jaxbnn.wide.validation import (
+    as_computed,
+    check_noise_scale,
+    check_precision,
+    check_rounding,
+    rounding_error,
+)
 from tests.kit.sizes import QUICK
 from tests.wide.linear_algebra import (
     log_joint,
@@ -271,6 +278,9 @@ def test_a_noise_that_rounding_swallows_is_refused_and_any_other_is_right(kind, 
             if _is_refused(network, x, scale, form):
                 refused.append(variance)
                 continue
+            if _is_too_coarse(network, x, y.astype(dtype), scale, form):
+                assert dtype == np.float32
+                continue
             posterior = wide.reparametrise(network, x, y.astype(dtype), scale, form=form)
             found = float(np.sum(np.asarray(posterior.log_likelihood(theta), float)))
             exact = _log_marginal_by_singular_values(psi, y.astype(dtype).astype(float), scale)
@@ -289,6 +299,14 @@ def _is_refused(network, x, scale, form):
     return False
 
 
+def _is_too_coarse(network, x, y, scale, form):
+    try:
+        check_precision(network, form, x, y, scale)
+    except ValueError:
+        return True
+    return False
+
+
 def _log_marginal_by_singular_values(psi, y, noise_scale):
     u, values, _ = np.linalg.svd(psi)
     spread = np.zeros(len(y))
@@ -296,3 +314,93 @@ def _log_marginal_by_singular_values(psi, y, noise_scale):
     spread += noise_scale**2
     along = (u.T @ y)[:, 0]
     return -0.5 * (np.sum(along**2 / spread) + np.sum(np.log(2 * np.pi * spread)))
+
+
+def test_a_noise_that_rounding_swallows_is_refused_while_something_is_traced():
+    network = mlp((1, 8, 1), "tanh", parametrisation="ntk")
+    x, y = jnp.ones((3, 1)), jnp.zeros((3, 1))
+    likelihood = jax.jit(lambda phi: wide.reparametrise(network, x, y, 1e-5).log_likelihood(phi))
+    with pytest.raises(ValueError, match="is too small for float32"):
+        likelihood(normal_parameters(network, np.random.default_rng(0), np.float32))
+
+
+def coarse_problem(n, noise_scale, offset):
+    """Return a network of 64 units and data that it could have made but for the offset."""
+    rng = np.random.default_rng(1)
+    network = mlp((3, 64, 1), "tanh", parametrisation="ntk")
+    x = rng.standard_normal((n, 3)).astype("f4")
+    theta = normal_parameters(network, rng, np.float32)
+    psi = numpy_design(network, theta, x).astype(float)
+    noise = noise_scale * rng.standard_normal((n, 1))
+    y = psi @ stacked(theta[-1]) + noise + offset
+    return network, theta, x, y.astype("f4")
+
+
+# Rows of data, fewer than units or more: the "data" form and the "features" form.
+ROWS = {"data": 50, "features": 300}
+COARSE = [
+    ("features", 0.01, 30.0),
+    ("features", 0.003, 30.0),
+    ("features", 0.1, 3e4),
+    ("data", 0.01, 1e4),
+]
+FINE = [
+    ("features", 0.1, 0.0),
+    ("features", 0.1, 30.0),
+    ("features", 0.01, 0.0),
+    ("data", 0.1, 1000.0),
+    ("data", 0.01, 0.0),
+]
+
+
+@pytest.mark.parametrize(("form", "noise_scale", "offset"), COARSE)
+def test_targets_that_float32_is_too_coarse_for_are_refused(form, noise_scale, offset):
+    network, phi, x, y = coarse_problem(ROWS[form], noise_scale, offset)
+    message = f"float32 is too coarse for these targets and noise_scale {noise_scale}.*subtract"
+    for make in (wide.reparametrise, wide.marginal_conditional):
+        with pytest.raises(ValueError, match=message):
+            make(network, x, y, noise_scale)
+    # Traced, they are not looked at.
+    jax.eval_shape(lambda y: wide.reparametrise(network, x, y, noise_scale).log_density(phi), y)
+    with jax.enable_x64(True):
+        x, y = x.astype(float), y.astype(float)
+        assert wide.reparametrise(network, x, y, noise_scale).form == form
+
+
+def test_targets_that_are_known_while_something_is_traced_are_looked_at():
+    network, phi, x, y = coarse_problem(300, 0.01, 30.0)
+    x, y = jnp.asarray(x), jnp.asarray(y)
+    with pytest.raises(ValueError, match="is too coarse"):
+        jax.jit(lambda phi: wide.reparametrise(network, x, y, 0.01).log_density(phi))(phi)
+
+
+@pytest.mark.parametrize(("form", "noise_scale", "offset"), FINE)
+def test_targets_that_float32_is_fine_enough_for_are_accepted(form, noise_scale, offset):
+    network, _, x, y = coarse_problem(ROWS[form], noise_scale, offset)
+    assert wide.reparametrise(network, x, y, noise_scale).form == form
+
+
+def test_less_offset_and_more_noise_help_where_it_is_said():
+    network, _, x, y = coarse_problem(300, 0.01, 30.0)
+    wide.reparametrise(network, x, y - y.mean(), 0.01)
+    wide.reparametrise(network, x, y, 0.1)
+
+
+@pytest.mark.short("features-0.01-30.0", "features-0.1-30.0", "data-0.01-10000.0", "data-0.01-0.0")
+@pytest.mark.parametrize(("form", "noise_scale", "offset"), [*COARSE, *FINE])
+def test_the_error_of_rounding_is_the_difference_to_float64(form, noise_scale, offset):
+    """Of the log marginal likelihood and of the read-out's mean, by the SVD in float64."""
+    network, theta, x, y = coarse_problem(ROWS[form], noise_scale, offset)
+    psi, sigma = design_matrix(network, theta, jnp.asarray(x)), jnp.float32(noise_scale)
+    error, shift = rounding_error(psi, y, sigma, form)
+
+    terms, _, mean, _ = as_computed(psi, y, sigma, form)
+    found = np.sum(np.asarray(terms, float))
+    psi, y, sigma, mean = (np.asarray(values, float) for values in (psi, y, sigma, mean))
+    exact = _log_marginal_by_singular_values(psi, y, sigma)
+    u, values, vt = np.linalg.svd(psi, full_matrices=False)
+    away = mean - vt.T @ ((values / (values**2 + sigma**2))[:, None] * (u.T @ y))
+    whitened = np.sum(np.square(psi @ away / sigma)) + np.sum(np.square(away))
+    # That of the log determinant is in `found` alone. Where no digit is right, neither is this.
+    assert error == pytest.approx(found - exact, rel=0.5, abs=0.05)
+    assert shift == pytest.approx(np.sqrt(whitened / min(psi.shape)), rel=0.5, abs=1e-4)
