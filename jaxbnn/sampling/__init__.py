@@ -4,12 +4,12 @@ from jaxbnn.sampling.adaptation import Adaptation, dual_averaging, schedule
 from jaxbnn.sampling.devices.hosts import LostProcess
 from jaxbnn.sampling.draws import Draws, Reduced, complete
 from jaxbnn.sampling.progress import Progress, format_progress
+from jaxbnn.sampling.reducer import Reducer
 from jaxbnn.sampling.reducers import (
     Acceptance,
     BatchMeans,
     Covariance,
     Moments,
-    Reducer,
     acceptance,
     batch_means,
     covariance,

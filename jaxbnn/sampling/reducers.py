@@ -3,11 +3,17 @@
 A reducer sees each kept draw once and holds no more than its own state. There is one a
 chain; the chains' states are merged at the end. Every factory returns the same object for
 the same arguments, so that a second run does not compile anew.
+
+Means and sums of squares follow Welford (1962), and those of merged chains Chan, Golub and
+LeVeque (1983). Each is held as two floats, so that what an addition would round away stays,
+however small against the sum: in float32 a mean is as exact as one rounding of the draws'
+deviations from it, and a variance to about seven digits, of any number of draws that the
+counter holds. It is an int32: chains have fewer than 2^31 draws, all together.
 """
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,33 +21,9 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, PyTree
 
 from jaxbnn.numerics import check_count
-
-
-class Reducer(NamedTuple):
-    """A streaming reduction; `moments` returns one, for instance.
-
-    Attributes
-    ----------
-    init
-        `init(example) -> r`, called with one collected value (its numbers mean nothing).
-    update
-        `update(r, collected) -> r`.
-    merge
-        `merge(r1, r2) -> r` of two chains.
-    finalise
-        `finalise(r)` -> the result, a PyTree.
-    collect
-        `collect(state, info)`, what this reducer looks at; None: what the run collects.
-    every_step
-        Whether it sees every step, not only the kept ones.
-    """
-
-    init: Callable[[PyTree], PyTree]
-    update: Callable[[PyTree, PyTree], PyTree]
-    merge: Callable[[PyTree, PyTree], PyTree]
-    finalise: Callable[[PyTree], Any]
-    collect: Callable[[Any, Any], PyTree] | None = None
-    every_step: bool = False
+from jaxbnn.sampling.reducer import Reducer
+from jaxbnn.sampling.two_floats import TwoFloats, map_pairs
+from jaxbnn.sampling.welford import Welford, merged_mean, moved
 
 
 class Moments(NamedTuple):
@@ -62,16 +44,6 @@ class Moments(NamedTuple):
     variance: PyTree
 
 
-class _Welford(NamedTuple):
-    number: Array
-    mean: PyTree
-    squares: PyTree  # sums of squared deviations (moments) or of outer products (covariance)
-
-
-def _weight(numerator: Array, denominator: Array, like: Array) -> Array:
-    return numerator.astype(like.dtype) / jnp.maximum(denominator, 1).astype(like.dtype)
-
-
 def _as_float(tree: PyTree) -> PyTree:
     """Booleans and integers become floats: a mean of them is wanted."""
     return jax.tree.map(
@@ -80,20 +52,8 @@ def _as_float(tree: PyTree) -> PyTree:
     )
 
 
-def _merge_welford(a: _Welford, b: _Welford, product: Callable) -> _Welford:
-    """Chan, Golub and LeVeque's pairwise update."""
-    count = a.number + b.number
-    delta = jax.tree.map(jnp.subtract, b.mean, a.mean)
-    mean = jax.tree.map(lambda m, d: m + d * _weight(b.number, count, m), a.mean, delta)
-    squares = jax.tree.map(
-        lambda s1, s2, d: (
-            s1 + s2 + product(d, d) * (_weight(b.number, count, d) * a.number.astype(d.dtype))
-        ),
-        a.squares,
-        b.squares,
-        delta,
-    )
-    return _Welford(count, mean, squares)
+def _as_pairs(tree: PyTree) -> PyTree:
+    return jax.tree.map(TwoFloats.of, _as_float(tree))
 
 
 @functools.lru_cache(maxsize=64)
@@ -119,30 +79,18 @@ def moments(function: Callable[[PyTree], PyTree] | None = None) -> Reducer:
     """
 
     def value(collected):
-        return _as_float(collected if function is None else function(collected))
+        return _as_pairs(collected if function is None else function(collected))
 
     def init(example):
-        zeros = jax.tree.map(jnp.zeros_like, value(example))
-        return _Welford(jnp.zeros((), jnp.int32), zeros, zeros)
+        return Welford.of_none(value(example))
 
     def update(r, collected):
-        x = value(collected)
-        count = r.number + 1
-        delta = jax.tree.map(jnp.subtract, x, r.mean)
-        mean = jax.tree.map(lambda m, d: m + d / count.astype(d.dtype), r.mean, delta)
-        squares = jax.tree.map(lambda s, d, new, m: s + d * (new - m), r.squares, delta, x, mean)
-        return _Welford(count, mean, squares)
+        return r.see(value(collected))
 
     def finalise(r):
-        variance = jax.tree.map(
-            lambda s: jnp.where(
-                r.number > 1, s / jnp.maximum(r.number - 1, 1).astype(s.dtype), jnp.nan
-            ),
-            r.squares,
-        )
-        return Moments(r.number, r.mean, variance)
+        return Moments(r.number, map_pairs(TwoFloats.rounded, r.mean), r.variance())
 
-    return Reducer(init, update, lambda a, b: _merge_welford(a, b, jnp.multiply), finalise)
+    return Reducer(init, update, Welford.merge, finalise)
 
 
 def predictive_mean(predict_fn: Callable[[PyTree], PyTree]) -> Reducer:
@@ -186,7 +134,7 @@ class Covariance(NamedTuple):
 def covariance(function: Callable[[PyTree], PyTree] | None = None) -> Reducer:
     """Covariance matrix of all entries of what is collected, ravelled in PyTree order.
 
-    Needs d^2 numbers a chain. Result: `Covariance`. Of numbers whose products no float of their
+    Needs 2 d^2 numbers a chain. Result: `Covariance`. Of numbers whose products no float of their
     type holds (beyond about 1e19 in float32) variances are infinite and covariances may be NaN.
 
     Parameters
@@ -205,26 +153,30 @@ def covariance(function: Callable[[PyTree], PyTree] | None = None) -> Reducer:
     """
 
     def value(collected):
-        return ravel_pytree(_as_float(collected if function is None else function(collected)))[0]
+        x = _as_float(collected if function is None else function(collected))
+        return TwoFloats.of(ravel_pytree(x)[0])
 
     def init(example):
-        zeros = jnp.zeros_like(value(example))
-        return _Welford(jnp.zeros((), jnp.int32), zeros, jnp.outer(zeros, zeros))
+        none = Welford.of_none(value(example))
+        return none._replace(squares=jax.tree.map(lambda m: jnp.outer(m, m), none.mean))
 
     def update(r, collected):
-        x = value(collected)
         count = r.number + 1
-        delta = x - r.mean
-        mean = r.mean + delta / count.astype(x.dtype)
-        # The shrunken outer product keeps the matrix symmetric to the last bit.
-        share = 1 - 1 / count.astype(x.dtype)
-        return _Welford(count, mean, r.squares + share * jnp.outer(delta, delta))
+        delta = value(collected).minus(r.mean)
+        mean = moved(r.mean, delta, count)
+        # The shrunken outer product keeps the matrix symmetric to the last bit; that of the first
+        # draw is zero, also where it would overflow.
+        share = 1 - 1 / count.astype(delta.dtype)
+        delta = jnp.where(count == 1, share * delta, delta)
+        return Welford(count, mean, r.squares.plus(share * jnp.outer(delta, delta)))
+
+    def merge(a, b):
+        return a.merge(b, jnp.outer)
 
     def finalise(r):
-        divisor = jnp.maximum(r.number - 1, 1).astype(r.squares.dtype)
-        return Covariance(r.number, r.mean, jnp.where(r.number > 1, r.squares / divisor, jnp.nan))
+        return Covariance(r.number, r.mean.rounded(), r.variance())
 
-    return Reducer(init, update, lambda a, b: _merge_welford(a, b, jnp.outer), finalise)
+    return Reducer(init, update, merge, finalise)
 
 
 class BatchMeans(NamedTuple):
@@ -246,10 +198,11 @@ class BatchMeans(NamedTuple):
 
 
 class _BatchState(NamedTuple):
+    number: Array  # every draw
+    mean: PyTree  # theirs, as `TwoFloats`
     within: Array  # draws in the batch under way
-    total: PyTree  # their sum
-    all: _Welford  # every draw
-    batches: _Welford  # means of finished batches
+    batch: PyTree  # their mean
+    batches: Welford  # means of finished batches
 
 
 @functools.lru_cache(maxsize=64)
@@ -283,38 +236,36 @@ def batch_means(batch_size: int, function: Callable[[PyTree], PyTree] | None = N
     (4.0, 2, 2.0)
     """
     check_count("batch_size", batch_size)
-    base = moments()
 
     def value(collected):
-        return _as_float(collected if function is None else function(collected))
+        return _as_pairs(collected if function is None else function(collected))
 
     def init(example):
-        x = value(example)
-        return _BatchState(
-            jnp.zeros((), jnp.int32), jax.tree.map(jnp.zeros_like, x), base.init(x), base.init(x)
-        )
+        none = Welford.of_none(value(example))
+        return _BatchState(none.number, none.mean, none.number, none.mean, none)
 
     def update(r, collected):
         x = value(collected)
-        within = r.within + 1
-        total = jax.tree.map(jnp.add, r.total, x)
+        number, within = r.number + 1, r.within + 1
+        mean = map_pairs(lambda v, m: moved(m, v.minus(m), number), x, r.mean)
+        batch = map_pairs(lambda v, m: moved(m, v.minus(m), within), x, r.batch)
         is_full = within == batch_size
-        closed = base.update(r.batches, jax.tree.map(lambda t: t / batch_size, total))
-        batches = jax.tree.map(lambda new, old: jnp.where(is_full, new, old), closed, r.batches)
-        total = jax.tree.map(lambda t: jnp.where(is_full, jnp.zeros_like(t), t), total)
-        return _BatchState(jnp.where(is_full, 0, within), total, base.update(r.all, x), batches)
+        batches = r.batches.see(batch, is_full)
+        batch = jax.tree.map(lambda m: jnp.where(is_full, jnp.zeros_like(m), m), batch)
+        return _BatchState(number, mean, jnp.where(is_full, 0, within), batch, batches)
 
     def merge(a, b):
         # Unfinished batches of different chains have nothing to do with each other.
-        return a._replace(all=base.merge(a.all, b.all), batches=base.merge(a.batches, b.batches))
+        mean = map_pairs(lambda m1, m2: merged_mean(m1, m2, a.number, b.number), a.mean, b.mean)
+        batches = a.batches.merge(b.batches)
+        return a._replace(number=a.number + b.number, mean=mean, batches=batches)
 
     def finalise(r):
-        between = base.finalise(r.batches).variance
         error = jax.tree.map(
-            lambda v: jnp.sqrt(v * batch_size / jnp.maximum(r.all.number, 1).astype(v.dtype)),
-            between,
+            lambda v: jnp.sqrt(v * batch_size / jnp.maximum(r.number, 1).astype(v.dtype)),
+            r.batches.variance(),
         )
-        return BatchMeans(r.all.mean, error, r.batches.number)
+        return BatchMeans(map_pairs(TwoFloats.rounded, r.mean), error, r.batches.number)
 
     return Reducer(init, update, merge, finalise)
 
@@ -335,6 +286,12 @@ class Acceptance(NamedTuple):
     acceptance_rate: Float[Array, "..."]
     num_steps: Int[Array, "..."]
     num_nan: Int[Array, "..."]
+
+
+class _AcceptanceState(NamedTuple):
+    number: Array
+    mean: TwoFloats
+    num_nan: Array
 
 
 @functools.lru_cache(maxsize=1)
@@ -369,30 +326,22 @@ def acceptance() -> Reducer:
         return rate
 
     def init(example):
-        rate = _as_float(example)
-        return Acceptance(
-            jnp.zeros((), rate.dtype), jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)
-        )
+        zero = jnp.zeros((), jnp.int32)
+        return _AcceptanceState(zero, TwoFloats.of(jnp.zeros((), _as_float(example).dtype)), zero)
 
     def update(r, rate):
         rate = _as_float(rate)
         is_nan = jnp.isnan(rate)
-        count = r.num_steps + 1
-        clean = jnp.where(is_nan, jnp.zeros_like(rate), rate)
-        mean = r.acceptance_rate + (clean - r.acceptance_rate) / count.astype(rate.dtype)
-        return Acceptance(mean, count, r.num_nan + is_nan.astype(jnp.int32))
+        count = r.number + 1
+        clean = TwoFloats.of(jnp.where(is_nan, jnp.zeros_like(rate), rate))
+        mean = moved(r.mean, clean.minus(r.mean), count)
+        return _AcceptanceState(count, mean, r.num_nan + is_nan.astype(jnp.int32))
 
     def merge(a, b):
-        count = a.num_steps + b.num_steps
-        weight = _weight(b.num_steps, count, a.acceptance_rate)
-        mean = a.acceptance_rate + (b.acceptance_rate - a.acceptance_rate) * weight
-        return Acceptance(mean, count, a.num_nan + b.num_nan)
+        mean = merged_mean(a.mean, b.mean, a.number, b.number)
+        return _AcceptanceState(a.number + b.number, mean, a.num_nan + b.num_nan)
 
-    return Reducer(
-        init,
-        update,
-        merge,
-        lambda r: r,
-        collect=acceptance_rate,
-        every_step=True,
-    )
+    def finalise(r):
+        return Acceptance(r.mean.rounded(), r.number, r.num_nan)
+
+    return Reducer(init, update, merge, finalise, collect=acceptance_rate, every_step=True)

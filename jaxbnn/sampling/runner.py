@@ -24,7 +24,7 @@ from jaxbnn.sampling.draws import Draws
 from jaxbnn.sampling.loops import Options
 from jaxbnn.sampling.order import ordered
 from jaxbnn.sampling.progress import Reporter
-from jaxbnn.sampling.reducers import Reducer
+from jaxbnn.sampling.reducer import Reducer
 from jaxbnn.sampling.run import MOST_RECORDS, Run, Schedule, chunk_bytes_a_chain
 from jaxbnn.sampling.session import session
 from jaxbnn.sampling.validation import (

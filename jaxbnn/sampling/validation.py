@@ -16,7 +16,7 @@ from jaxbnn.sampling.adaptation import Adaptation
 from jaxbnn.sampling.contract import check_callable, check_pair
 from jaxbnn.sampling.keys import MOST_STEPS
 from jaxbnn.sampling.loops import as_arrays
-from jaxbnn.sampling.reducers import Reducer
+from jaxbnn.sampling.reducer import Reducer
 
 # Fields of a state that hold log densities, in our kernels and in BlackJAX's: a chain cannot start
 # where one is infinite. Any other field may be infinite, and none may be NaN.

@@ -1,20 +1,30 @@
-"""Tests of sampling.draws: streaming reducers against NumPy on stored draws, and what `collect`
-chooses.
+"""Tests of sampling.draws, sampling.reducer, sampling.welford and sampling.two_floats: reducers.
+
+They stand against NumPy, on stored draws and on streams of millions, and `collect` chooses what
+they see.
 """
 
 import functools
+import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from blackjax.base import SamplingAlgorithm
 
 import jaxbnn
-from tests.sampling.tiny import ar
+from jaxbnn.sampling.two_floats import TwoFloats
+from tests.sampling.tiny import WalkState, ar
 
 KEY = jax.random.key(11)
 STARTS = np.array([[0.0, 1.0], [-4.0, 2.0], [2.0, 0.5]], np.float32)
 NUM, BATCH = 100, 7
+
+
+class RateInfo(NamedTuple):
+    acceptance_rate: jax.Array
 
 
 def predict(x):
@@ -226,3 +236,171 @@ def test_equal_arguments_give_the_same_reducer():
 def test_bad_batch_size():
     with pytest.raises(ValueError, match="batch_size must be at least 1, but is 0"):
         jaxbnn.batch_means(0)
+
+
+# Long streams: so many different numbers a chain, seen again and again, so that NumPy's means in
+# float64 are those of the whole stream. Chains have different numbers.
+LENGTH, IN_BATCH = 20_000, 50
+LONG = pytest.mark.parametrize(
+    "num_rounds", [10, pytest.param(500, marks=pytest.mark.long)], ids=["200,000", "10,000,000"]
+)
+DTYPES = pytest.mark.parametrize(
+    ("dtype", "rtol"), [(np.float32, 3e-7), (np.float64, 1e-13)], ids=["float32", "float64"]
+)
+
+
+def reduced(reducer, x, num_rounds):
+    """Results (per chain, merged) of so many rounds of x (chain, LENGTH, ...)."""
+
+    def of_chain(x):
+        see = lambda i, r: reducer.update(r, x[i % LENGTH])  # noqa: E731
+        return jax.lax.fori_loop(0, num_rounds * LENGTH, see, reducer.init(x[0]))
+
+    @jax.jit
+    def of_all(x):
+        chains = jax.vmap(of_chain)(x)
+        one = [jax.tree.map(lambda leaf, c=c: leaf[c], chains) for c in range(len(x))]
+        merged = functools.reduce(reducer.merge, one)
+        return jax.vmap(reducer.finalise)(chains), reducer.finalise(merged)
+
+    with jax.enable_x64(x.dtype == np.float64):
+        return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), of_all(x))
+
+
+def normals(rng, *shape):
+    return rng.standard_normal((3, LENGTH, *shape))
+
+
+def unbiased(squares, num_rounds, num_chains=1):
+    """The mean square of the stream with the divisor of a variance."""
+    total = num_rounds * LENGTH * num_chains
+    return squares * total / (total - 1)
+
+
+@LONG
+@DTYPES
+def test_rare_rejections_of_many_steps_are_not_rounded_away(rng, num_rounds, dtype, rtol):
+    rates = (rng.random((3, LENGTH)) < 0.99).astype(dtype)
+    per_chain, pooled = reduced(jaxbnn.acceptance(), rates, num_rounds)
+    exact = rates.astype(np.float64)
+    np.testing.assert_allclose(per_chain.acceptance_rate, exact.mean(1), rtol=rtol)
+    np.testing.assert_allclose(pooled.acceptance_rate, exact.mean(), rtol=rtol)
+
+
+@LONG
+@DTYPES
+@pytest.mark.parametrize("kind", ["skewed", "normal"])
+def test_moments_of_many_draws(rng, num_rounds, dtype, rtol, kind):
+    z = normals(rng)
+    x = (1 / (1 + np.exp(-(5 + 2 * z))) if kind == "skewed" else 1 + z).astype(dtype)
+    per_chain, pooled = reduced(jaxbnn.moments(), x, num_rounds)
+    exact = x.astype(np.float64)
+    np.testing.assert_allclose(per_chain.mean, exact.mean(1), rtol=rtol)
+    np.testing.assert_allclose(pooled.mean, exact.mean(), rtol=rtol)
+    np.testing.assert_allclose(per_chain.variance, unbiased(exact.var(1), num_rounds), rtol=rtol)
+    np.testing.assert_allclose(pooled.variance, unbiased(exact.var(), num_rounds, 3), rtol=rtol)
+
+
+@LONG
+@DTYPES
+def test_covariance_of_many_draws(rng, num_rounds, dtype, rtol):
+    x = (np.array([100, -3, 1]) + normals(rng, 3) @ rng.standard_normal((3, 3))).astype(dtype)
+    per_chain, pooled = reduced(jaxbnn.covariance(), x, num_rounds)
+    exact = x.astype(np.float64)
+    every = exact.reshape(-1, 3)
+    # Entries may cancel: a rounding of the variances, which are larger.
+    atol = rtol * every.var(0).max()
+    for found, mean, squares, num_chains in [
+        (per_chain, exact.mean(1), np.stack([np.cov(one.T, ddof=0) for one in exact]), 1),
+        (pooled, every.mean(0), np.cov(every.T, ddof=0), 3),
+    ]:
+        np.testing.assert_allclose(found.mean, mean, rtol=rtol)
+        expected = unbiased(squares, num_rounds, num_chains)
+        np.testing.assert_allclose(found.covariance, expected, rtol=rtol, atol=atol)
+        np.testing.assert_array_equal(found.covariance, found.covariance.swapaxes(-1, -2))
+
+
+@LONG
+@DTYPES
+def test_batch_means_of_many_draws_far_from_zero(rng, num_rounds, dtype, rtol):
+    x = (1000 + normals(rng)).astype(dtype)
+    per_chain, pooled = reduced(jaxbnn.batch_means(IN_BATCH), x, num_rounds)
+    exact = x.astype(np.float64)
+    batches = exact.reshape(3, -1, IN_BATCH).mean(2)
+    num_batches = num_rounds * batches.shape[1]
+    np.testing.assert_allclose(per_chain.mean, exact.mean(1), rtol=rtol)
+    np.testing.assert_allclose(pooled.mean, exact.mean(), rtol=rtol)
+    np.testing.assert_allclose(
+        per_chain.standard_error, batches.std(1) / np.sqrt(num_batches - 1), rtol=rtol
+    )
+    np.testing.assert_allclose(
+        pooled.standard_error, batches.std() / np.sqrt(3 * num_batches - 1), rtol=rtol
+    )
+
+
+def test_many_steps_of_a_run(rng):
+    """The position counts steps; what is seen of it is looked up, the rate too."""
+    rates = jnp.asarray(rng.random(LENGTH) < 0.99, jnp.float32)
+    seen = jnp.asarray(1000 + rng.standard_normal(LENGTH), jnp.float32)
+    at = lambda values, step: values[step.astype(jnp.int32) % LENGTH]  # noqa: E731
+
+    def init(position, rng_key=None):
+        return WalkState(position, jnp.zeros(()))
+
+    def step(rng_key, state):
+        return init(state.position + 1), RateInfo(at(rates, state.position))
+
+    reduce = {"rate": jaxbnn.acceptance(), "mean": jaxbnn.predictive_mean(lambda i: at(seen, i))}
+    draws = jaxbnn.sample(
+        KEY, SamplingAlgorithm(init, step), np.zeros(2, np.float32), 10 * LENGTH, collect=None,
+        reduce=reduce, progress=False,
+    )  # fmt: skip
+    exact = [np.asarray(values, np.float64) for values in (rates, seen)]
+    found = [draws.reduced["rate"].pooled.acceptance_rate, draws.reduced["mean"].pooled.mean]
+    np.testing.assert_allclose(found, [x.mean() for x in exact], rtol=3e-7)
+    np.testing.assert_allclose(draws.acceptance_rate, exact[0].mean(), rtol=3e-7)
+    variance = draws.reduced["mean"].pooled.variance
+    np.testing.assert_allclose(variance, unbiased(exact[1].var(), 10, 2), rtol=3e-7)
+
+
+def test_two_floats_add_what_one_has_no_digits_for(rng):
+    x = (rng.standard_normal(3000) * 10.0 ** rng.integers(-6, 7, 3000)).astype(np.float32)
+    add = lambda total, v: (total.plus(v), total)  # noqa: E731
+    zero = TwoFloats.of(jnp.zeros((), jnp.float32))
+    total, partial = jax.jit(lambda x: jax.lax.scan(add, zero, x))(x)
+    pairs = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), (total, partial))
+    np.testing.assert_allclose(sum(pairs[0]), math.fsum(x), atol=2.0**-46 * np.abs(x).sum())
+    np.testing.assert_array_equal(sum(pairs[1]).astype(np.float32), pairs[1].high)
+    assert total.rounded() == total.high
+
+
+@pytest.mark.parametrize("large", [np.inf, -np.inf, np.nan])
+def test_what_is_not_finite_stays_so(large):
+    def results(*x):
+        reducers = (jaxbnn.moments(), jaxbnn.covariance(), jaxbnn.batch_means(1))
+        x = jnp.asarray(x, jnp.float32)[:, None]
+        for reducer in (*reducers, jaxbnn.acceptance()):
+            values = x[:, 0] if reducer.every_step else x
+            r = functools.reduce(reducer.update, values, reducer.init(values[0]))
+            yield type(found := reducer.finalise(r)).__name__, found
+
+    last, after = dict(results(0.5, 2.0, large)), dict(results(0.5, large, 2.0))
+    for name, field in [("Moments", "mean"), ("Covariance", "mean"), ("BatchMeans", "mean")]:
+        np.testing.assert_array_equal(getattr(last[name], field), [large])
+        assert np.isnan(getattr(after[name], field))
+    assert np.isnan(last["Moments"].variance)
+    assert np.isnan(last["BatchMeans"].standard_error)
+    rate = last["Acceptance"].acceptance_rate
+    np.testing.assert_allclose(rate, 2.5 / 3 if np.isnan(large) else large, rtol=1e-6)
+
+
+@pytest.mark.parametrize("first", [0.0, 1e20])
+def test_variances_that_no_float_holds_are_infinite(first):
+    x = jnp.array([[first, 1.0], [1e20 - first, 2.0], [3.0, 4.0]], jnp.float32)
+    for reducer, field in [(jaxbnn.moments(), "variance"), (jaxbnn.covariance(), "covariance")]:
+        found = getattr(
+            reducer.finalise(functools.reduce(reducer.update, x, reducer.init(x[0]))), field
+        )
+        found = np.diag(found) if field == "covariance" else found
+        assert found[0] == np.inf
+        np.testing.assert_allclose(found[1], 7 / 3, rtol=1e-6)

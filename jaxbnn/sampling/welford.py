@@ -1,0 +1,86 @@
+"""Running means and sums of squares: Welford's recursion on numbers of two floats.
+
+Welford (1962) adds one number at a time, Chan, Golub and LeVeque (1983) merge two sets of them.
+What is added is ever smaller against the mean or the sum, and a float has no digits for all of it:
+millions of such roundings, most of them of one sign, add up where what is seen is skewed. Held as
+`TwoFloats`, a mean and a sum lose nothing of what is added; what is added has the rounding of a
+float, of the size of the deviations from the mean.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from jaxbnn.sampling.two_floats import TwoFloats, map_pairs
+
+
+class Welford(NamedTuple):
+    """What is known of the numbers seen; leaves of `mean` and `squares` are `TwoFloats`."""
+
+    number: Array
+    mean: PyTree
+    squares: PyTree  # sums of squared deviations, or of outer products
+
+    @classmethod
+    def of_none(cls, x: PyTree) -> "Welford":
+        """Return what is known before the first number; leaves of x are `TwoFloats`."""
+        zeros = jax.tree.map(jnp.zeros_like, x)
+        return cls(jnp.zeros((), jnp.int32), zeros, zeros)
+
+    def see(self, x: PyTree, is_seen: Array | bool = True) -> "Welford":
+        """Take one more into account, if `is_seen`; leaves of x are `TwoFloats`."""
+        count = self.number + jnp.asarray(is_seen, self.number.dtype)
+
+        def distances(mean: PyTree) -> PyTree:
+            return map_pairs(lambda v, m: jnp.where(is_seen, v.minus(m), 0), x, mean)
+
+        delta = distances(self.mean)
+        mean = jax.tree.map(lambda d, m: moved(m, d, count), delta, self.mean)
+        # The first is the mean: its distance from zero has fewer digits than two floats.
+        is_first = jnp.logical_and(is_seen, count == 1)
+        mean = jax.tree.map(lambda v, m: jnp.where(is_first, v, m), x, mean)
+        squares = jax.tree.map(lambda d, e, s: s.plus(d * e), delta, distances(mean), self.squares)
+        return Welford(count, mean, squares)
+
+    def merge(self, other: "Welford", product: Callable = jnp.multiply) -> "Welford":
+        """Take into account what another has seen; `product` is that which `squares` sums."""
+        count = self.number + other.number
+
+        def merged_squares(s1, s2, m1, m2):
+            delta = m2.minus(m1)
+            factor = _share(other.number, count, delta) * self.number.astype(delta.dtype)
+            return s1.plus(s2.high).plus(s2.low).plus(product(delta, delta) * factor)
+
+        mean = map_pairs(
+            lambda m1, m2: merged_mean(m1, m2, self.number, other.number), self.mean, other.mean
+        )
+        squares = map_pairs(merged_squares, self.squares, other.squares, self.mean, other.mean)
+        return Welford(count, mean, squares)
+
+    def variance(self) -> PyTree:
+        """Return `squares` by one less than how many were seen; NaN of one."""
+
+        def divided(squares: TwoFloats) -> Array:
+            total = squares.rounded()
+            divisor = jnp.maximum(self.number - 1, 1).astype(total.dtype)
+            return jnp.where(self.number > 1, total / divisor, jnp.nan)
+
+        return map_pairs(divided, self.squares)
+
+
+def moved(mean: TwoFloats, delta: Array, count: Array) -> TwoFloats:
+    """Return the mean of `count` numbers, the last of them `delta` from the mean of the others."""
+    return mean.plus(delta / jnp.maximum(count, 1).astype(delta.dtype))
+
+
+def merged_mean(a: TwoFloats, b: TwoFloats, a_number: Array, b_number: Array) -> TwoFloats:
+    """Return the mean of as many numbers of mean a and as many of mean b."""
+    delta = b.minus(a)
+    return a.plus(delta * _share(b_number, a_number + b_number, delta))
+
+
+def _share(part: Array, whole: Array, like: Array) -> Array:
+    return part.astype(like.dtype) / jnp.maximum(whole, 1).astype(like.dtype)
