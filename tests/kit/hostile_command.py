@@ -22,7 +22,10 @@ from tests.kit.hostile import Call, Said
 from tests.kit.hostile_files import ANY_FILE
 
 WRONG = (None, -1, 0, 1e400, "words", [], [1, [2]], {}, True, "../../x")
-TABLE_KINDS = ("table as it is", "a cell of words", "a row too short", "a directory", *ANY_FILE)
+TABLE_KINDS = (
+    *("table as it is", "a cell of words", "a target of words", "an open quote"),
+    *("a row too short", "a directory", *ANY_FILE),
+)
 FOLDER_KINDS = ("folder as it is", "wrong value", "entry lost", "file missing", *ANY_FILE)
 
 
@@ -44,6 +47,10 @@ def _broken(content: bytes, kind: str, rng: np.random.Generator) -> bytes:
     at = int(rng.integers(1, max(2, len(lines) - 1)))
     if kind == "a cell of words":
         lines[at] = b"1,words," + lines[at].rpartition(b",")[2]
+    elif kind == "a target of words":
+        lines[at] = lines[at].rpartition(b",")[0] + b",words"
+    elif kind == "an open quote":
+        lines[at] = lines[at].rpartition(b",")[0] + b',"1.5'
     elif kind == "a row too short":
         lines[at] = lines[at].rpartition(b",")[0]
     return b"\n".join(lines)

@@ -63,6 +63,7 @@ FOUND = [
     ("mean and post must have one", lambda: _pre_activations(EYE, EYE[0])),
     ("no matrix can be factored", lambda: wide.reduce_inputs(WIDE, EYE.astype(np.float16))),
     ("num must be a whole number", lambda: wide.weight_directions(WIDE, KEY, 1.5)),
+    ("too coarse for these targets", lambda: wide.reparametrise(WIDE, EYE, 1e6 + EYE[:, :1], 0.01)),
     ("q must be a FactorisedNormal", lambda: _propagated(())),
     (
         "zero or positive",
