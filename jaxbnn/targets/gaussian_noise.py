@@ -256,7 +256,8 @@ def _warn_of_rounding(y: ArrayLike, noise_scale: ArrayLike) -> None:
     A residual is off by about a quarter of eps |y|, and its term by as much over the noise scale;
     these errors add up at random.
     """
-    dtype = jax.dtypes.canonicalize_dtype(jnp.result_type(float, np.asarray(y).dtype))
+    given = np.asarray(y).dtype
+    dtype = jax.dtypes.canonicalize_dtype(given if np.issubdtype(given, np.floating) else float)
     with np.errstate(over="ignore"):
         whole = np.linalg.norm(np.asarray(y, float) / np.asarray(noise_scale, float))
     nats = float(jnp.finfo(dtype).eps) / 8 * whole

@@ -374,6 +374,15 @@ def test_two_floats_add_what_one_has_no_digits_for(rng):
     assert total.rounded() == total.high
 
 
+def test_two_floats_of_many_equal_numbers():
+    """Ones, to a sum that has no digits for them, nor for what an addition of them loses."""
+    start = TwoFloats.of(jnp.float32(2.0**26))
+    total = jax.jit(
+        lambda start: jax.lax.fori_loop(0, 1000, lambda i, t: t.plus(jnp.float32(1)), start)
+    )(start)
+    assert int(total.high) + int(total.low) == 2**26 + 1000
+
+
 @pytest.mark.parametrize("large", [np.inf, -np.inf, np.nan])
 def test_what_is_not_finite_stays_so(large):
     def results(*x):
