@@ -1,5 +1,6 @@
 """How one column of text becomes numbers, learnt from the training rows."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -21,11 +22,16 @@ from jaxbnn.cli.fields import (
     as_numbers,
     how_to_mend,
     is_missing,
-    looks_like_number,
     no_numbers,
     says_none,
 )
-from jaxbnn.cli.hints import far_value, like_dates, odd_number, spelled_twice
+from jaxbnn.cli.hints import (
+    far_value,
+    like_dates,
+    odd_number,
+    spelled_twice,
+    strange_among_numbers,
+)
 from jaxbnn.tabular.spread import mean_and_sd, standardised
 
 _MOST_CATEGORIES = 20
@@ -178,12 +184,11 @@ def learn_column(
         strange = look_like_dates(everywhere)
         if len(categories) > _MOST_CATEGORIES and strange:
             raise ValueError(_among_dates(name, strange[0]))
-        strange = no_numbers(everywhere)
-        meant_numbers = len(strange) < len(everywhere) / 2 or looks_like_number(strange[0])
-        if len(categories) > _MOST_CATEGORIES and meant_numbers:
+        slip = strange_among_numbers(everywhere)
+        if len(categories) > _MOST_CATEGORIES and slip is not None:
             raise ValueError(
-                f"column {name!r} holds {strange[0]!r} among its numbers; "
-                f"{how_to_mend(strange[0])}, or leave the column out by --drop {name!r}."
+                f"column {name!r} holds {slip!r} among its numbers; {how_to_mend(slip)}, or leave "
+                f"the column out by --drop {name!r}."
             )
         if len(categories) > _MOST_CATEGORIES:
             raise ValueError(
@@ -214,9 +219,8 @@ def learn_column(
             f"{name}: counts the rows from {every[0]:.0f} on; if it tells no more than that, leave "
             f"it out by --drop {name}."
         )
-    far = far_value(numbers)
-    if far is not None:
-        notes.append(f"{name}: {_far_off(f'{far:g}', int(np.sum(numbers == far)), len(numbers))}.")
+    far = _far_off(numbers, "{:g}".format)
+    notes += [f"{name}: {far}."] if far else []
     if like_dates(numbers):
         notes.append(
             f"{name}: numbers such as {numbers[~missing][0]:.0f} look like dates, but are taken as "
@@ -253,15 +257,14 @@ def _learn_dates(
     dates = Column(name, low, 1.0, missing, low=low, high=high, date=order, has_zone=has_zone)
     if low == high:
         return _of_one_value(dates, written(low))
-    local = as_days(values, order, is_local=True)
+    local = as_days(values, order, is_local=True) if has_zone else days
     assert not isinstance(local, str)
     parts = parts_known(local)
     mean, sd = float(np.nanmean(days)), float(np.nanstd(days))
     made = ", ".join(["days since the first", *parts])
-    far = far_value(days)
+    far = _far_off(days, written)
     note = f"{name}: dates, written {order}, {written(low)} to {written(high)}; taken as {made}."
-    if far is not None:
-        note += f" {_far_off(written(far), int(np.sum(days == far)), len(days))}."
+    note += f" {far}." if far else ""
     return replace(dates, mean=mean, sd=sd, date_parts=parts), note
 
 
@@ -272,10 +275,14 @@ def _of_one_value(column: Column, shown: str) -> tuple[Column | None, str]:
     return column, f"{column.name}: always {shown} where it is given; taken as given or missing."
 
 
-def _far_off(value: str, count: int, number: int) -> str:
+def _far_off(numbers: np.ndarray, shown: Callable[[float], str]) -> str | None:
+    """Return what to say of a number far from all others; None if there is none."""
+    far = far_value(numbers)
+    if far is None:
+        return None
     return (
-        f"{value}, in {count} of {number} training rows, lies far from all others; if it means "
-        "that the value is not known, leave the field empty"
+        f"{shown(far)}, in {np.sum(numbers == far)} of {len(numbers)} training rows, lies far from "
+        "all others; if it means that the value is not known, leave the field empty"
     )
 
 

@@ -16,12 +16,11 @@ from jaxbnn.cli.fields import (
     as_numbers,
     how_to_mend,
     is_missing,
-    looks_like_number,
     no_numbers,
     one_spelling,
     says_none,
 )
-from jaxbnn.cli.hints import spelled_twice
+from jaxbnn.cli.hints import spelled_twice, strange_among_numbers
 from jaxbnn.cli.kinds import Kind
 from jaxbnn.cli.table import Table, take
 from jaxbnn.tabular.kinds import CLASSES, COUNTS
@@ -155,11 +154,10 @@ def learn_encoding(
             "to predict classes."
         )
     if is_class and len(distinct) > _MOST_CLASSES:
-        strange = no_numbers(table.columns[target])
-        if strange and (len(strange) < table.num_rows / 2 or looks_like_number(strange[0])):
+        slip = strange_among_numbers(table.columns[target])
+        if slip is not None:
             raise ValueError(
-                f"the target {target!r} holds {strange[0]!r} among its numbers; "
-                f"{how_to_mend(strange[0])}."
+                f"the target {target!r} holds {slip!r} among its numbers; {how_to_mend(slip)}."
             )
         raise ValueError(
             f"the target {target!r} has {len(distinct)} classes, more than {_MOST_CLASSES}; choose "

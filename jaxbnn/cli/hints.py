@@ -78,6 +78,22 @@ def odd_number(values: list[str]) -> str | None:
     return f"{strange[0]!r} is no number, so that all are words; {mend} if numbers are meant"
 
 
+def strange_among_numbers(values: list[str]) -> str | None:
+    """Return the first field that is no number, if most others are or it looks like one.
+
+    For columns of too many different values to be words of a kind.
+
+    Examples
+    --------
+    >>> strange_among_numbers(["3", "4", "soon"]), strange_among_numbers(["red", "blue"])
+    ('soon', None)
+    """
+    strange = no_numbers(values)
+    if strange and (len(strange) < len(values) / 2 or looks_like_number(strange[0])):
+        return strange[0]
+    return None
+
+
 def slip_among_numbers(values: list[str]) -> str | None:
     """Return the first field of a target that is no number, if most seem to be meant as numbers.
 

@@ -70,15 +70,18 @@ def _probes(fitted: Fitted, posterior: Posterior, x: np.ndarray) -> np.ndarray:
 
 def _least_sd(posterior: Posterior) -> float:
     """Return the standard deviation up to which predictions are the same in all draws."""
-    return _SAME_PROBABILITY if np.issubdtype(posterior.y.dtype, np.integer) else 0.0
+    return _SAME_PROBABILITY if _is_of_classes(posterior) else 0.0
+
+
+def _is_of_classes(posterior: Posterior) -> bool:
+    return np.issubdtype(posterior.y.dtype, np.integer)
 
 
 def _judged(posterior: Posterior, x: np.ndarray) -> Callable[[PyTree], PyTree]:
     """Return what chains are to agree about: predictions at x, and the noise about them."""
     of_position = predicted(posterior, x)
     # Probabilities of classes hold all there is.
-    is_class = np.issubdtype(posterior.y.dtype, np.integer)
-    learned = () if is_class else posterior.likelihood.learned
+    learned = () if _is_of_classes(posterior) else posterior.likelihood.learned
 
     def judged(position: PyTree) -> PyTree:
         return of_position(position), {name: position[name] for name in learned}
@@ -96,9 +99,9 @@ def judge_chains(
     """Judge the chains by what they predict: weights have copies by symmetry, predictions none.
 
     Of rows from all over and of those that they disagree most about, among two hundred; with them,
-    what the likelihood has learnt of the noise. A prediction that is the same in all
-    draws, as the probability of a class far from all others is, counts as agreed on; if all are,
-    there is no R-hat.
+    what the likelihood has learnt of the noise. A prediction that is the same in all draws, as the
+    probability of a class far from all others is, counts as agreed on; if all are, there is no
+    R-hat.
     """
     if fitted.draws is None and fitted.is_unfinished:
         return Verdict(
