@@ -203,7 +203,8 @@ def schedule(
     Raises
     ------
     ValueError
-        In `sample`: a parameter that it does not have.
+        In `sample`: a parameter that it does not have, or one of whole numbers for which the
+        function returns a float.
 
     Examples
     --------
@@ -215,7 +216,10 @@ def schedule(
     """
 
     def init(parameters):
-        _require(parameters, *function(jnp.zeros((), jnp.uint32)))
+        first = function(jnp.zeros((), jnp.uint32))
+        _require(parameters, *first)
+        real = [name for name in first if jnp.issubdtype(jnp.result_type(first[name]), jnp.inexact)]
+        require_floats(parameters, *real)
         return parameters
 
     def update(a, step, state, info):

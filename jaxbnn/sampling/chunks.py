@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from jaxbnn.sampling.contract import check_kept
 from jaxbnn.sampling.devices.hosts import gather
 from jaxbnn.sampling.draws import Draws, Reduced
 from jaxbnn.sampling.loops import Chains, Chunk, RateSum, Span, Warming, as_arrays
@@ -53,6 +54,7 @@ def warm_up(work: Session) -> tuple[Chains, bool]:
     states, adaptation, parameters = warming
     if adapt is not None:
         parameters = programs.final_parameters(adaptation)
+        check_kept("adapt.final", "parameters", warming.parameters, parameters)
         if adapt.refresh is not None:
             states = programs.refresh(work.keys, states, parameters, work.data)
     return Chains(states, reducers, start.rate_sum, parameters), False
@@ -101,7 +103,9 @@ class Sampling:
                 count = work.interrupt.next_chunk(count)
                 span = self._span(begin, count)
                 chunk = work.programs.sampling(work.keys, self.chains, work.data, span)
-                self._add(jax.block_until_ready(chunk))
+                chunk = jax.block_until_ready(chunk)
+                with work.interrupt.held():
+                    self._add(chunk)
                 pace.tick(int(schedule.gaps[begin : self.done].sum()))
                 rate = float(np.mean(self._acceptance_rate()))
                 clock.tick(schedule.num_steps(self.done), None if math.isnan(rate) else rate)

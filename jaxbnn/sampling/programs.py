@@ -25,6 +25,7 @@ from jaxbnn.sampling.loops import (
     sample_chain,
 )
 from jaxbnn.sampling.order import in_order
+from jaxbnn.sampling.outside import taken
 from jaxbnn.sampling.warm_up_loops import adapt_chains, burn_in_chain
 
 # Sets of options remembered a kernel; beyond that the oldest compiles anew.
@@ -47,7 +48,10 @@ class Programs(NamedTuple):
 
 
 def programs_for(kernel: Any, options: Options) -> Programs:
-    """Return the programs of `kernel`, a SamplingAlgorithm or a make_kernel function."""
+    """Return the programs of `kernel`, a SamplingAlgorithm or a make_kernel function.
+
+    They are traced anew where what the kernel or an option takes from outside itself has changed.
+    """
     parts = (kernel.init, kernel.step) if hasattr(kernel, "step") else (kernel,)
     try:
         if any(inspect.ismethod(part) for part in parts):
@@ -61,11 +65,15 @@ def programs_for(kernel: Any, options: Options) -> Programs:
         # Called while tracing only, when the caller of `sample` holds the kernel.
         return SamplingAlgorithm(*(part() for part in alive)) if len(alive) == 2 else alive[0]()
 
-    if (alive, options) not in remembered:
+    outside = taken((parts, options))
+    known, programs = remembered.get((alive, options), (None, None))
+    if programs is None or known != outside:
+        remembered.pop((alive, options), None)
         while len(remembered) >= _MOST_REMEMBERED:
             remembered.pop(next(iter(remembered)))
-        remembered[alive, options] = _build(get_kernel, options)
-    return remembered[alive, options]
+        programs = _build(get_kernel, options)
+        remembered[alive, options] = outside, programs
+    return programs
 
 
 def _build(get_kernel: Callable[[], Any], options: Options) -> Programs:

@@ -45,11 +45,14 @@ class Moments(NamedTuple):
 
 
 def _as_float(tree: PyTree) -> PyTree:
-    """Booleans and integers become floats: a mean of them is wanted."""
-    return jax.tree.map(
-        lambda x: x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(jnp.result_type(float)),
-        jax.tree.map(jnp.asarray, tree),
-    )
+    """Booleans and integers become floats, and half precision single: it cannot hold a count."""
+
+    def as_float(x):
+        if not jnp.issubdtype(x.dtype, jnp.inexact):
+            return x.astype(jnp.result_type(float))
+        return x.astype(jnp.float32) if x.dtype.itemsize < 4 else x
+
+    return jax.tree.map(as_float, jax.tree.map(jnp.asarray, tree))
 
 
 def _as_pairs(tree: PyTree) -> PyTree:

@@ -36,6 +36,7 @@ from jaxbnn.sampling.validation import (
     check_modes,
     check_outside,
     check_positions,
+    check_reduced,
     check_steps,
     check_whole,
     record_steps,
@@ -94,7 +95,8 @@ def sample(
         The run's key. The key of chain c at step t is folded from (key, c, t).
     kernel
         A `SamplingAlgorithm` (ours or BlackJAX's), or a function `make_kernel(parameters,
-        data)` that returns one; it is called inside the traced program.
+        data)` that returns one; it is called inside the traced program. Numbers and arrays that
+        it reads from its closure or from globals are looked at anew in each call of `sample`.
     positions
         The chains' starts stacked: every leaf has the chain as its leading axis.
     num_samples
@@ -160,7 +162,8 @@ def sample(
     ValueError
         Positions without a chain axis or with unequal ones, not finite, or where the log
         density is not; zero chains or samples; thinning < 1; step sizes that are not
-        positive; data that are not finite; adaptation without warm-up; a checkpoint that is
+        positive; data that are not finite; adaptation without warm-up; reducers that would see
+        2^31 draws of all chains, or more; a checkpoint that is
         torn or another run's (`BadCheckpoint`); a mesh that chains or rows cannot be spread over
         evenly; several processes that were called with different arguments, or without a mesh.
     FloatingPointError
@@ -217,6 +220,7 @@ def sample(
         check_finite("data", data)
         schedule = Schedule.of(record_steps(thinning, num_samples))
         check_steps(num_warmup, schedule.steps)
+        check_reduced(reduce, num_chains, schedule.steps)
         asked = MOST_RECORDS if chunk_size is None else int(chunk_size)
         run = Run(
             key=key,

@@ -24,6 +24,8 @@ _LOG_DENSITIES = frozenset(
     {"log_density", "log_likelihood", "log_prior", "log_prob"}
     | {"logdensity", "loglikelihood", "logprior"}
 )
+# Reducers count in 32 bits.
+_MOST_COUNTED = 2**31 - 1
 
 
 def _names(path: tuple) -> list[str]:
@@ -204,6 +206,20 @@ def check_steps(num_warmup: int, steps: np.ndarray) -> None:
         raise ValueError(
             f"a run has at most {MOST_STEPS:,} steps, the counter of its keys; split it in two."
         )
+
+
+def check_reduced(
+    reducers: Mapping[str, Reducer] | None, num_chains: int, steps: np.ndarray
+) -> None:
+    """Refuse more draws, of all chains together, than reducers can count."""
+    for name, reducer in (reducers or {}).items():
+        number = int(steps[-1]) if reducer.every_step else len(steps)
+        if num_chains * number > _MOST_COUNTED:
+            what = "steps" if reducer.every_step else "kept draws"
+            raise ValueError(
+                f"reduce[{name!r}] would see {num_chains * number:,} {what} of all chains, but "
+                f"counts {_MOST_COUNTED:,} at most; leave it out, or run fewer chains at once."
+            )
 
 
 def check_positions(positions: PyTree) -> int:

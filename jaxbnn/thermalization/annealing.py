@@ -20,6 +20,7 @@ from jaxbnn.gibbs import GibbsPosition, IntermediateNoise, interwoven_gibbs
 from jaxbnn.gibbs.validation import check_data
 from jaxbnn.numerics import check_count, check_fraction, check_positive, is_concrete
 from jaxbnn.sampling import Adaptation, Draws, sample
+from jaxbnn.sampling.adaptation import require_floats
 
 Schedule = Callable[[Array], ArrayLike]
 
@@ -125,6 +126,7 @@ def annealing(
                     "parameters={'noise_variance': one for each stage, 'step_size': one number}, "
                     "or use sample_annealed."
                 )
+        require_floats(parameters, "noise_variance", "step_size")
         return _AnnealingState(averaging_from(parameters["step_size"]), parameters)
 
     def update(a, step, state, info):
@@ -215,12 +217,13 @@ def sample_annealed(
     """
     check_data(model.network, model.output, x, y)  # inside the program values cannot be seen
     options = {"collect": _collect_params} | options
+    first_step = jnp.asarray(step_size, jnp.result_type(float))  # a whole number cannot be tuned
     return sample(
         key,
         make_annealed(model, num_integration_steps),
         positions,
         num_samples,
-        parameters={"noise_variance": _one_row(model, positions, start), "step_size": step_size},
+        parameters={"noise_variance": _one_row(model, positions, start), "step_size": first_step},
         data=(x, y),
         num_warmup=num_warmup,
         adapt=annealing(model, num_warmup, start=start),

@@ -284,3 +284,30 @@ def test_a_data_set_a_chain():
         alone = run(np.broadcast_to(data[c], (3, 2)))
         np.testing.assert_allclose(together[c], alone[c], rtol=1e-5, atol=1e-6)
     assert np.abs(together[0] - together[2]).max() > 1
+
+
+def test_a_schedule_refuses_whole_numbers_that_it_would_cut_off():
+    def make_kernel(parameters, data):
+        return walk(lambda x: -0.5 * jnp.sum(x**2) / parameters["t"].astype(x.dtype), 0.5)
+
+    adapt = jaxbnn.schedule(lambda step: {"t": jnp.where(step < 5, 9.5, 0.5)})
+    options = {"num_warmup": 20, "adapt": adapt, "progress": False}
+    with pytest.raises(ValueError, match="holds whole numbers, which cannot be tuned"):
+        jaxbnn.sample(KEY, make_kernel, jnp.zeros((2, 1)), 5, parameters={"t": 10}, **options)
+    # Whole numbers may follow a schedule of whole numbers.
+    options["adapt"] = jaxbnn.schedule(lambda step: {"t": jnp.where(step < 5, 9, 1)})
+    found = jaxbnn.sample(KEY, make_kernel, jnp.zeros((2, 1)), 5, parameters={"t": 10}, **options)
+    assert found.parameters["t"].tolist() == [1, 1]
+
+
+def test_final_parameters_of_another_dtype_are_refused():
+    adapt = jaxbnn.Adaptation(
+        lambda p: p, lambda a, *_: (a, a), lambda a: {"t": a["t"].astype(jnp.int32)}
+    )
+
+    def make_kernel(parameters, data):
+        return walk(lambda x: -0.5 * jnp.sum(x**2), parameters["t"].astype(jnp.float32))
+
+    options = {"parameters": {"t": 0.5}, "num_warmup": 5, "adapt": adapt, "progress": False}
+    with pytest.raises(ValueError, match=r"adapt\.final changes parameters"):
+        jaxbnn.sample(KEY, make_kernel, jnp.zeros((2, 1)), 5, **options)

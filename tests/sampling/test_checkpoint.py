@@ -166,6 +166,25 @@ def other_kernel(parameters, data):
     return make_kernel(parameters, data + 0.5)
 
 
+ADAPT, MOMENTS = SETTINGS["adapt"], SETTINGS["reduce"]["m"]
+
+
+def other_final(a):
+    return jax.tree.map(lambda leaf: leaf / 2, ADAPT.final(a))
+
+
+def other_init(example):
+    return jax.tree.map(lambda leaf: leaf + 1, MOMENTS.init(example))
+
+
+def other_finalise(r):
+    return jax.tree.map(lambda leaf: leaf + 1, MOMENTS.finalise(r))
+
+
+def other_reducer(**functions):
+    return {"reduce": SETTINGS["reduce"] | {"m": MOMENTS._replace(**functions)}}
+
+
 @pytest.mark.parametrize(
     ("changed", "part"),
     [
@@ -179,6 +198,9 @@ def other_kernel(parameters, data):
         ({"chunk_size": 5}, "chunk_size"),
         ({"kernel": other_kernel}, "program"),
         ({"adapt": jaxbnn.dual_averaging(0.6)}, "program"),
+        ({"adapt": ADAPT._replace(final=other_final)}, "program"),
+        (other_reducer(init=other_init), "program"),
+        (other_reducer(finalise=other_finalise), "program"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -3,6 +3,7 @@ leaves.
 """
 
 import functools
+import signal
 
 import jax
 import numpy as np
@@ -11,6 +12,9 @@ import pytest
 import jaxbnn
 from jaxbnn.sampling import Progress, format_progress
 from jaxbnn.sampling import progress as progress_module
+from jaxbnn.sampling.store.folder import Folder
+from jaxbnn.sampling.store.memory import Memory
+from jaxbnn.sampling.store.progressed import SAMPLING
 from tests.sampling.tiny import ar
 
 KEY = jax.random.key(5)
@@ -166,3 +170,39 @@ def test_without_a_terminal_a_phase_is_one_line(capsys):
     assert lines[1].startswith("sampling 100% | 35/35 steps")
     run(False)
     assert capsys.readouterr().err == ""
+
+
+def interrupting(monkeypatch, store, where, times=1):
+    """Let Ctrl-C be pressed while the draws of the second chunk are kept."""
+    method, seen = getattr(store, where), []
+
+    def press(self, *arguments):
+        if where == "add_draws" or arguments[0].phase == SAMPLING:
+            seen.append(where)
+            if len(seen) == 2:
+                for _ in range(times):
+                    signal.raise_signal(signal.SIGINT)
+        return method(self, *arguments)
+
+    monkeypatch.setattr(store, where, press)
+
+
+@pytest.mark.parametrize("where", ["add_draws", "publish"])
+@pytest.mark.parametrize("kind", ["memory", "folder", "lazy"])
+def test_ctrl_c_while_draws_are_kept_waits_until_they_are(where, kind, tmp_path, monkeypatch):
+    options = {} if kind == "memory" else {"checkpoint": tmp_path / "run", "lazy": kind == "lazy"}
+    interrupting(monkeypatch, Memory if kind == "memory" else Folder, where)
+    found, rates = run(False, **options), whole().infos.acceptance_rate[:, :20]
+    assert found.interrupted
+    np.testing.assert_array_equal(np.asarray(found.positions), whole().positions[:, :20])
+    np.testing.assert_array_equal(found.steps, np.arange(1, 21))
+    np.testing.assert_allclose(found.acceptance_rate, np.nan_to_num(rates).mean(1), rtol=1e-6)
+    assert found.reduced["m"].pooled.num_draws == 40
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_second_ctrl_c_does_not_wait(monkeypatch):
+    interrupting(monkeypatch, Memory, "add_draws", times=2)
+    found = run(False)
+    assert found.interrupted
+    assert len(found.steps) == 10

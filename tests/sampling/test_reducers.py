@@ -16,6 +16,7 @@ from blackjax.base import SamplingAlgorithm
 
 import jaxbnn
 from jaxbnn.sampling.two_floats import TwoFloats
+from jaxbnn.sampling.validation import check_reduced
 from tests.sampling.tiny import WalkState, ar
 
 KEY = jax.random.key(11)
@@ -413,3 +414,32 @@ def test_variances_that_no_float_holds_are_infinite(first):
         found = np.diag(found) if field == "covariance" else found
         assert found[0] == np.inf
         np.testing.assert_allclose(found[1], 7 / 3, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_half_precision_can_be_reduced(dtype):
+    """Counts beyond what it holds (256; 65,504) are no part of a mean or a variance."""
+    reducer = jaxbnn.moments()
+    r = reducer.init(jnp.zeros((), dtype))
+    pair = jnp.asarray([0.5, 1.5], dtype)
+
+    @jax.jit
+    def many(r):
+        return jax.lax.fori_loop(0, 100_000, lambda i, r: reducer.update(r, pair[i % 2]), r)
+
+    found = reducer.finalise(many(r))
+    assert found.mean.dtype == jnp.float32
+    np.testing.assert_allclose([found.mean, found.variance], [1, 0.25], rtol=1e-4)
+
+
+def test_more_than_can_be_counted_is_refused():
+    def run(num_chains, reducer, thinning):
+        starts = np.zeros((num_chains, 1), np.float32)
+        options = {"reduce": {"r": reducer}, "thinning": thinning, "progress": False}
+        return jaxbnn.sample(KEY, ar(), starts, 3, **options)
+
+    with pytest.raises(ValueError, match="would see 3,000,000,000 steps of all chains"):
+        run(1000, jaxbnn.acceptance(), [1, 2, 3_000_000])
+    with pytest.raises(ValueError, match="counts 2,147,483,647 at most"):
+        check_reduced({"m": jaxbnn.moments()}, 2**20, np.arange(1, 2**11 + 1))
+    check_reduced({"m": jaxbnn.moments()}, 2**20, np.arange(1, 2**11))

@@ -2,6 +2,8 @@
 that lie in files serve as well as those in memory.
 """
 
+import shutil
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -59,3 +61,18 @@ def test_xarray_opens_all_files_of_a_run_as_one_data_set(both):
         found = data["positions"].transpose("chain", "draw", ...)
         np.testing.assert_array_equal(found, draws.positions)
         np.testing.assert_array_equal(data["step"], draws.steps)
+
+
+def test_draws_of_a_folder_that_was_written_anew_are_refused(tmp_path):
+    def run(seed):
+        starts = jnp.zeros((2, 2))
+        options = {"checkpoint": tmp_path / "run", "lazy": True, "progress": False}
+        return jaxbnn.sample(jax.random.key(seed), ar(), starts, 20, **options)
+
+    first = run(1)
+    assert np.asarray(first.positions).shape == (2, 20, 2)
+    shutil.rmtree(tmp_path / "run")
+    second = run(2)
+    with pytest.raises(ValueError, match="was written anew since these draws were opened"):
+        np.asarray(first.positions)
+    assert np.asarray(second.positions).shape == (2, 20, 2)

@@ -148,3 +148,16 @@ def test_each_chain_may_begin_elsewhere():
 
     np.testing.assert_allclose(first_of(0.0), (0.3, 1e-3, 0.02), rtol=1e-5)
     assert 0.8 < float(first_of(1.0)[1]) < 1
+
+
+def test_a_step_size_that_is_a_whole_number_is_tuned():
+    x, y = dataset()
+    starts = jax.tree.map(lambda leaf: jnp.stack([leaf] * 2), MODEL.zero_position(x, y))
+    options = {"num_warmup": 40, "start": 0.01, "progress": False}
+    found = [
+        sample_annealed(jax.random.key(3), MODEL, x, y, starts, 2, step_size=first, **options)
+        for first in (1, 1.0)
+    ]
+    steps = [np.asarray(draws.parameters["step_size"]) for draws in found]
+    np.testing.assert_array_equal(*steps)
+    assert (steps[0] != 1).all()

@@ -259,6 +259,30 @@ class Interrupt:
             raise KeyboardInterrupt
         self._is_asked = True
 
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Let Ctrl-C wait for the end of what must be done whole; a second one does not wait."""
+        is_main = threading.current_thread() is threading.main_thread()
+        before = signal.getsignal(signal.SIGINT)
+        asked: list[bool] = []
+        # Of several processes Ctrl-C waits for the end of the chunk anyway.
+        if self._hosts.num_processes > 1 or not is_main or before is None:
+            yield
+            return
+
+        def ask(*_: Any) -> None:
+            if asked:
+                raise KeyboardInterrupt
+            asked.append(True)
+
+        signal.signal(signal.SIGINT, ask)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+        if asked:
+            signal.raise_signal(signal.SIGINT)
+
     def reporter(self, report: Reporter | None) -> Reporter | None:
         """Let the first process tell, and its reporter ask for the end."""
         if self._hosts.num_processes == 1:

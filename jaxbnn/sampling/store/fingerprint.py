@@ -61,7 +61,18 @@ def look_ahead(
     chains = Chains(states, reducers, rate_sum, final)
     sampling = (keys, chains, data, Span(start, count, *records))
     chunk = programs.sampling.eval_shape(*sampling)
-    calls = ((programs.init, begin), (programs.warm_up, warm_up), (programs.sampling, sampling))
+    calls: list[tuple[Any, tuple]] = [
+        (programs.init, begin),
+        (programs.warm_up, warm_up),
+        (programs.sampling, sampling),
+    ]
+    if options.adapt is not None:
+        calls += [(programs.init_adaptation, (parameters,))]
+        calls += [(programs.final_parameters, (adaptation,))]
+        if options.adapt.refresh is not None:
+            calls += [(programs.refresh, (keys, states, final, data))]
+    if options.reduce:
+        calls += [(programs.init_reducers, (example,)), (programs.finalise, (reducers,))]
     text = "".join(program.lower(*arguments).as_text() for program, arguments in calls)
     shapes = Shapes(
         tuple(warming),

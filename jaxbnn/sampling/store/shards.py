@@ -39,6 +39,7 @@ class ChunkFiles(NamedTuple):
     begin: int
     paths: list[Path]
     chains: list[np.ndarray]
+    written: list[int]  # when each file was, as its time stamp says
 
 
 def shard_of(by_chain: Placer, num_chains: int) -> Shard | None:
@@ -91,7 +92,8 @@ def chunks_upto(folder: Path, num_kept: int, run: str, num_chains: int) -> list[
                 f"{paths[0]} and the files beside it do not hold every chain once; restore them "
                 "from a copy or start anew in an empty folder."
             )
-        chunks.append(ChunkFiles(begin, paths, chains))
+        written = [path.stat().st_mtime_ns for path in paths]
+        chunks.append(ChunkFiles(begin, paths, chains, written))
         begin += length
     return chunks
 

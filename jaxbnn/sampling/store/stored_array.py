@@ -92,8 +92,18 @@ class StoredArray:
             if first < last:
                 inside = draws[first:last] - chunk.begin
                 span = slice(int(inside[0]), int(inside[-1]) + 1)
-                for path, chains in zip(chunk.paths, chunk.chains, strict=True):
+                for path, chains, written in zip(*chunk[1:], strict=True):
                     with files.opened(path) as file:
+                        _check_same(path, written)
                         part = files.read(file, self._name, (slice(None), span))
                     array[chains, first:last] = part[:, inside - inside[0]]
         return array
+
+
+def _check_same(path: Path, written: int) -> None:
+    """Refuse a file that was written after these draws were opened: it holds another run's."""
+    if path.stat().st_mtime_ns != written:
+        raise files.BadCheckpoint(
+            f"{path} was written anew since these draws were opened; open the folder again by "
+            "open_draws for what it holds now."
+        )
