@@ -204,7 +204,10 @@ def _scaled(
         log_c = draw_log_scale(key_step, step_size, residual.dtype)
         new, change = proposed(model, group, unit, log_c)
         ratio = log_ratio(model, group, unit, log_c, residual, change)
-        is_moved = jnp.log(jax.random.uniform(key_accept, (), ratio.dtype)) < ratio
+        uniform = jax.random.uniform(key_accept, (), ratio.dtype)
+        # Zero stands for all below the smallest other: its logarithm would accept any move.
+        uniform = jnp.maximum(uniform, float(jnp.finfo(ratio.dtype).epsneg))
+        is_moved = jnp.log(uniform) < ratio
         kept = [jnp.where(is_moved, a, b) for a, b in zip(new, unit.values, strict=True)]
         residual = jnp.where(is_moved, residual + change, residual)
         return residual, (jnp.where(is_moved, log_c, 0), kept, ratio, is_moved)

@@ -177,20 +177,22 @@ def _from_many(uniform, pieces, mean, post, noise_variance, next_noise_variance)
     masses = jax.nn.softmax(
         jnp.stack([h - highest + rest for h, rest in zip(heights, rests, strict=True)]), axis=0
     )
-    # Piece by piece, given that none before was chosen.
-    remaining = jnp.ones_like(mean)
+    # Piece by piece, given that none before was chosen. What the pieces after it have is added up
+    # from the last: as a difference from 1, rounding would leave pieces of no mass a share.
+    after = [masses[-1]]
+    for mass in masses[-2:0:-1]:
+        after.insert(0, mass + after[0])
     state = [modes[-1].point, modes[-1].scale + jnp.zeros_like(mean), edges[-1], widths[-1]]
     state += [signs[-1], jnp.full_like(mean, pieces[-1].low), jnp.full_like(mean, pieces[-1].high)]
     done = jnp.zeros(mean.shape, bool)
     for k, (piece, mode) in enumerate(zip(pieces[:-1], modes[:-1], strict=True)):
-        probability = masses[k] / jnp.maximum(remaining, jnp.finfo(mean.dtype).tiny)
+        probability = masses[k] / jnp.maximum(masses[k] + after[k], jnp.finfo(mean.dtype).tiny)
         chosen, left = _choose(uniform, probability)
         uniform = jnp.where(done, uniform, left)
         now = chosen & ~done
         here = (mode.point, mode.scale, edges[k], widths[k], signs[k], piece.low, piece.high)
         state = [jnp.where(now, a, b) for a, b in zip(here, state, strict=True)]
         done = done | chosen
-        remaining = remaining - masses[k]
     point, scale, edge, width, sign, low, high = state
     offset = truncated_normal_from_mode(uniform, edge, width)
     return jnp.clip(point + sign * scale * offset, low, high)

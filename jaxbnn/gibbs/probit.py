@@ -51,8 +51,8 @@ def sample_logits(
     """
     check_labels(mean, labels, noise_variance, logits=logits)
     scale = jnp.sqrt(jnp.asarray(noise_variance, mean.dtype))
-    classes = jnp.arange(mean.shape[0], dtype=labels.dtype)
-    is_label = classes[:, None] == labels[None, :]
+    classes = jnp.arange(mean.shape[0], dtype=jnp.int32)
+    is_label = classes[:, None] == labels[None, :].astype(jnp.int32)
     uniform = uniform_open(key, mean.shape, mean.dtype)
     largest = jnp.max(jnp.where(is_label, -jnp.inf, logits), axis=0, keepdims=True)
 

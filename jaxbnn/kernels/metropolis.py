@@ -67,6 +67,12 @@ def metropolis(
     ValueError
         More than one log ratio.
 
+    Notes
+    -----
+    Uniforms are multiples of 2^-23 in float32: where the ratio is smaller than that, down to
+    exp(-87), one proposal in 2^23 is accepted. A density that is infinite somewhere has no
+    distribution: a chain that comes there stays.
+
     Examples
     --------
     >>> import jax

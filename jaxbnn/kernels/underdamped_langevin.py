@@ -82,7 +82,9 @@ def underdamped_langevin(
     -------
     The kernel, with `UnderdampedLangevinState` and `UnderdampedLangevinInfo`.
     `init(position, rng_key)` draws the momentum from N(0, I); without a key it starts at rest,
-    with zeros, which does not matter for MALA and is forgotten like any start otherwise.
+    with zeros, which does not matter for MALA and is forgotten like any start in one long run.
+    A loop that starts anew again and again, as SMC does, must give a key, which
+    `interop.blackjax.inner_kernel` does.
 
     Raises
     ------

@@ -78,7 +78,7 @@ def autoregress(noise: PyTree, fresh: PyTree, moves: Float[Array, ""], step_size
     """Return c^a E + sqrt(1 - c^(2a)) xi, what a accepted moves of pCN or pCNL do to noise."""
 
     def move(noise, fresh):
-        beta = jnp.asarray(step_size, noise.dtype)
+        beta = jnp.minimum(jnp.asarray(step_size, noise.dtype), 1)  # as pCN takes a traced one
         # Zero moves keep the noise at beta = 1 too, where log c is -inf.
         moved = moves.astype(noise.dtype) * jnp.log1p(-jnp.square(beta)) / 2
         exponent = jnp.where(moves > 0, moved, jnp.zeros_like(moved))

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxbnn.gibbs import IntermediateNoise, activation_pieces, gibbs_sampler
+from jaxbnn.gibbs import IntermediateNoise, activation_pieces, gibbs_sampler, pre_activations
 from jaxbnn.gibbs.chain import chain_values
 from jaxbnn.gibbs.pre_activations import sample_pre_activations
 from jaxbnn.networks import mlp
@@ -95,3 +95,14 @@ def test_pre_activations_agree_with_float64_in_the_tails(name, rng):
     # A uniform next to the odds of two pieces may fall on either side; elsewhere draws agree.
     same = np.abs(single - double) < 1e-3 * np.sqrt(D) + 2e-6 * np.abs(double)
     assert np.mean(same) > 0.998
+
+
+def test_a_piece_without_mass_is_not_chosen_by_the_largest_uniform(monkeypatch):
+    """What rounding left of the masses went to the last piece, hundreds of deviations off."""
+    mean = jnp.linspace(-1.02, -0.98, 1001)
+    largest = jnp.full(mean.shape, 1 - 2.0**-24)
+    monkeypatch.setattr(pre_activations, "uniform_open", lambda key, shape, dtype: largest)
+    z = sample_pre_activations(
+        jax.random.key(0), activation_pieces("hard_tanh"), mean, mean, 1e-5, 1e-5
+    )
+    assert float(jnp.max(z)) < -0.9

@@ -12,11 +12,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxbnn.gibbs import gibbs_sampler, gibbs_with_moves, noncentred_scale_moves, scale_moves
+from jaxbnn.gibbs import (
+    IntermediateNoise,
+    gibbs_sampler,
+    gibbs_with_moves,
+    noncentred_scale_moves,
+    scale_moves,
+)
 from jaxbnn.gibbs.chain import GibbsPosition, chain_values
 from jaxbnn.gibbs.hidden_units import hidden_groups, times_unit
 from jaxbnn.gibbs.interweave import noise_of
 from jaxbnn.gibbs.stages import split
+from jaxbnn.networks import mlp
 from tests.gibbs.cases import MODELS, data, drawn, patched
 from tests.gibbs.test_sweeps import geweke
 from tests.kit import both_sizes, for_mutants
@@ -219,3 +226,20 @@ def test_a_first_layer_that_is_kept_is_brought_up_to_date():
     for a, b in zip(jax.tree.leaves(one.position), jax.tree.leaves(fresh.position), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-4)
     assert gibbs_sampler(model, x, y).init(position).position is not None
+
+
+def test_a_uniform_of_zero_accepts_no_bad_move():
+    """Once in 2^23 draws a uniform is 0, of which no log ratio is smaller; this key has one."""
+    model = IntermediateNoise(mlp((1, 1, 1)), 1e-4)
+    x = jax.random.normal(jax.random.key(1), (500, 1))
+    params = model.sample_prior(jax.random.key(2))
+    position, y = model.simulate(jax.random.key(3), params, x)
+    key = jax.random.key(18997749)
+    kernel = noncentred_scale_moves(model, x, y, 4.0)
+    key_accept = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, 0), 0))[1]
+    assert float(jax.random.uniform(key_accept)) == 0
+    state, info = jax.jit(kernel.step)(key, kernel.init(position))
+    assert float(info.acceptance_rate) < 1e-6
+    assert not bool(jnp.any(info.is_accepted))
+    for new, old in zip(jax.tree.leaves(state.position), jax.tree.leaves(position), strict=True):
+        np.testing.assert_array_equal(new, old)

@@ -13,6 +13,7 @@ import jaxbnn
 from jaxbnn import wide
 from jaxbnn.networks import Activation, Dense, Network, init, mlp
 from jaxbnn.wide import count_accepted, reduce_inputs
+from jaxbnn.wide.accepted_moves import autoregress
 from tests.kit import sizes_with_mutants
 from tests.kit.dkw import compare
 from tests.kit.sizes import QUICK
@@ -180,3 +181,16 @@ def test_chains_that_never_move_or_always_draw_anew():
 def test_bad_input(network, x, message):
     with pytest.raises(ValueError, match=message):
         reduce_inputs(network, x)
+
+
+def test_a_traced_beta_above_one_leaves_what_is_carried_finite():
+    """An adaptation may try one; pCN takes it as 1."""
+    noise, fresh = jax.random.normal(jax.random.key(0), (2, 5))
+
+    @jax.jit
+    def moved(beta, moves):
+        return autoregress(noise, fresh, moves, beta)
+
+    for beta in (1.05, jnp.inf):
+        np.testing.assert_array_equal(moved(beta, jnp.ones(())), moved(1.0, jnp.ones(())))
+        np.testing.assert_array_equal(moved(beta, jnp.zeros(())), noise)
