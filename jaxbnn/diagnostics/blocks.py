@@ -40,7 +40,7 @@ _SOME = 256
 class Discrepancy(NamedTuple):
     """An estimate of a squared discrepancy, and whether it is zero.
 
-    NaN throughout if a draw or a score is.
+    NaN throughout if a draw or a score, used or not, is NaN or infinite.
 
     Attributes
     ----------
@@ -106,8 +106,9 @@ def _cut(chains: int, length: int, num_blocks: int) -> tuple[int, int, int]:
 def effective_draws(draws: Float[Array, "chain draw p"], num_blocks: int) -> Float[Array, ""]:
     """Return the number of independent draws whose mean would vary like that of one block.
 
-    The harmonic mean over coordinates, about each chain's own mean; infinite where each chain is
-    one block.
+    The harmonic mean over coordinates, about each chain's own mean, or that of the slowest one
+    where it is slower than the noisiest of as many equal ones would seem; infinite where each chain
+    is one block.
     """
     chains, length, dim = draws.shape
     per_chain, size, gap = _cut(chains, length, num_blocks)
@@ -124,7 +125,12 @@ def effective_draws(draws: Float[Array, "chain draw p"], num_blocks: int) -> Flo
     # Coordinates that never move say nothing.
     moves = of_draws > 0
     ratio = jnp.where(moves, of_means / jnp.where(moves, of_draws, 1), 0)
-    return jnp.sum(moves, dtype=ratio.dtype) / jnp.sum(ratio)
+    harmonic_mean = jnp.sum(moves, dtype=ratio.dtype) / jnp.sum(ratio)
+    # The variance of so few means is known to a part (2 / freedom)^(1/2), and the largest of n
+    # normal variables is about (2 log n)^(1/2): of those that may be as slow.
+    slow = jnp.sum(ratio >= jnp.max(ratio) / 3, dtype=ratio.dtype)
+    by_chance = 1 + 2 * jnp.sqrt(jnp.log(jnp.maximum(slow, 1)) / (chains * (per_chain - 1)))
+    return jnp.minimum(harmonic_mean, by_chance / jnp.max(ratio))
 
 
 def refuse_short_blocks(

@@ -5,8 +5,11 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from jaxbnn.diagnostics.draws import float_dtype
-from jaxbnn.numerics import check_real, solve_triangular
+from jaxbnn.numerics import check_real, is_concrete, solve_triangular
 from jaxbnn.numerics.products import product
+
+# Of the standard deviations of two coordinates; above what float16 rounds.
+_ASYMMETRY = 1e-3
 
 
 def covariance_distance(a: ArrayLike, b: ArrayLike) -> Float[Array, "*batch"]:
@@ -28,7 +31,7 @@ def covariance_distance(a: ArrayLike, b: ArrayLike) -> Float[Array, "*batch"]:
     Raises
     ------
     ValueError
-        Matrices that are not square, or not of one size.
+        Matrices that are not square, not of one size, or not symmetric.
 
     Examples
     --------
@@ -43,6 +46,8 @@ def covariance_distance(a: ArrayLike, b: ArrayLike) -> Float[Array, "*batch"]:
             "covariance_distance needs square matrices (..., p, p) of one size, but the shapes "
             f"are {shapes[0]} and {shapes[1]}."
         )
+    for matrix in (a, b):
+        check_symmetric("a covariance matrix", matrix)
     left, right = jnp.asarray(a), jnp.asarray(b)
     dtype = jnp.promote_types(float_dtype(left.dtype), float_dtype(right.dtype))
     batch = jnp.broadcast_shapes(left.shape, right.shape)
@@ -54,6 +59,20 @@ def covariance_distance(a: ArrayLike, b: ArrayLike) -> Float[Array, "*batch"]:
     logs = jnp.where(eigenvalues > floor, jnp.log(jnp.maximum(eigenvalues, floor)), jnp.inf)
     logs = jnp.where(jnp.isnan(eigenvalues), jnp.nan, logs)
     return jnp.sqrt(jnp.sum(logs**2, axis=-1))
+
+
+def check_symmetric(name: str, matrix: ArrayLike) -> None:
+    """Raise unless matrices (..., p, p) are symmetric to a thousandth; traced ones are not seen."""
+    if not is_concrete(matrix):
+        return
+    values = np.asarray(matrix, float)
+    size = np.sqrt(np.abs(np.diagonal(values, axis1=-2, axis2=-1)))
+    apart = np.abs(values - np.swapaxes(values, -1, -2))
+    # NaNs, of which the distance is NaN, compare false.
+    if (apart > _ASYMMETRY * size[..., :, None] * size[..., None, :]).any():
+        raise ValueError(
+            f"{name} must be symmetric, but is not: of a Cholesky factor L give L L^T."
+        )
 
 
 def whiten(

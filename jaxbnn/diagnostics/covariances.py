@@ -13,6 +13,7 @@ that of the variances of the coordinates, which finds one wrong scale among many
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -20,7 +21,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxbnn.diagnostics.covariance_distances import covariance_distance, whiten
+from jaxbnn.diagnostics.covariance_distances import (
+    check_symmetric,
+    covariance_distance,
+    whiten,
+)
 from jaxbnn.diagnostics.draws import check_draws, float_dtype
 from jaxbnn.diagnostics.moment_blocks import (
     Moments,
@@ -115,8 +120,9 @@ def covariance_agreement(
     ------
     ValueError
         One chain and no reference; fewer than two draws a block, or four blocks; a reference with
-        other coordinates, or that is not a covariance matrix; effective draws fewer than five
-        times the coordinates, or fewer than three a block, where the p-value would be wrong.
+        other coordinates, or that is not a covariance matrix; effective draws of either side
+        fewer than five times the coordinates, or fewer than three in each of its blocks, where the
+        p-value would be wrong.
 
     Notes
     -----
@@ -138,9 +144,10 @@ def covariance_agreement(
     # A maximum may pass over a NaN, and a gap between blocks over a draw.
     unit = jnp.where(jnp.isfinite(chains).all(axis=(0, 1)), jnp.where(unit > 0, unit, 1), jnp.nan)
     chains = chains / unit[None, None]
-    if reference is None:
-        return _refuse(_between(chains, num_blocks), chains, num_blocks)
     dim = chains.shape[2]
+    if reference is None:
+        found = _between(chains, num_blocks)
+        return _refuse(found, [(found.effective_draws, len(chains))], dim, num_blocks)
     if np.ndim(reference) == 2:
         if np.shape(reference) != (dim, dim):
             raise ValueError(
@@ -148,8 +155,10 @@ def covariance_agreement(
                 f"{np.shape(reference)}; give draws as (chain, draw, ...)."
             )
         check_real("the reference covariance", reference)
+        check_symmetric("the reference covariance", reference)
         matrix = jnp.asarray(reference, chains.dtype) / unit[:, None] / unit[None]
-        return _refuse(_against_matrix(chains, matrix, num_blocks), chains, num_blocks)
+        found = _against_matrix(chains, matrix, num_blocks)
+        return _refuse(found, [(found.effective_draws, len(chains))], dim, num_blocks)
     others = _check(name, reference, num_blocks, 1)
     if others.shape[2] != dim:
         raise ValueError(
@@ -157,8 +166,9 @@ def covariance_agreement(
             f"{others.shape[2]}."
         )
     others = others.astype(chains.dtype) / unit[None, None]
-    found = _against_draws(chains, others, num_blocks)
-    return _refuse(found, min(chains, others, key=len), num_blocks)
+    found, effective = _against_draws(chains, others, num_blocks)
+    sides = list(zip(effective, (len(chains), len(others)), strict=True))
+    return _refuse(found, sides, dim, num_blocks)
 
 
 def _check(
@@ -176,12 +186,24 @@ def _check(
 
 
 def _refuse(
-    found: CovarianceAgreement, draws: Float[Array, "chain draw p"], num_blocks: int
+    found: CovarianceAgreement,
+    sides: Sequence[tuple[Float[Array, ""], int]],
+    dim: int,
+    num_blocks: int,
 ) -> CovarianceAgreement:
-    """Raise where the p-value would be wrong, or make it NaN where nothing can be raised."""
-    chains, _, dim = draws.shape
+    """Raise where the p-value would be wrong, or make it NaN where nothing can be raised.
+
+    Each side's effective draws must do for its own chains.
+    """
+    for effective, chains in sides:
+        found = _refuse_side(found, effective, chains, dim, num_blocks)
+    return found
+
+
+def _refuse_side(
+    found: CovarianceAgreement, effective: Float[Array, ""], chains: int, dim: int, num_blocks: int
+) -> CovarianceAgreement:
     per_coordinate, blocks = _DRAWS_PER_COORDINATE * dim, _DRAWS_PER_BLOCK * chains * num_blocks
-    effective = found.effective_draws
     if not is_concrete(effective):
         # Written so that NaN draws, whose p-value is NaN already, are left alone.
         is_wrong = effective < max(per_coordinate, blocks)
@@ -195,8 +217,8 @@ def _refuse(
     if effective < blocks:
         raise ValueError(
             f"covariance_agreement needs {_DRAWS_PER_BLOCK} effective draws in a block, {blocks} "
-            f"in all, but there are about {float(effective):.0f}; take fewer blocks, or run the "
-            "chains longer."
+            f"in all of {chains} chain{'s' * (chains > 1)}, but there are about "
+            f"{float(effective):.0f}; take fewer blocks, or run the chains longer."
         )
     return found
 
@@ -260,15 +282,17 @@ def _against_draws(draws, others, num_blocks):
     )
     variance_ratio, p_variances, _ = judge_offset(mean - other_mean, [ours_side, theirs_side], dim)
     reference = jnp.mean(theirs.second, axis=(0, 1))
-    return CovarianceAgreement(
+    effective = tuple(_effective_draws(side) for side in sides)
+    found = CovarianceAgreement(
         ratio,
         variance_ratio,
         _either(p_all, p_variances),
         covariance_distance(reference[None], jnp.mean(ours.second, axis=1)),
         jnp.sqrt(noise),
         jnp.maximum(*(_neighbours(side.second) for side in sides)),
-        jnp.minimum(*(_effective_draws(side) for side in sides)),
+        jnp.minimum(*effective),
     )
+    return found, effective
 
 
 def _weighted_metric(ours: Moments, theirs: Moments) -> Float[Array, "p p"]:

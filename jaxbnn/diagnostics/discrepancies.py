@@ -94,6 +94,7 @@ def kernel_stein_discrepancy(
     scale = _check_scale(length_scale, points)
     _check_size("scores point", point_scores * scale[None, None])
     found = _stein(points, point_scores.astype(points.dtype), scale, chains)
+    found = _unless_finite(found, flat, flat_scores)
     return refuse_short_blocks(name, found, _effective_draws(flat, num_blocks))
 
 
@@ -163,6 +164,7 @@ def maximum_mean_discrepancy(
         )
     points = [_take(x, index) for x, index in zip((ours, theirs), indices, strict=True)]
     found = _mmd(*points, _check_scale(length_scale, *points), (len(ours), len(theirs)))
+    found = _unless_finite(found, ours, theirs)
     worth = jnp.minimum(*(_effective_draws(x, num_blocks) for x in (ours, theirs)))
     return refuse_short_blocks(name, found, worth)
 
@@ -195,6 +197,13 @@ def _check_size(what: str, numbers: Array) -> None:
             f"some {what} more than 1e15 length scales away, where squares overflow; look at the "
             "largest ones, or give another length_scale."
         )
+
+
+@jax.jit
+def _unless_finite(found: Discrepancy, *given: Array) -> Discrepancy:
+    """NaN where anything given is not finite, also draws in gaps and those that are not used."""
+    is_finite = jnp.stack([jnp.isfinite(x).all() for x in given]).all()
+    return Discrepancy(*(jnp.where(is_finite, number, jnp.nan) for number in found))
 
 
 _effective_draws = jax.jit(effective_draws, static_argnums=1)

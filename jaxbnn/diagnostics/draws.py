@@ -17,10 +17,13 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree, Shaped
 
 from jaxbnn.numerics import check_real
+from jaxbnn.numerics.arrays import as_array
 
 # A block's draws are at most 1/16 of this; sorting and transforming them takes several copies.
 _WORKSPACE_BYTES = 2**28
 _LONG_COORDINATE = 2**16
+# Rounding by this part of a standard deviation adds some 1e-4 to a variance.
+_LOSS = 0.02
 
 
 def check_draws(
@@ -36,6 +39,13 @@ def check_draws(
         What the user gave.
     min_chains, min_draws
         Fewest chains, and draws per chain, for which the diagnostic is defined.
+
+    Raises
+    ------
+    ValueError
+        Too few axes, chains or draws; numbers of 64 bits that lose their spread in 32.
+    TypeError
+        No array, or not of real numbers.
     """
     if not hasattr(draws, "dtype") and isinstance(draws, dict | tuple | list):
         raise TypeError(
@@ -45,7 +55,8 @@ def check_draws(
     if np.iscomplexobj(draws):
         raise TypeError(f"{name} takes real draws; give real and imaginary parts separately.")
     check_real(f"the draws given to {name}", draws)
-    array = jnp.asarray(draws)
+    check_rounding(f"the draws given to {name}", draws)
+    array = as_array(draws)
     if array.ndim < 2:
         raise ValueError(
             f"{name} needs an array (chain, draw, ...), but its shape is {array.shape}; "
@@ -67,6 +78,45 @@ def check_draws(
     return array
 
 
+def check_rounding(what: str, draws: Any) -> None:
+    """Raise where numbers of 64 bits lose their spread in floats of 32, in which JAX judges them.
+
+    Draws that spread by 1 around 1e8 would seem to stand still. Without `jax_enable_x64` only, and
+    only what did not come from JAX: that has been rounded already, where it was made.
+
+    Parameters
+    ----------
+    what
+        What they are, for the message.
+    draws
+        (chain, draw, ...).
+    """
+    if isinstance(draws, jax.Array) or np.ndim(draws) < 2:
+        return
+    kind, default = np.dtype(draws.dtype), np.dtype(float_dtype(np.dtype(int)))
+    if kind.itemsize < 4 or kind.kind not in "iuf" or np.can_cast(kind, default):
+        return
+    values = np.asarray(draws)
+    with np.errstate(over="ignore", invalid="ignore"):
+        # A chain at a time, so that the draws are never copied whole.
+        lost = [np.abs(chain - chain.astype(default)).max(axis=0, initial=0) for chain in values]
+        loss = np.max(lost, axis=0, initial=0)
+        if not (loss > 0).any():
+            return
+        spread = np.sqrt(np.mean([np.var(chain, axis=0, dtype=float) for chain in values], axis=0))
+        # Of chains that all stand still, whether they stand at one place.
+        spread = np.where(spread > 0, spread, np.std(np.mean(values, axis=1, dtype=float), axis=0))
+        # NaNs compare false: such draws are found later.
+        too_much = (loss > _LOSS * spread) & (spread > 0)
+    if too_much.any():
+        at = np.flatnonzero(too_much)[0]
+        raise ValueError(
+            f"{what} lose their spread in {default.name}: coordinate {at} has a standard "
+            f"deviation of {np.ravel(spread)[at]:.2g} and is rounded by up to "
+            f"{np.ravel(loss)[at]:.2g}; subtract its mean, or set jax_enable_x64."
+        )
+
+
 def per_coordinate(
     diagnostic: Callable[..., PyTree], draws: Shaped[Array, "chain draw ..."], *options: Any
 ) -> PyTree:
@@ -85,7 +135,7 @@ def per_coordinate(
     Returns
     -------
     Leaves shaped like the diagnostic's, followed by the trailing shape of the draws. NaN
-    for coordinates that hold a NaN; the others are untouched.
+    for coordinates that hold a NaN or an infinity; the others are untouched.
     """
     return _map_blocks(diagnostic, options, draws)
 
@@ -115,7 +165,7 @@ def _map_blocks(diagnostic, options, draws):
     def one_block(start):
         part = jax.lax.dynamic_slice_in_dim(flat, start, block, axis=2)
         part = jnp.moveaxis(part, 2, 0).astype(dtype)
-        has_nan = jnp.isnan(part).any(axis=(1, 2))
+        is_bad = ~jnp.isfinite(part).all(axis=(1, 2))
         # Long coordinates fill the processor by themselves, and gather faster one at a time.
         if chains * length >= _LONG_COORDINATE:
             values = jax.lax.map(one_coordinate, part)
@@ -123,7 +173,7 @@ def _map_blocks(diagnostic, options, draws):
             values = jax.vmap(one_coordinate)(part)
 
         def mark(value):
-            return jnp.where(has_nan.reshape(block, *(1,) * (value.ndim - 1)), jnp.nan, value)
+            return jnp.where(is_bad.reshape(block, *(1,) * (value.ndim - 1)), jnp.nan, value)
 
         return jax.tree.map(mark, values)
 

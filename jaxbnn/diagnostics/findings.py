@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from jaxbnn.diagnostics.copies import Copy, copies
 from jaxbnn.diagnostics.levels import Levels, on_both_sides, separate_levels
@@ -35,17 +35,19 @@ def warnings_in_words(
             f"{_chains(frozen)} never moved: every proposal was rejected, or nothing proposes; "
             "try a smaller step size."
         )
-    if len(frozen) < chains and (still := columns["moves"] == 0).any():
-        found.append(
-            f"{_coordinates(names, still)} never changed in any chain; no kernel moves "
-            f"{'it' if still.sum() == 1 else 'them'}, or every chain is stuck."
-        )
+    if len(frozen) < chains:
+        found += _still(names, columns["moves"] == 0, columns["varies"] > 0)
     found += _stuck(found_movement, length)
     found += _copied(copies(found_movement.contents))
     if log_density is not None and (levels := separate_levels(log_density)) is not None:
         found.append(_levels(levels))
     if chains == 1:
         found.append("There is one chain, so R-hat cannot be computed; run at least four.")
+    elif (unknown := np.isnan(columns["rhat"]) & (columns["varies"] > 0)).any():
+        found.append(
+            f"R-hat is not known (NaN) for {_share(unknown)} ({_coordinates(names, unknown)}), "
+            "although the draws differ: look at them, since nothing says that the chains agree."
+        )
     # Written so that infinite R-hats count and NaNs, reported above, do not.
     if (high := columns["rhat"] > _RHAT_THRESHOLD).any():
         worst = int(np.nanargmax(columns["rhat"]))
@@ -87,6 +89,26 @@ def _not_finite(first_bad: np.ndarray, length: int) -> list[str]:
         f"{_chains(chains)} turned NaN or infinite, first at draw {at}: the coordinates "
         "touched are NaN here; find out why, and leave such a chain out only if you know."
     ]
+
+
+def _still(
+    names: Sequence[str],
+    still: Bool[np.ndarray, " coordinate"],
+    varies: Bool[np.ndarray, " coordinate"],
+) -> list[str]:
+    found = []
+    if (nowhere := still & ~varies).any():
+        found.append(
+            f"{_coordinates(names, nowhere)} never changed in any chain; no kernel moves "
+            f"{'it' if nowhere.sum() == 1 else 'them'}, or every chain is stuck."
+        )
+    if (apart := still & varies).any():
+        found.append(
+            f"{_coordinates(names, apart)} never changed within a chain, but the chains hold "
+            "different values: each stays where it started, and the mean and its error depend on "
+            "the starts alone."
+        )
+    return found
 
 
 def _stuck(movement: Movement, length: int) -> list[str]:

@@ -18,6 +18,8 @@ _LOG_RARE = math.log(1e-6)
 _SHORTEST_STAND = 20
 _VISITS = 5
 _SHORTEST_SPAN = 200
+# More positions than there are replicas to be stuck.
+_STUCK = 32
 
 
 class Movement(NamedTuple):
@@ -88,21 +90,34 @@ def returns(found: Movement) -> list[Return]:
     """Chains that come back to exactly the same positions over a tenth of their length.
 
     Five separate visits at least. A healthy replica also comes back if all its proposals are
-    rejected while it is elsewhere, but soon.
+    rejected while it is elsewhere, but soon. Discrete positions, and those of few bits, come back
+    by themselves, and all chains hold the same ones: such chains are left out.
     """
     hits = []
-    for chain, marks in enumerate(found.fingerprints):
-        code = marks[:, 0].astype(np.uint64) << np.uint64(32) | marks[:, 1]
+    marked = found.fingerprints.astype(np.uint64)
+    codes = marked[..., 0] << np.uint64(32) | marked[..., 1]
+    held, in_chains = np.unique(
+        np.concatenate([np.unique(code) for code in codes]), return_counts=True
+    )
+    for chain, code in enumerate(codes):
         begins = np.flatnonzero(np.append(True, code[1:] != code[:-1]))
         ends = np.append(begins[1:], len(code))
-        _, which, visits = np.unique(code[begins], return_inverse=True, return_counts=True)
+        places, which, visits = np.unique(code[begins], return_inverse=True, return_counts=True)
         first = np.full(len(visits), len(code))
         last = np.zeros(len(visits), int)
         np.minimum.at(first, which, begins)
         np.maximum.at(last, which, ends - 1)
         span = max(_SHORTEST_SPAN, len(code) // 10)
-        again = (visits >= _VISITS) & (last - first >= span)
-        if again.any():
+        is_far = last - first >= span
+        again = (visits >= _VISITS) & is_far
+        of_others = in_chains[np.searchsorted(held, places)] > 1
+        late = np.count_nonzero(is_far & (visits > 1))
+        is_discrete = (
+            of_others.mean() > 0.5
+            or late > max(_STUCK, 0.2 * len(places))
+            or (len(codes) == 1 and 4 * len(places) < len(begins))
+        )
+        if again.any() and not is_discrete:
             draws = int((ends - begins)[again[which]].sum())
             hits.append(Return(chain, draws, int(first[again].min()), int(last[again].max())))
     return hits

@@ -9,8 +9,8 @@ draws. A threshold belongs to one member: 1.2 on the square root is 1.44 on the 
 scale of `rhat_brooks_gelman` (erratum A12).
 
 All take draws (chain, draw, ...) and return the trailing shape. All need two chains. A
-coordinate that holds a NaN gives NaN, and so does one whose draws are all equal; chains that
-are each frozen, at different values, give infinity.
+coordinate that holds a NaN or an infinity gives NaN, and so does one whose draws are all equal;
+chains that are each frozen, at different values, give infinity.
 """
 
 import jax
@@ -156,7 +156,8 @@ def folded_split_rhat(draws: ArrayLike) -> Float[Array, "..."]:
 
     Sees chains that agree in location and differ in scale. This is the statistic that
     section 3.2.1 of Papamarkou et al. reports beside `split_rhat`; the larger of
-    it and the rank-normalised split R-hat of the draws themselves is `rank_rhat`.
+    it and the rank-normalised split R-hat of the draws themselves is `rank_rhat`. NaN where all
+    draws are equally far from the median, as those of two values held equally often.
 
     Parameters
     ----------
@@ -188,7 +189,7 @@ def rank_rhat(draws: ArrayLike) -> Float[Array, "..."]:
     """Rank-normalised R-hat: the larger of the split R-hats of normal scores, plain and folded.
 
     Vehtari et al. (2021), section 4: the R-hat of current Stan and ArviZ. Above 1.01 the
-    chains should not be pooled.
+    chains should not be pooled. Where the folded one is NaN, the plain one counts alone.
 
     Parameters
     ----------
@@ -268,4 +269,13 @@ def _folded_split_rhat(x):
 def _rank_rhat(x):
     halves = split_chains(x)
     scores = jax.vmap(normal_scores)(jnp.stack([halves, fold(halves)]))
-    return jnp.max(jax.vmap(split_rhat_of)(scores))
+    return larger_rhat(jax.vmap(split_rhat_of)(scores))
+
+
+def larger_rhat(plain_and_folded: Float[Array, " 2"]) -> Float[Array, ""]:
+    """Return the larger of the R-hats of the draws' and the folded draws' scores.
+
+    Where two values are held equally often all draws are equally far from the median, and the
+    folded R-hat, 0 / 0, says nothing; where all draws are equal neither does.
+    """
+    return jnp.fmax(*plain_and_folded)

@@ -10,7 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike, Float, Int, PyTree
 
-from jaxbnn.diagnostics.draws import check_draws, float_dtype, per_coordinate, split_chains
+from jaxbnn.diagnostics.draws import (
+    check_draws,
+    check_rounding,
+    float_dtype,
+    per_coordinate,
+    split_chains,
+)
 from jaxbnn.diagnostics.energy_errors import energy_error_in_words
 from jaxbnn.diagnostics.ess import ess_of, tail_indicator
 from jaxbnn.diagnostics.findings import warnings_in_words
@@ -18,7 +24,7 @@ from jaxbnn.diagnostics.functions import check_positions, evaluate
 from jaxbnn.diagnostics.monte_carlo_error import mcse_of_sd, pooled_moments
 from jaxbnn.diagnostics.movement import movement
 from jaxbnn.diagnostics.ranks import fold, normal_scores, quantile, sorted_draws
-from jaxbnn.diagnostics.rhat import split_rhat_of
+from jaxbnn.diagnostics.rhat import larger_rhat, split_rhat_of
 from jaxbnn.numerics import check_real
 from jaxbnn.numerics.arrays import in_memory
 
@@ -163,7 +169,8 @@ def summary(
     ------
     ValueError
         Leaves without chain and draw axes or with different ones, fewer than four draws, or
-        not as many names as coordinates.
+        not as many names as coordinates; float64 numbers far from zero that lose their spread in
+        float32, without `jax_enable_x64`.
 
     Examples
     --------
@@ -180,6 +187,9 @@ def summary(
     """
     chains, length = check_positions("summary", positions)
     positions = in_memory(positions)
+    if function is not None:  # otherwise the positions are looked at below
+        for path, leaf in jax.tree_util.tree_leaves_with_path(positions):
+            check_rounding(f"positions{jax.tree_util.keystr(path)}", leaf)
     values = positions if function is None else evaluate(function, positions)
     all_names = _names(values, "x" if function is None else "f")
     if names is not None:
@@ -189,6 +199,7 @@ def summary(
             )
         all_names = [str(name) for name in names]
     if log_density is not None:
+        check_rounding("log_density", log_density)
         log_density = _chain_draw("log_density", log_density, (chains, length))
         values = (values, log_density)
         all_names.append("log density")
@@ -221,7 +232,7 @@ def summary(
     series = None if log_density is None else np.asarray(log_density)
     return Summary(
         names=tuple(all_names),
-        **{name: column for name, column in columns.items() if name != "moves"},
+        **{name: column for name, column in columns.items() if name not in ("moves", "varies")},
         num_chains=chains,
         num_draws=length,
         nan_chains=nan_chains,
@@ -257,7 +268,7 @@ def _statistics(x):
     halves = split_chains(x)
     # Side by side, so that ranks, R-hat and ESS are compiled once each.
     scores = jax.vmap(normal_scores)(jnp.stack([halves, fold(halves)]))
-    rhat = jnp.max(jax.vmap(split_rhat_of)(scores))
+    rhat = larger_rhat(jax.vmap(split_rhat_of)(scores))
     low, high = tail_indicator(x, ordered, 0.05), tail_indicator(x, ordered, 0.95)
     series = jnp.stack([scores[0], low, high, halves, split_chains(squares)])
     bulk, low_tail, high_tail, plain, squared = jax.vmap(ess_of)(series)
@@ -274,6 +285,7 @@ def _statistics(x):
         "ess_bulk": bulk,
         "ess_tail": jnp.fmin(low_tail, high_tail),
         "moves": jnp.sum(x[:, 1:] != x[:, :-1]).astype(x.dtype),
+        "varies": (x != x[0, 0]).any().astype(x.dtype),
     }
 
 

@@ -5,6 +5,7 @@ Groups are made with xarray alone, so that ArviZ 0.x, which wants an `InferenceD
 which wants an `xarray.DataTree`, get the same ones.
 """
 
+import copy
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -44,9 +45,11 @@ def to_arviz(
     posterior
         The `Posterior` that was sampled. It gives the groups `log_likelihood` (one number a datum,
         which `az.loo` and `az.compare` need), `observed_data`, `constant_data`, and "lp", the log
-        density, in `sample_stats`. Or what `posterior_from_numpyro` returned: then the groups have
-        a variable for each observed site (but for `numpyro.factor`), `posterior` holds the
-        latent and deterministic sites' values, and `unconstrained_posterior` the positions.
+        density, in `sample_stats`. Of a `tempered` one "lp" is the density that was sampled, and
+        `log_likelihood` that of the data, not raised to the power. Or what
+        `posterior_from_numpyro` returned: then the groups have a variable for each observed site
+        (but for `numpyro.factor`), `posterior` holds latent and deterministic sites' values, and
+        `unconstrained_posterior` the positions.
     key
         Gives the group `posterior_predictive`: one simulated y for each draw; needs `posterior`.
         Of a NumPyro model whose data depend on earlier data each is given the observed ones.
@@ -138,7 +141,8 @@ def from_arviz(data: Any, like: PyTree = None) -> PyTree:
     Raises
     ------
     ValueError
-        No posterior group, or a variable of `like` is not in it.
+        No posterior group, or a variable of `like` is not in it; a variable without chain and draw
+        among its dimensions.
 
     Examples
     --------
@@ -158,11 +162,9 @@ def from_arviz(data: Any, like: PyTree = None) -> PyTree:
                 f"the posterior group has no variable {missing[0]!r}; its variables are "
                 f"{', '.join(map(str, group.data_vars))}."
             )
-        return jax.tree.unflatten(
-            jax.tree.structure(like), [np.asarray(group[name].values) for name in names]
-        )
+        return jax.tree.unflatten(jax.tree.structure(like), [_leaf(group, name) for name in names])
     if _STRUCTURE not in group.attrs:
-        return {str(name): np.asarray(group[name].values) for name in group.data_vars}
+        return {str(name): _leaf(group, name) for name in group.data_vars}
     return _restored(group.attrs[_STRUCTURE], group)
 
 
@@ -216,13 +218,17 @@ def _stat_dims(name: str, values: np.ndarray) -> tuple[str, ...]:
 
 def _log_likelihood(posterior: Any, positions: PyTree, batch_size: int) -> tuple:
     def one(position):
-        return posterior.log_likelihood(position), posterior.log_prior(position)
+        return untempered.log_likelihood(position), posterior.log_prior(position)
 
+    # ArviZ judges predictions, and the power is none of the data's.
+    untempered = copy.copy(posterior)
+    object.__setattr__(untempered, "likelihood_power", None)
+    power = 1.0 if posterior.likelihood_power is None else float(posterior.likelihood_power)
     # In float64 from here on: ArviZ adds them up, over data and over draws.
     terms, log_prior = (
         np.asarray(a, float) for a in evaluate(one, positions, batch_size=batch_size)
     )
-    return terms, terms.sum(axis=-1) + log_prior
+    return terms, power * terms.sum(axis=-1) + log_prior
 
 
 def _posterior_predictive(
@@ -302,5 +308,17 @@ def _structure(positions: PyTree) -> str | None:
 
 def _restored(structure: str, group: Any) -> PyTree:
     described = json.loads(structure)
-    leaves = [np.asarray(group[name].values) for name in described["names"]]
+    leaves = [_leaf(group, name) for name in described["names"]]
     return rebuild(described["containers"], leaves)
+
+
+def _leaf(group: Any, name: Any) -> np.ndarray:
+    """Return a variable with its axes in our order, whatever was done to the group."""
+    variable = group[name]
+    missing = [dim for dim in ("chain", "draw") if dim not in variable.dims]
+    if missing:
+        raise ValueError(
+            f"{str(name)!r} has no dimension {missing[0]!r}, only {tuple(variable.dims)}; keep "
+            "chains and draws apart, and choose one by a list, as in sel(chain=[0])."
+        )
+    return np.asarray(variable.transpose("chain", "draw", ...).values)

@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from blackjax.base import SamplingAlgorithm
-from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.kernels import pcn, pcnl, smmala, truncated_mala, underdamped_langevin
 from jaxbnn.kernels.refresh import auxiliary_fields
+
+_START = 0x5EED5EED
 
 
 def inner_kernel(
@@ -32,7 +34,14 @@ def inner_kernel(
 
     Returns
     -------
-    `mcmc_step_fn`, `mcmc_init_fn` and `mcmc_parameters`, to be passed on by `**`.
+    `mcmc_step_fn`, `mcmc_init_fn` and `mcmc_parameters`, to be passed on by `**`. The state is an
+    `InnerState`.
+
+    Notes
+    -----
+    BlackJAX starts the kernel anew at each temperature and gives it no key. What a start draws, a
+    momentum say, is therefore drawn in the first step, which has one: started at rest again and
+    again, a momentum that persists would never have its law, and the particles would not either.
 
     Examples
     --------
@@ -57,16 +66,53 @@ def inner_kernel(
     def mcmc_init_fn(position, log_density_fn):
         # What a kernel caches at a position does not depend on its parameters.
         first = {name: value[0] for name, value in arrays.items()}
-        return make_kernel(log_density_fn, **first).init(position)
+        state = make_kernel(log_density_fn, **first).init(position)
+        return InnerState(position, state, jnp.ones((), bool))
 
     def mcmc_step_fn(rng_key, state, log_density_fn, **own):
-        return make_kernel(log_density_fn, **own).step(rng_key, state)
+        kernel = make_kernel(log_density_fn, **own)
+        inner = state.state
+        # Far from the numbers of the keys into which a step splits its own.
+        key_start = jax.random.fold_in(rng_key, _START)
+        if _reads_its_key(kernel.init, state.position, key_start):
+            inner = jax.lax.cond(
+                state.is_fresh, lambda: kernel.init(state.position, key_start), lambda: inner
+            )
+        new, info = kernel.step(rng_key, inner)
+        return InnerState(new.position, new, jnp.zeros((), bool)), info
 
     return {
         "mcmc_step_fn": mcmc_step_fn,
         "mcmc_init_fn": mcmc_init_fn,
         "mcmc_parameters": arrays,
     }
+
+
+@auxiliary_fields("is_fresh")
+class InnerState(NamedTuple):
+    """A state of an `inner_kernel`.
+
+    Attributes
+    ----------
+    position
+        The state's.
+    state
+        The kernel's own.
+    is_fresh
+        Whether no step was made since the kernel was started without a key.
+    """
+
+    position: PyTree
+    state: PyTree
+    is_fresh: Bool[Array, ""]
+
+
+def _reads_its_key(init: Callable, position: PyTree, rng_key: PRNGKeyArray) -> bool:
+    """Whether a start draws anything. Where it does not, there is nothing to start again."""
+    traced = jax.make_jaxpr(init)(position, rng_key).jaxpr
+    key = traced.invars[-1]
+    read = [*traced.outvars, *(v for equation in traced.eqns for v in equation.invars)]
+    return any(variable is key for variable in read)
 
 
 @auxiliary_fields()

@@ -103,7 +103,8 @@ def envelope(
     """Smallest and largest value of each of max_points / 2 stretches, in the order of time.
 
     A line through them looks like the line through all draws, excursions included, which
-    taking every k-th draw would lose. Short series are returned whole.
+    taking every k-th draw would lose. Short series are returned whole. A stretch with NaNs among
+    its values gets one of them too, which leaves a gap.
 
     Examples
     --------
@@ -124,4 +125,8 @@ def envelope(
     highest = np.argmax(np.where(missing, -np.inf, blocks), axis=1)
     pair = np.sort(np.stack([lowest, highest], axis=1), axis=1)
     index = (pair + width * np.arange(len(blocks))[:, None]).ravel()
+    missing &= (np.arange(blocks.size) < n).reshape(blocks.shape)  # not what was padded
+    partly = np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1))
+    gaps = partly * width + np.argmax(missing[partly], axis=1)
+    index = np.sort(np.append(index, gaps), kind="stable")
     return index, padded[index]

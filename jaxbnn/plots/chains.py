@@ -41,7 +41,7 @@ def trace(
     color
         One colour for all chains.
     max_points
-        Largest number of points drawn for a chain.
+        Largest number of points drawn for a chain, but for gaps.
 
     Returns
     -------

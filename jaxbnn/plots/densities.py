@@ -7,11 +7,13 @@ import numpy as np
 from jaxtyping import ArrayLike, Float
 
 from jaxbnn.numerics import check_positive
-from jaxbnn.plots._canvas import REFERENCE, legend, next_color
+from jaxbnn.plots._canvas import REFERENCE, add_to_title, legend, next_color
 from jaxbnn.plots._kernel_density import beta_estimate, gaussian_estimate, silverman_bandwidth
 from jaxbnn.plots._series import Panel, panels, report_missing, returned
 
 NUM_POINTS = 401
+# Tails that are left out where so few points would not show what lies between them.
+_TAILS = (0.001, 0.005, 0.01, 0.025, 0.05)
 Interval = tuple[float | int, float | int]
 
 
@@ -48,10 +50,13 @@ def density(
     bounds
         (low, high) of a bounded support.
     limits
-        Range of the horizontal axis; by default that of the draws, or the bounds.
+        Range of the horizontal axis; by default that of the draws, or the bounds. Where a few
+        draws lie so far out that the rest would be a spike, by default that of the inner 99.8 % or
+        less, at least 90 %; the title says how many are outside.
     bandwidth
-        Standard deviation of the Gaussian kernel; with bounds, the b of Chen on the unit
-        interval. By default a rule of thumb.
+        Standard deviation of the Gaussian kernel, at least half the distance of the 401 points at
+        which it is drawn; with bounds, the b of Chen on the unit interval. By default a rule
+        of thumb.
     label
         Name of the sampler in the legend.
     show_chains
@@ -105,6 +110,9 @@ def density(
         panel.axes.set(xlabel=panel.name or "value", ylabel="density")
         panel.axes.set_ylim(bottom=0.0)
         report_missing(panel.axes, finite, label)
+        if limits is None and (outside := int(((pooled < grid[0]) | (pooled > grid[-1])).sum())):
+            notice = f"{outside:,} of {pooled.size:,} draws lie outside what is shown"
+            add_to_title(panel.axes, notice, label)
     if label or prior is not None:
         legend(drawn[-1].axes, "best")
     return returned(drawn, draws)
@@ -131,11 +139,21 @@ def _grid(
     bandwidth: float | int | None,
 ) -> Float[np.ndarray, " points"]:
     if limits is None and bounds is None:
-        # Three bandwidths let the estimate reach the ground; the tenth shows what lies beside it.
-        reach = 3 * (bandwidth or silverman_bandwidth(pooled)) + 0.1 * float(np.ptp(pooled))
-        limits = (float(pooled.min()) - reach, float(pooled.max()) + reach)
+        h = bandwidth or silverman_bandwidth(pooled)
+        limits = _around(float(pooled.min()), float(pooled.max()), h)
+        for tail in _TAILS:
+            if limits[1] - limits[0] <= 2 * h * (NUM_POINTS - 1):
+                break
+            low, high = np.quantile(pooled, [tail, 1 - tail])
+            limits = _around(float(low), float(high), h)
     low, high = limits or bounds or (0.0, 1.0)
     return np.linspace(low, high, NUM_POINTS)
+
+
+def _around(low: float, high: float, bandwidth: float | int) -> Interval:
+    # Three bandwidths let the estimate reach the ground; the tenth shows what lies beside it.
+    reach = 3 * bandwidth + 0.1 * (high - low)
+    return low - reach, high + reach
 
 
 def _prior_curve(

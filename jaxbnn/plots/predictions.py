@@ -12,6 +12,7 @@ from jaxbnn.plots._series import as_numbers
 Numbers = ArrayLike | Sequence
 _MOST_POINTS = 400
 _MOST_CELLS = 20
+_ROUNDING = 1e-5
 
 
 def observed_against_predicted(
@@ -27,7 +28,8 @@ def observed_against_predicted(
     """Draw what was observed against its prediction, with the interval of each as a bar.
 
     Intervals that miss what was observed are drawn in a second colour. Of more than 400 data,
-    evenly spaced ones are shown; the title says how many, and of how many.
+    evenly spaced ones are shown; the title says how many, and of how many. Rows that hold a number
+    that is not finite are left out and counted in the title.
 
     Parameters
     ----------
@@ -43,7 +45,7 @@ def observed_against_predicted(
     Raises
     ------
     ValueError
-        If the arrays differ in shape.
+        If the arrays differ in shape, or no row is finite.
 
     Examples
     --------
@@ -57,6 +59,10 @@ def observed_against_predicted(
             "observed, mean, lower and upper must have one shape (n,), but have "
             f"{[values.shape for values in arrays]}."
         )
+    is_finite = np.isfinite(arrays).all(axis=0)
+    if not is_finite.any():
+        raise ValueError("no row is finite, so there is nothing to draw; look at the predictions.")
+    missing, arrays = int((~is_finite).sum()), [values[is_finite] for values in arrays]
     rows = np.unique(np.linspace(0, len(arrays[0]) - 1, _MOST_POINTS).astype(int))
     y, center, low, high = (values[rows] for values in arrays)
     axes = new_axes(panel_size=(5.0, 4.2))[0] if axes is None else given_axes(axes, 1)[0]
@@ -72,7 +78,8 @@ def observed_against_predicted(
     axes.plot(ends, ends, color=REFERENCE, linewidth=1.0, label="observed = predicted")
     axes.set(xlabel=f"predicted {name}", ylabel=f"observed {name}")
     shown = f"{len(y):,} of " if len(y) < len(arrays[0]) else ""
-    axes.set_title(f"{shown}{len(arrays[0]):,} rows", fontsize="medium")
+    left_out = f", {missing:,} not finite" if missing else ""
+    axes.set_title(f"{shown}{len(arrays[0]):,} rows{left_out}", fontsize="medium")
     axes.legend(loc="upper left", framealpha=0.9)
     return axes
 
@@ -145,6 +152,8 @@ def calibration(
     ------
     TypeError
         `axes` that are no Matplotlib axes.
+    ValueError
+        Shapes that differ, or numbers that are not between 0 and 1, percentages say.
 
     Examples
     --------
@@ -158,6 +167,12 @@ def calibration(
             f"predicted and happened must have one shape (n,), but have {predicted.shape} and "
             f"{happened.shape}."
         )
+    for name, shares in (("predicted", predicted), ("happened", happened)):
+        # Means of many ones exceed 1 by rounding; NaNs compare false.
+        if (wrong := shares[(shares < -_ROUNDING) | (shares > 1 + _ROUNDING)]).size:
+            raise ValueError(
+                f"{name} must lie between 0 and 1, but holds {wrong[0]:g}; divide percents by 100."
+            )
     axes = new_axes(panel_size=(4.2, 4.2))[0] if axes is None else given_axes(axes, 1)[0]
     axes.plot([0, 1], [0, 1], color=REFERENCE, linewidth=1.0, label="calibrated")
     if counts is None:

@@ -6,12 +6,21 @@ from typing import Any
 import numpy as np
 from jaxtyping import ArrayLike, Float
 
-from jaxbnn.plots._canvas import COLORS, REFERENCE, Axes, given_axes, legend, new_axes
+from jaxbnn.plots._canvas import (
+    COLORS,
+    REFERENCE,
+    Axes,
+    add_to_title,
+    given_axes,
+    legend,
+    new_axes,
+)
 from jaxbnn.plots._series import as_numbers
 
 Numbers = ArrayLike | Sequence[float | int]
 
 _MARKERS = "osD^vP*X"
+_LINES = ("-", "--", ":", "-.")
 
 
 def thermalization_criteria(
@@ -28,7 +37,9 @@ def thermalization_criteria(
 
     Every panel has the same logarithmic time axis. A criterion's lower bound of the
     thermalization time is a filled marker on the time axis of the uppermost panel; a criterion
-    that is not passed within the run is a hollow one at its end.
+    that is not passed within the run is a hollow one at its end. Values that are not finite leave
+    gaps, and the title counts them; where an R-hat or an error is infinite, a triangle stands at
+    the upper edge.
 
     Parameters
     ----------
@@ -54,7 +65,7 @@ def thermalization_criteria(
     Raises
     ------
     ValueError
-        If a series has another length than its steps, or steps are not positive.
+        If a series has another length than its steps, or steps, errors or R-hats are not positive.
 
     Notes
     -----
@@ -71,31 +82,33 @@ def thermalization_criteria(
     given = axes is not None
     where = given_axes(axes, panels) if given else new_axes(panels, (10.0, 2.6), max_columns=1)
     style = _styles([*mse, *(score or {})])
+    all_steps = [as_numbers("steps", steps)]
     for name, series in mse.items():
-        x, y = _curve(name, steps, series)
-        where[0].plot(x, y, label=name, **style[name])
+        x, y = _curve(name, steps, series, is_log=True)
+        _draw(where[0], x, y, label=name, is_log=True, **style[name])
     where[0].set(yscale="log", ylabel="test mean squared error")
     following = iter(where[1:])
     if rhat:
         panel = next(following)
         for i, (name, (block_steps, values)) in enumerate(rhat.items()):
-            x, y = _curve(name, block_steps, values)
+            x, y = _curve(name, block_steps, values, is_log=True)
+            all_steps.append(x)
             color = COLORS[(len(mse) + i) % len(COLORS)]
-            panel.plot(x, y, label=name, color=color, linewidth=1.2)
+            _draw(panel, x, y, label=name, is_log=True, **_thin(color, i))
         panel.axhline(1.0, color=REFERENCE, linestyle="--", linewidth=0.8)
         panel.set(yscale="log", ylabel=r"$\hat R$, mean over inputs")
     if score:
         panel = next(following)
         for name, series in score.items():
             x, y = _curve(name, steps, series)
-            panel.plot(x, y, label=name, **{**style[name], "linewidth": 0.6})
+            _draw(panel, x, y, label=name, **{**style[name], "linewidth": 0.6})
         panel.axhline(0.0, color=REFERENCE, linestyle="--", linewidth=0.8)
         panel.set(ylabel="score $U$")
         _show_the_end(panel)
-    end = float(np.max(np.asarray(steps)))
+    start, end = (float(pick(np.concatenate(all_steps))) for pick in (np.min, np.max))
     for panel in where:
         panel.set(xscale="log")
-        panel.set_xlim(float(np.min(np.asarray(steps))), end * 1.15)
+        panel.set_xlim(start, end * 1.15)
     _circles(where[0], lower_bounds or {})
     where[-1].set_xlabel(time_name)
     for panel in where:
@@ -112,6 +125,9 @@ def rhat_percentiles(
     time_name: str = "sweeps",
 ) -> Any:
     """Draw percentiles of R-hat over coordinates along time, with a dashed line at 1.
+
+    Values that are not finite leave gaps, and the title counts them; where one is infinite, a
+    triangle stands at the upper edge.
 
     Parameters
     ----------
@@ -133,7 +149,7 @@ def rhat_percentiles(
     Raises
     ------
     ValueError
-        If the shapes do not fit.
+        If the shapes do not fit, or steps or R-hats are not positive.
 
     Notes
     -----
@@ -154,15 +170,18 @@ def rhat_percentiles(
     where = new_axes(1, (6.0, 3.2))[0] if axes is None else given_axes(axes, 1)[0]
     # The largest first, so that the legend has the order of the curves.
     for i in reversed(range(len(percentiles))):
-        x, y = _curve(f"percentile {percentiles[i]}", steps, array[i])
-        where.plot(x, y, color=COLORS[i % len(COLORS)], linewidth=1.2, label=f"{percentiles[i]:g}")
+        x, y = _curve(f"percentile {percentiles[i]}", steps, array[i], is_log=True)
+        label, color = f"{percentiles[i]:g}", COLORS[i % len(COLORS)]
+        _draw(where, x, y, label=label, is_log=True, **_thin(color, i))
     where.axhline(1.0, color=REFERENCE, linestyle="--", linewidth=0.8, label="_one")
     where.set(xscale="log", yscale="log", xlabel=time_name, ylabel=r"percentiles of $\hat R$")
     legend(where, "beside")
     return where
 
 
-def _curve(name: str, steps: Numbers, series: Numbers) -> tuple[np.ndarray, np.ndarray]:
+def _curve(
+    name: str, steps: Numbers, series: Numbers, *, is_log: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
     x, y = as_numbers("steps", steps), as_numbers(f"the series of {name!r}", series)
     if x.ndim != 1 or x.shape != y.shape:
         raise ValueError(
@@ -171,14 +190,47 @@ def _curve(name: str, steps: Numbers, series: Numbers) -> tuple[np.ndarray, np.n
         )
     if not (x > 0).all():
         raise ValueError(f"the steps of {name!r} must be positive for a logarithmic axis.")
-    return x, np.where(np.isfinite(y), y, np.nan)
+    if is_log and (y <= 0).any():
+        raise ValueError(
+            f"the series of {name!r} must be positive for a logarithmic axis, but holds "
+            f"{np.nanmin(y):g}; leave such values out."
+        )
+    return x, y
+
+
+def _draw(
+    panel: Axes, x: np.ndarray, y: np.ndarray, *, label: str, is_log: bool = False, **style: Any
+) -> None:
+    """Draw a curve with gaps where it is not finite, and say how many there are."""
+    is_finite = np.isfinite(y)
+    panel.plot(x, np.where(is_finite, y, np.nan), label=label, **style)
+    if is_finite.all():
+        return
+    add_to_title(panel, f"{label}: {(~is_finite).sum():,} of {y.size:,} values not finite")
+    if is_log and (infinite := x[np.isposinf(y)]).size:
+        panel.plot(
+            infinite,
+            np.ones(infinite.size),
+            "^",
+            color=style["color"],
+            transform=panel.get_xaxis_transform(),
+            clip_on=False,
+            label="_infinite",
+        )
+
+
+def _thin(color: str, number: int) -> dict[str, Any]:
+    line = _LINES[number // len(COLORS) % len(_LINES)]
+    return {"color": color, "linestyle": line, "linewidth": 1.2}
 
 
 def _styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     order = list(dict.fromkeys(names))
-    lines = ["-", "-", "-", "-", "--", ":"]
+    # Each time round, a colour has another line.
+    first = [0, 0, 0, 0, 1, 2]
+    lines = [_LINES[(first[i % 6] + i // 6) % 4] for i in range(len(order))]
     return {
-        name: {"color": COLORS[i % len(COLORS)], "linestyle": lines[i % 6], "linewidth": 1.2}
+        name: {"color": COLORS[i % 6], "linestyle": lines[i], "linewidth": 1.2}
         for i, name in enumerate(order)
     }
 

@@ -16,6 +16,7 @@ from jaxbnn.diagnostics.moment_blocks import Moments, block_moments, judge_group
 from tests.diagnostics.chains import autoregressive
 from tests.diagnostics.covariance_laws import MODES, NORMAL, one_scale, p_values
 
+FACTOR = np.array([[1.0, 0.0], [0.5, 2.0]])
 MIX = np.array([[1.0, 0.5, 0.0], [0.0, 2.0, -0.3], [0.0, 0.0, 0.5]])
 
 
@@ -249,6 +250,22 @@ def test_too_few_effective_draws_are_refused(rng):
         covariance_agreement(wide)
 
 
+def test_each_side_is_judged_by_its_own_chains(rng):
+    """Blocks worth one draw: P(p < .05) is .31 against one chain of independent draws."""
+    slow = autoregressive(rng, 0.95, 16, 100)[..., None]
+    one = rng.normal(size=(1, 1000, 1))
+    sentence = "needs 3 effective draws in a block, 480 in all of 16 chains, but"
+    for pair in ((slow, one), (one, slow)):
+        with pytest.raises(ValueError, match=sentence):
+            covariance_agreement(*pair)
+        assert np.isnan(jax.jit(covariance_agreement)(*map(jnp.asarray, pair)).p_value)
+    # As many chains of independent draws, and a reference worth less than their 480.
+    many = rng.normal(size=(16, 100, 1))
+    found = covariance_agreement(many, one[:, :300])
+    assert found.effective_draws < 480
+    assert found.p_value > 1e-6
+
+
 def test_a_frozen_chain_and_nan(rng):
     draws = rng.normal(size=(4, 2000, 3)).astype(np.float32)  # compiled above
     draws[1] = draws[1, :1]
@@ -266,10 +283,14 @@ def test_a_frozen_chain_and_nan(rng):
         ((np.zeros((2, 10, 2)),), "needs at least 20 draws per chain"),
         ((np.zeros((2, 100, 2)), np.eye(3)), "reference covariance of all 2 coordinates"),
         ((np.zeros((2, 100, 2)), np.zeros((1, 100, 3))), "they have 2 and 3"),
+        ((np.zeros((2, 100, 2)), FACTOR), "reference covariance must be symmetric, but is not"),
     ],
 )
 def test_bad_input_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         covariance_agreement(*arguments)
+    for pair in ((FACTOR, np.eye(2)), (np.eye(2), np.stack([np.eye(2), FACTOR]))):
+        with pytest.raises(ValueError, match="a covariance matrix must be symmetric"):
+            covariance_distance(*pair)
     with pytest.raises(ValueError, match="at least 4 blocks a chain, but num_blocks is 1"):
         covariance_agreement(np.zeros((2, 100, 2)), num_blocks=1)

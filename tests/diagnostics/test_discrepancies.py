@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from jaxbnn.diagnostics import kernel_stein_discrepancy, maximum_mean_discrepancy
-from jaxbnn.diagnostics.blocks import _quadratic_tail, effective_draws
+from jaxbnn.diagnostics.blocks import _quadratic_tail, block_index, effective_draws
 from tests.diagnostics.chains import autoregressive
 
 
@@ -182,6 +182,37 @@ def test_blocks_as_short_as_the_memory_are_refused(rng):
     assert np.isfinite(found.squared)
     many_chains = slow[0].reshape(16, 50, 1)
     assert np.isfinite(kernel_stein_discrepancy(many_chains, -many_chains, num_blocks=16).p_value)
+
+
+def test_one_slow_coordinate_among_quick_ones_is_refused(rng):
+    """AR(1) at .99 beside four coordinates of independent draws: P(p < .05) was .15."""
+    x = rng.normal(size=(4, 800, 5)).astype(np.float32)
+    assert np.isfinite(kernel_stein_discrepancy(x, -x, max_draws=256).p_value)
+    x[..., 0] = autoregressive(rng, 0.99, 4, 800)
+    with pytest.raises(ValueError, match=r"are worth about [012]\.\d: "):
+        kernel_stein_discrepancy(x, -x, max_draws=256)
+    # Of many that are alike none is slow: the worth of the noisiest is no reason to refuse.
+    many = autoregressive(rng, 0.9, 40, 800).reshape(4, 10, 800).swapaxes(1, 2)
+    assert effective_draws(jnp.asarray(many), 32) > 3.5
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("draw", [0, 25])
+def test_draws_that_are_not_used_count_if_they_are_not_finite(value, draw, rng):
+    """The first fifth of a block is left out, and of the rest all but the evenly spaced ones."""
+    x = rng.normal(size=(4, 200, 2)).astype(np.float32)
+    options = {"num_blocks": 8, "max_draws": 32, "length_scale": 1.0}
+    spoiled = x.copy()
+    assert draw not in block_index("here", 4, 200, 8, 32)
+    spoiled[0, draw, 1] = value
+    for found in (
+        kernel_stein_discrepancy(spoiled, -x, **options),
+        kernel_stein_discrepancy(x, spoiled, **options),
+        maximum_mean_discrepancy(spoiled, x, **options),
+        maximum_mean_discrepancy(x, spoiled, **options),
+    ):
+        assert np.isnan(found).all()
+    assert np.isfinite(kernel_stein_discrepancy(x, -x, **options)).all()
 
 
 @pytest.mark.parametrize("phi", [0.0, 0.5, 0.9])

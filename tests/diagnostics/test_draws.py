@@ -61,6 +61,8 @@ def test_shapes_nan_and_offset(name, rng):
     assert np.isnan(spoiled[..., 1, 0, 0]).all()
     spoiled[..., 1, 0, 0] = value[..., 1, 0, 0]
     np.testing.assert_array_equal(spoiled, value)
+    draws[1, LENGTH // 2, 1, 0, 0] = np.inf
+    assert np.isnan(np.asarray(diagnostic(draws))[..., 1, 0, 0]).all()
 
 
 @pytest.mark.parametrize("name", ["rank_rhat", "ess_tail", "mcse_sd", "ess_geyer"])
@@ -83,6 +85,26 @@ def test_the_door(name):
         diagnostic(np.zeros((4, 100, 0)))
     with pytest.raises(TypeError, match="takes real draws"):
         diagnostic(np.zeros((4, 100), complex))
+
+
+def test_numbers_of_64_bits_that_lose_their_spread_are_refused(rng, x64):
+    draws = rng.normal(size=(4, 50, 2)) + np.array([0.0, 1e8])
+    whole = 3_000_000_000 + np.round(3 * rng.normal(size=(4, 50))).astype(np.int64)
+    exact = [diagnostics.rank_rhat(draws), diagnostics.rank_rhat(whole)]
+    assert np.isfinite(np.concatenate([np.ravel(e) for e in exact])).all()
+    with jax.enable_x64(False):
+        for diagnostic in (diagnostics.rank_rhat, diagnostics.mcse, diagnostics.summary):
+            with pytest.raises(ValueError, match="spread in float32: coordinate 1 has a standard"):
+                diagnostic(draws)
+            with pytest.raises(ValueError, match=r"rounded by up to .*; subtract its mean, or set"):
+                diagnostic(whole)
+        with pytest.raises(ValueError, match="positions lose their spread"):
+            diagnostics.summary(draws, function=jnp.sum)
+        with pytest.raises(ValueError, match="log_density lose"):
+            diagnostics.summary(draws - draws[:1, :1], log_density=draws[..., 1])
+        # Integers of more than 32 bits that are far enough apart are made floats.
+        wide = np.arange(200).reshape(4, 50) * 10**8
+        np.testing.assert_allclose(diagnostics.mcse(wide), 1e8 * diagnostics.mcse(wide // 10**8))
 
 
 def test_a_tree_is_refused():

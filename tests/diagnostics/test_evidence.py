@@ -132,6 +132,24 @@ def test_swaps_that_correlate_the_rungs_are_in_the_error(rng):
     np.testing.assert_allclose(independent, (7.5 / 64 / 2000) ** 0.5, rtol=0.15)
 
 
+def test_neighbours_that_hardly_overlap_have_no_finite_error(rng):
+    """Exact draws of prior and posterior in 20 dimensions: estimates are off by 60 nats or more."""
+    ladder, precision = np.array([0.0, 1.0]), 1e3
+    spread = 1 / (1 + ladder * precision)
+    draws = -precision / 2 * rng.chisquare(20, size=(1, 100, 2)) * spread
+    found = bennett_acceptance_ratio(draws, ladder)
+    assert abs(found.log_evidence + 10 * np.log1p(precision)) > 10
+    assert np.isinf(found.standard_error)
+    assert np.isinf(thermodynamic_integration(draws, ladder).rule_error)
+    # A ladder of as few draws whose neighbours overlap, and the fewest draws there may be.
+    fine = np.linspace(0, 1, 16) ** 6
+    draws = -precision / 2 * rng.chisquare(20, size=(1, 100, 16)) / (1 + fine * precision)
+    found = bennett_acceptance_ratio(draws, fine)
+    assert abs(found.log_evidence + 10 * np.log1p(precision)) < 5 * found.standard_error < 5
+    few = bennett_acceptance_ratio(rng.normal(size=(1, 4, 2)), ladder)
+    assert np.isfinite(few.standard_error)
+
+
 def test_equal_temperatures_and_impossible_prior_draws(rng):
     ladder = np.array([0.0, 0.3, 0.3, 1.0])
     draws = exact_draws(rng, ladder)

@@ -52,6 +52,22 @@ def test_dependent_and_nan_coordinates_are_nan(rng):
     assert np.isnan(multivariate_ess(np.ones((2, 100, 2), np.float32)))
 
 
+@pytest.mark.parametrize("length", [200, 2000])
+def test_coordinates_that_depend_on_each_other_are_nan(length, rng):
+    for _ in range(8):
+        draws = rng.normal(size=(4, length, 3)).astype(np.float32)
+        with_sum = np.concatenate([draws, draws[..., :1] + draws[..., 1:2]], axis=2)
+        powers = np.exp(draws)
+        shares = np.concatenate([powers / powers.sum(2, keepdims=True), draws[..., :1]], axis=2)
+        assert np.isnan(multivariate_ess(with_sum))
+        assert np.isnan(multivariate_ess(shares))
+        # Nearly dependent, with a correlation of .99995, is told well.
+        near = np.concatenate([draws, draws[..., :1] + 1e-2 * draws[..., 1:2]], axis=2)[
+            ..., [0, 2, 3]
+        ]
+        assert 0.5 < multivariate_ess(near) / (4 * length) < 2
+
+
 def test_too_few_batches():
     with pytest.raises(ValueError, match="20 batches of 10 draws for 30 coordinates"):
         multivariate_ess(np.zeros((2, 100, 30)))

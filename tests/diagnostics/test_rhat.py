@@ -119,6 +119,21 @@ def test_frozen_chains(diagnostic):
         assert np.isposinf(diagnostic(apart))
 
 
+def test_two_values_held_equally_often(rng):
+    """All draws are equally far from their median: the folded R-hat is 0 / 0."""
+    frozen = np.array([-1.0, 1.0, -1.0, 1.0])[:, None] * np.ones(100)
+    assert np.isnan(folded_split_rhat(frozen))
+    assert np.isposinf(rank_rhat(frozen))
+    shares = np.array([0.02, 0.028, 0.98, 0.972])[:, None]
+    moving = rng.permuted((np.arange(500) < 500 * shares).astype(float), axis=1)
+    assert moving.mean() == 0.5
+    assert rank_rhat(moving) > 3
+    fair = rng.permutation(np.repeat([0.0, 1.0], 200)).reshape(4, 100)
+    assert 0.99 < rank_rhat(fair) < 1.1
+    moving[0, 0] = np.nan
+    assert np.isnan(rank_rhat(moving))
+
+
 @pytest.mark.parametrize("diagnostic", ALL)
 def test_one_chain_is_refused(diagnostic):
     with pytest.raises(ValueError, match="needs at least 2 chains, but there are 1"):

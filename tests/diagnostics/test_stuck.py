@@ -7,6 +7,7 @@ Healthy runs must stay without these warnings.
 import itertools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -116,6 +117,19 @@ def test_rejections_alone_are_no_stand_and_no_return(acceptance, rng):
     assert (found.stand_length[:3] == [longest_run(chain) for chain in draws[:3]]).all()
     assert long_stands(found, 1000) == []
     assert returns(found) == []
+
+
+@pytest.mark.parametrize("chains", [1, 4])
+def test_discrete_positions_come_back_by_themselves(chains, rng):
+    few_bits = jnp.asarray(rng.normal(size=(chains, 1000)), jnp.bfloat16)
+    coins = rng.integers(2, size=(chains, 1000)).astype(np.float32)
+    dice = rng.integers(6, size=(chains, 1000, 2)).astype(np.float32)
+    for draws in (few_bits, coins, dice):
+        assert returns(movement(draws, ())) == []
+    # One start for all chains, to which swaps bring a stuck replica back.
+    stuck = rng.normal(size=(chains, 1000, 3)).astype(np.float32)
+    stuck[:, ::10] = 0.5
+    assert [hit.chain for hit in returns(movement(stuck, ()))] == list(range(chains))
 
 
 def longest_run(chain):

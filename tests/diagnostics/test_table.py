@@ -104,6 +104,23 @@ def test_frozen_chain_is_named(rng):
     assert any("f[0], f[1], f[2] never changed in any chain" in w for w in still.warnings)
 
 
+def test_chains_that_hold_different_values_are_told(rng):
+    f = np.broadcast_to(np.array([-1.0, 1.0, -1.0, 1.0])[:, None], SHAPE)
+    table = summary({"f": f, "w": rng.normal(size=SHAPE)})
+    assert np.isposinf(table.rhat[0])
+    assert not any("never changed in any chain" in w for w in table.warnings)
+    assert any(w.startswith("f never changed within a chain, but") for w in table.warnings)
+    assert any("R-hat is above 1.01 for 1 of 2 coordinates" in w for w in table.warnings)
+
+
+def test_an_rhat_that_is_not_known_is_told():
+    draws = np.zeros((4, 5))
+    draws[:, 2] = 1  # the one draw that halving leaves out
+    table = summary(draws)
+    assert np.isnan(table.rhat).all()
+    assert any(w.startswith("R-hat is not known (NaN) for 1 of 1 coord") for w in table.warnings)
+
+
 def test_poor_mixing_is_said_in_words(rng):
     draws = rng.normal(size=(*SHAPE, 3))
     draws[..., 1] = autoregressive(rng, 0.99, *SHAPE) + 2 * np.arange(4.0)[:, None]

@@ -194,6 +194,33 @@ def test_other_structures():
     assert from_arviz(to_arviz(a)).shape == (1, 4, 2)  # a bare array
 
 
+def test_axes_are_found_by_name(rng):
+    positions = ({"w": rng.normal(size=(2, 5, 3, 4))}, ())
+    data = to_arviz(positions, format="DataTree")
+    group = data["posterior"].to_dataset()
+    turned = {"posterior": group.transpose("draw", "layer0_in", "layer0_out", "chain")}
+    for like in (None, positions):
+        np.testing.assert_array_equal(from_arviz(turned, like)[0]["w"], positions[0]["w"])
+    del turned["posterior"].attrs["jaxbnn_structure"]
+    np.testing.assert_array_equal(from_arviz(turned)["0.w"], positions[0]["w"])
+    for lost, dim in ((group.sel(chain=0), "chain"), (group.stack(s=("chain", "draw")), "chain")):
+        with pytest.raises(ValueError, match=f"'0.w' has no dimension '{dim}', only"):
+            from_arviz({"posterior": lost})
+    one = from_arviz({"posterior": group.sel(chain=[1])})[0]["w"]
+    np.testing.assert_array_equal(one, positions[0]["w"][1:])
+
+
+def test_a_tempered_posterior_has_the_likelihood_of_its_data(narrow):
+    posterior, draws, plain = narrow
+    for what in ("likelihood", "posterior"):
+        tempered = posterior.tempered(4.0, what)
+        data = to_arviz(draws, tempered)
+        np.testing.assert_array_equal(data.log_likelihood["y"], plain.log_likelihood["y"])
+        one = jax.tree.map(lambda leaf: leaf[1, 7], draws.positions)
+        lp = data.sample_stats["lp"][1, 7]
+        np.testing.assert_allclose(lp, tempered.log_density(one), rtol=1e-4)
+
+
 def test_errors_are_sentences():
     with pytest.raises(ValueError, match="to_arviz got positions without any array"):
         to_arviz(())

@@ -125,3 +125,16 @@ def test_errors_are_sentences(draws):
         plots.trace(draws, max_points=0)
     with pytest.raises(ValueError, match=r"at least two draws"):
         plots.autocorrelation(draws[:, :1])
+
+
+def test_a_missing_draw_leaves_a_gap_in_a_thinned_chain(rng):
+    draws = rng.normal(size=(1, 1003))
+    whole = plots.trace(draws, max_points=100).get_lines()[0].get_xydata()
+    draws[0, 500] = np.nan
+    x, y = plots.trace(draws, max_points=100).get_lines()[0].get_xydata().T
+    np.testing.assert_array_equal(x[np.isnan(y)], [500])
+    assert (np.diff(x) >= 0).all()
+    kept = np.isfinite(y)
+    at_both = np.isin(x[kept], whole[:, 0])
+    assert at_both.sum() >= len(whole) - 2
+    assert np.isfinite(whole).all()

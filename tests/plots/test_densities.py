@@ -26,6 +26,33 @@ def test_gaussian_kernel_is_the_sum_over_draws(num_draws, tolerance, rng):
     np.testing.assert_allclose(trapezoid(y, x), 1.0, atol=2e-3)
 
 
+def test_heavy_tails_and_one_outlier(rng):
+    """The law's own density within five standard errors of the estimate, sqrt(y / (3.5 n h))."""
+    cauchy = stats.cauchy.ppf(rng.uniform(size=(4, 5000)))
+    h = 0.9 * np.subtract(*np.quantile(cauchy, [0.75, 0.25])) / 1.34 * cauchy.size**-0.2
+    for limits in (None, (-5, 5)):
+        axes = plots.density(cauchy, limits=limits, show_chains=False)
+        x, y = curve(axes, "draws")
+        direct = stats.norm.pdf(x[:, None], cauchy.ravel(), h).mean(axis=1)
+        np.testing.assert_allclose(y, direct, atol=0.01 * direct.max())
+        law = stats.cauchy.pdf(x)
+        smooth = law + h**2 / 2 * law**3 * np.pi**2 * (6 * x**2 - 2)
+        error = np.sqrt(smooth / (3.5 * cauchy.size * h))
+        assert (np.abs(y - smooth) < 5 * error + 0.01 * smooth.max()).all()
+        outside = f"{((cauchy < x[0]) | (cauchy > x[-1])).sum():,} of 20,000 draws lie outside"
+        assert axes.get_title().startswith("" if limits else outside)
+        assert limits or -100 < x[0] < -8 < 8 < x[-1] < 100
+    normal = rng.normal(size=(1, 5000))
+    normal[0, 17] = 1000
+    axes = plots.density(normal)
+    assert 0.36 < curve(axes, "draws")[1].max() < 0.44
+    assert axes.get_title() == "1 of 5,000 draws lie outside what is shown"
+    assert plots.density(normal[:, 20:]).get_title() == ""
+    # A range that is asked for is kept, and the area under the curve is that of a density.
+    x, y = curve(plots.density(normal, limits=(-2000, 2000)), "draws")
+    np.testing.assert_allclose(trapezoid(y, x), 1.0, atol=0.02)
+
+
 def test_default_bandwidth_is_silvermans(rng):
     draws = rng.normal(size=(1, 400))
     spread = min(draws.std(), np.subtract(*np.quantile(draws, [0.75, 0.25])) / 1.34)

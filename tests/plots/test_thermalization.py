@@ -48,3 +48,41 @@ def test_percentiles_are_drawn_with_a_line_at_one(rng):
     np.testing.assert_array_equal(lines["95"].get_ydata(), values[3])
     assert lines["_one"].get_ydata()[0] == 1
     assert axes.get_legend() is not None
+
+
+def test_infinite_rhats_are_seen():
+    """Frozen chains at different places have infinite R-hats: the worst values there are."""
+    values = np.full(len(STEPS), 1.5)
+    values[:3], values[7] = np.inf, np.nan
+    _, panel = plots.thermalization_criteria(
+        STEPS, {"zero": np.ones(len(STEPS))}, rhat={"zero, informed": (STEPS, values)}
+    )
+    only = plots.rhat_percentiles(STEPS, values[None], [75])
+    for axes, name in ((panel, "zero, informed"), (only, "75")):
+        assert axes.get_title() == f"{name}: 4 of {len(STEPS)} values not finite"
+        (marks,) = [line for line in axes.get_lines() if line.get_label() == "_infinite"]
+        np.testing.assert_array_equal(marks.get_xdata(), STEPS[:3])
+        assert marks.get_transform() == axes.get_xaxis_transform()
+        assert "_infinite" not in [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def test_what_a_logarithmic_axis_cannot_show_is_refused():
+    for bad in (0.0, -1.0):
+        series = np.append(np.ones(len(STEPS) - 1), bad)
+        with pytest.raises(ValueError, match="'zero' must be positive for a logarithmic axis, but"):
+            plots.thermalization_criteria(STEPS, {"zero": series})
+
+
+def test_the_time_axis_holds_all_steps():
+    ones = np.ones(len(STEPS))
+    axes = plots.thermalization_criteria(STEPS, {"zero": ones}, rhat={"zero": (STEPS * 3, ones)})
+    assert {a.get_xlim()[1] >= STEPS[-1] * 3 for a in axes} == {True}
+    assert {a.get_xlim()[0] for a in axes} == {1.0}
+
+
+def test_no_two_of_many_series_look_alike():
+    ones = np.ones(len(STEPS))
+    many = {str(i): ones for i in range(14)}
+    axes = plots.thermalization_criteria(STEPS, many, rhat={i: (STEPS, ones) for i in many})
+    for lines in (axes[0].get_lines(), axes[1].get_lines()[:-1]):
+        assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 14

@@ -119,3 +119,22 @@ def test_a_confusion_matrix_has_its_counts_and_shades_by_class():
     assert not many.texts
     with pytest.raises(ValueError, match=r"\(2, 2\), but has shape \(3, 3\)"):
         predictions.confusion_matrix(counts, ["a", "b"])
+
+
+def test_rows_that_are_not_finite_are_left_out_and_counted(rng):
+    y = rng.normal(size=50)
+    spoiled = y.copy()
+    spoiled[7], spoiled[9] = np.nan, np.inf
+    axes = plots.observed_against_predicted(spoiled, y, y - 1, y + 1)
+    assert axes.get_title() == "48 rows, 2 not finite"
+    (line,) = [a for a in axes.get_lines() if a.get_label() == "observed = predicted"]
+    assert np.isfinite(line.get_ydata()).all()
+    with pytest.raises(ValueError, match="no row is finite"):
+        plots.observed_against_predicted(y * np.nan, y, y, y)
+
+
+def test_percentages_are_no_probabilities():
+    for pair in (([50, 90], [0.4, 0.95]), ([0.5, 0.9], [40, 95]), ([-0.1], [0.0])):
+        with pytest.raises(ValueError, match="must lie between 0 and 1, but holds"):
+            plots.calibration(*pair)
+    plots.calibration([0.5, np.nan, np.float32(1 + 1e-6)], [0.4, np.nan, 1.0])
