@@ -48,7 +48,7 @@ class VIState(NamedTuple):
 
 
 class DeterministicVI(VIAlgorithm):
-    """BlackJAX's `VIAlgorithm(init, step, sample)` with two functions more.
+    """BlackJAX's `VIAlgorithm(init, step, sample)` with further functions.
 
     Attributes
     ----------
@@ -59,13 +59,17 @@ class DeterministicVI(VIAlgorithm):
         num_data is the number of all data.
     sample
         (rng_key, state, num_samples=1) -> parameters with that leading axis, shaped like the
-        network's, or the position's of `LearnedGaussian`: they go where MCMC draws go.
+        network's, or the position's of `LearnedGaussian`: they go where MCMC draws go. With
+        `output_scale` or `output_shift` that is a `Posterior` of `apply`, not of the network.
+    apply
+        (params, x) -> outputs as the likelihood sees them: the network's, scaled and shifted.
     elbo
         (position, x, y, rng_key=None, num_data=None) -> `VIInfo`.
     predict
         (position, x, *, rank=1, density=None, rng_key=None, num_samples=1000, num_nodes=32) ->
-        NumPyro distribution of the targets; see `predictive`. rank is that of y. Monte Carlo
-        methods mix over draws of the weights, always.
+        NumPyro distribution of the targets; see `predictive`. rank is that of y: targets (n, 1)
+        need rank=2, or y[:, 0], since NumPyro's `log_prob` broadcasts them against (n,) to (n, n).
+        Monte Carlo methods mix over draws of the weights, always.
     check
         (x, y): raises if the data do not fit the network and the likelihood.
     """
@@ -73,10 +77,11 @@ class DeterministicVI(VIAlgorithm):
     elbo: Callable
     predict: Callable
     check: Callable
+    apply: Callable
 
-    def __new__(cls, init, step, sample, elbo, predict, check):  # noqa: D102
+    def __new__(cls, init, step, sample, elbo, predict, check, apply=None):  # noqa: D102
         self = super().__new__(cls, init, step, sample)
-        self.elbo, self.predict, self.check = elbo, predict, check
+        self.elbo, self.predict, self.check, self.apply = elbo, predict, check, apply
         return self
 
 
@@ -124,11 +129,12 @@ def deterministic_vi(
         outputs. num_samples is also the number of draws of "mcvi" and "rmcvi".
     output_scale, output_shift
         Numbers, or one an output: the network's outputs are multiplied by one, then the other is
-        added, before the likelihood sees them.
+        added, before the likelihood sees them. Draws of `sample` are the network's own parameters:
+        give them to a `Posterior` of `vi.apply`, which scales and shifts as well.
 
     Returns
     -------
-    `DeterministicVI`, a `VIAlgorithm` with `elbo` and `predict`.
+    `DeterministicVI`, a `VIAlgorithm` with `elbo`, `predict`, `check` and `apply`.
 
     Raises
     ------
@@ -213,7 +219,7 @@ def deterministic_vi(
         keys = jax.random.split(rng_key, num_samples)
         return jax.vmap(lambda key: _draw_position(key, state.position))(keys)
 
-    return DeterministicVI(init, step, sample, model.elbo, model.predict, model.check)
+    return DeterministicVI(init, step, sample, model.elbo, model.predict, model.check, model.apply)
 
 
 def _draw_position(rng_key: PRNGKeyArray, position: PyTree) -> PyTree:

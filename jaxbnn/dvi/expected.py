@@ -30,12 +30,12 @@ from jaxbnn.targets import (
     LearnedGaussian,
     Likelihood,
 )
-from jaxbnn.targets.likelihoods import check_likelihood, lay_out, per_datum
+from jaxbnn.targets.likelihoods import check_learned, check_likelihood, lay_out, per_datum
 
 Terms = Float[Array, " n"]
 Expectation = Literal["closed_form", "monte_carlo"]
 # Mean and variance under q of a parameter that the likelihood learns; and these by its name.
-Noise = tuple[Float[Array, ""], Float[Array, ""]]
+Noise = tuple[Float[Array, "..."], Float[Array, "..."]]
 Learned = Mapping[str, Noise]
 
 _LARGEST_EXPONENT = 30.0
@@ -174,14 +174,15 @@ def checked_outputs(outputs: GaussianMoments) -> GaussianMoments:
     return outputs
 
 
-def moments_given(likelihood: Likelihood, learned: Learned) -> Learned:
-    """Return the moments of all parameters that a likelihood learns; raise if some are missing."""
+def moments_given(likelihood: Likelihood, learned: Learned, columns: tuple[int, ...]) -> Learned:
+    """Return the moments of all that a likelihood learns; raise if missing, or of other shapes."""
     for name in likelihood.learned:
         if name not in learned:
             raise ValueError(
                 f"{type(likelihood).__name__} needs the mean and the variance of {name}; give "
                 "noise."
             )
+    check_learned(likelihood, {name: jnp.shape(m) for name, (m, _) in learned.items()}, columns)
     return {name: learned[name] for name in likelihood.learned}
 
 
@@ -189,7 +190,7 @@ def draw_learned(rng_key: PRNGKeyArray, learned: Learned, count: int) -> dict[st
     """Return draws of a likelihood's own parameters from q, by name."""
     keys = [rng_key] if len(learned) == 1 else jax.random.split(rng_key, max(len(learned), 1))
     return {
-        name: mean + jnp.sqrt(variance) * standard_normal(key, (count,), mean.dtype)
+        name: mean + jnp.sqrt(variance) * standard_normal(key, (count, *mean.shape), mean.dtype)
         for (name, (mean, variance)), key in zip(learned.items(), keys, strict=False)
     }
 
@@ -202,7 +203,7 @@ def mean_over_draws(
     learned: Learned,
 ) -> Terms:
     """Return the mean of the terms over draws of outputs and of the likelihood's parameters."""
-    own = draw_learned(rng_key, moments_given(likelihood, learned), len(draws))
+    own = draw_learned(rng_key, moments_given(likelihood, learned, y.shape[1:]), len(draws))
     terms = jax.vmap(lambda a, values: likelihood.given(values).log_prob(a, y))(draws, own)
     return jnp.mean(terms, axis=0)
 
@@ -275,7 +276,8 @@ def _learned_gaussian(
     likelihood: LearnedGaussian, outputs: GaussianMoments, y: Array, learned: Learned
 ) -> Terms:
     mean, variance = _laid_out(outputs, y)
-    log_scale, log_scale_variance = moments_given(likelihood, learned)["log_noise_scale"]
+    moments = moments_given(likelihood, learned, y.shape[1:])
+    log_scale, log_scale_variance = moments["log_noise_scale"]
     log_variance, spread = 2 * log_scale, 4 * log_scale_variance
     squares = variance + jnp.square(y.astype(mean.dtype) - mean)
     scaled = squares * _precision(spread / 2 - log_variance)

@@ -8,7 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PyTree
 
-from jaxbnn.numerics import check_count, check_finite, check_positive
+from jaxbnn.numerics import check_count, check_positive
+from jaxbnn.numerics.data import finite_array
+from jaxbnn.targets.rounding import warn_of_rounded_inputs
 
 
 def check_numbers(num_updates, chunk_size, min_updates, stop_tolerance) -> None:
@@ -63,16 +65,22 @@ def checked_data(algorithm, x, y, own_data, runs, dtype) -> tuple[Array, Array, 
         raise ValueError(
             f"there are {np.shape(x)[0]} data sets for {runs} runs; give one position a data set."
         )
-    check_finite("x", x)
-    check_finite("y", y)
-    x, y = jnp.asarray(x), jnp.asarray(y)
-    count = x.shape[lead]
+    kept_x, kept_y = finite_array("x", x), finite_array("y", y)
+    count = kept_x.shape[lead]
     if count == 0:
         raise ValueError("x and y have no rows; give at least one datum.")
-    flat = math.prod(x.shape[: lead + 1])
-    algorithm.check(x.reshape(flat, *x.shape[lead + 1 :]), y.reshape(flat, *y.shape[lead + 1 :]))
-    y = y.astype(dtype) if jnp.issubdtype(y.dtype, jnp.floating) else y
-    return x.astype(dtype), y, count
+    # As they were given: large numbers that were rounded do not say so.
+    flat = math.prod(kept_x.shape[: lead + 1])
+    x, y = (
+        jnp.reshape(data, (flat, *data.shape[lead + 1 :]))
+        if isinstance(data, jax.Array)
+        else np.reshape(data, (flat, *np.shape(data)[lead + 1 :]))
+        for data in (x, y)
+    )
+    algorithm.check(x, y)
+    warn_of_rounded_inputs(x, np.dtype(dtype))
+    is_real = jnp.issubdtype(kept_y.dtype, jnp.floating)
+    return kept_x.astype(dtype), kept_y.astype(dtype) if is_real else kept_y, count
 
 
 def whole_batches(batch_size: int, count: int) -> int:

@@ -16,14 +16,16 @@ from jaxbnn.dvi.expected import (
     draw_learned,
     expected_log_likelihood,
     mean_over_draws,
+    moments_given,
 )
 from jaxbnn.dvi.families import Family, moments_of
 from jaxbnn.dvi.moments import GaussianMoments, Rule
 from jaxbnn.dvi.monte_carlo import activation_draws, weight_draws
-from jaxbnn.dvi.predictive import Density, mixture, predictive
+from jaxbnn.dvi.predictive import Density, columns_of, mixture, predictive
 from jaxbnn.dvi.propagate import propagate
-from jaxbnn.networks import Network, output_shape
-from jaxbnn.numerics import check_finite
+from jaxbnn.networks import Network, apply, output_shape
+from jaxbnn.numerics.arrays import as_array
+from jaxbnn.numerics.data import finite_array
 from jaxbnn.targets import Likelihood
 from jaxbnn.targets.prior_trees import JointPrior
 
@@ -83,8 +85,8 @@ class VariationalModel:
         num_data: ArrayLike | None = None,
     ) -> VIInfo:
         """Return the ELBO and its parts at the data; num_data is the number of all of them."""
-        x, y = jnp.asarray(x), jnp.asarray(y)
         self.check(x, y)
+        x, y = as_array(x), as_array(y)
         terms = self._expected_terms(position, x, y, rng_key)
         scale = 1.0 if num_data is None else jnp.asarray(num_data, terms.dtype) / x.shape[0]
         expected = scale * jnp.sum(terms)
@@ -104,8 +106,7 @@ class VariationalModel:
     ) -> dist.Distribution:
         """Return the distribution of the targets at x; see `predictive`."""
         q, learned = self._split(position)
-        x = jnp.asarray(x)
-        check_finite("x", x)
+        x = finite_array("x", x)
         if self.method in ("dvi", "ddvi"):
             return predictive(
                 self.likelihood,
@@ -124,13 +125,18 @@ class VariationalModel:
             )
         key_outputs, key_learned = jax.random.split(self._present(rng_key))
         draws = self._affine(weight_draws(key_outputs, self.network, q, x, num_samples))
+        learned = moments_given(self.likelihood, learned, columns_of(self.likelihood, draws, rank))
         own = draw_learned(key_learned, learned, num_samples)
         return mixture(self.likelihood, draws, rank, own)
 
+    def apply(self, params: PyTree, x: Shaped[Array | np.ndarray, "n *input"]) -> Array:
+        """Return the network's outputs at x, scaled and shifted, (n, ...)."""
+        return self._affine(apply(self.network, params, as_array(x)))
+
     def check(self, x: Shaped[ArrayLike, "..."], y: Shaped[ArrayLike, "..."]) -> None:
         """Raise unless the data fit the network and the likelihood."""
-        check_finite("x", x)
-        check_finite("y", y)
+        finite_array("x", x)
+        finite_array("y", y)
         if not np.shape(y) or np.shape(x)[:1] != np.shape(y)[:1]:
             raise ValueError(
                 f"x and y must have as many rows, but have shapes {np.shape(x)} and {np.shape(y)}; "

@@ -7,6 +7,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
+from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxbnn.dvi.choices import check_choice
@@ -20,7 +21,7 @@ from jaxbnn.dvi.expected import (
     moments_given,
     pair_moments,
 )
-from jaxbnn.dvi.gaussian_average import gaussian_average
+from jaxbnn.dvi.gaussian_average import SIGMOID_BREAKS, gaussian_average
 from jaxbnn.dvi.hermite import gauss_hermite
 from jaxbnn.dvi.moments import GaussianMoments
 from jaxbnn.dvi.noise_likelihoods import FlooredGaussian
@@ -37,7 +38,8 @@ from jaxbnn.targets.likelihoods import check_likelihood, lay_out
 
 Density = Literal["closed_form", "quadrature", "monte_carlo"]
 
-_GUARD = 1e-3
+_GUARD, _TINY = 1e-3, 1e-30
+_TILTED_BREAKS = (-256.0, -128.0, -64.0, -32.0, *SIGMOID_BREAKS, 32.0, 64.0, 128.0, 256.0)
 
 
 def predictive(
@@ -75,7 +77,8 @@ def predictive(
 
     Returns
     -------
-    A NumPyro distribution of batch shape (n,): `.log_prob(y)` is one score a datum.
+    A NumPyro distribution of batch shape (n,): `.log_prob(y)` is one score a datum, of y of this
+    rank. Targets (n, 1) need rank=2, or y[:, 0]: NumPyro broadcasts them against (n,) to (n, n).
 
     Raises
     ------
@@ -102,14 +105,15 @@ def predictive(
     if density is not None:
         check_choice("density", density, Density)
     _check_rank(likelihood, outputs.mean.shape[1], rank)
-    learned = {} if noise is None else {"log_noise_scale": noise}
+    learned: Learned = {} if noise is None else {"log_noise_scale": noise}
     if density != "monte_carlo":
         return predictive_of(likelihood, outputs, rank, density, learned, num_nodes)
     if rng_key is None:
         raise ValueError("the Monte Carlo predictive needs rng_key; give one.")
     key_outputs, key_learned = jax.random.split(rng_key)
     draws = draw_outputs(key_outputs, outputs, num_samples)
-    own = draw_learned(key_learned, moments_given(likelihood, learned), num_samples)
+    learned = moments_given(likelihood, learned, columns_of(likelihood, draws, rank))
+    own = draw_learned(key_learned, learned, num_samples)
     return mixture(likelihood, draws, rank, own)
 
 
@@ -158,7 +162,7 @@ def mixture(
     likelihood: Likelihood,
     draws: Float[Array, "s n k"],
     rank: int,
-    own: dict[str, Float[Array, " s"]] | None = None,
+    own: dict[str, Float[Array, "s ..."]] | None = None,
 ) -> dist.Distribution:
     """Return the equal mixture of the predictives of draws of the outputs.
 
@@ -199,8 +203,10 @@ def mixture(
 
     family = component(draws[0], {name: values[0] for name, values in own.items()})
     if isinstance(family, dist.BernoulliLogits):
-        p = jnp.mean(over_draws(lambda d: jax.nn.sigmoid(d.logits), 0), axis=0)
-        return dist.Bernoulli(probs=p).to_event(rank - 1)
+        # The logarithms of both probabilities: of one next to 1 there is no other in float32.
+        logits = over_draws(lambda d: d.logits, 0)
+        yes, no = (logsumexp(jax.nn.log_sigmoid(sign * logits), axis=0) for sign in (1, -1))
+        return dist.Bernoulli(logits=yes - no).to_event(rank - 1)
     if isinstance(family, dist.CategoricalLogits):
         p = jnp.mean(over_draws(lambda d: jax.nn.softmax(d.logits, axis=-1), 0), axis=0)
         return dist.Categorical(probs=p)
@@ -246,8 +252,8 @@ def _known_noise(likelihood, outputs, rank, density, learned, num_nodes) -> dist
 
 @predictive_of.register(LearnedGaussian)
 def _learned_noise(likelihood, outputs, rank, density, learned, num_nodes) -> dist.Distribution:
-    mean, variance = moments_given(likelihood, learned)["log_noise_scale"]
     m, var_m = lay_out(outputs.mean, rank), lay_out(outputs.variance, rank)
+    mean, variance = moments_given(likelihood, learned, m.shape[1:])["log_noise_scale"]
     pair = m, jnp.full_like(m, 2 * mean), var_m, jnp.full_like(m, 4 * variance), jnp.zeros_like(m)
     if density == "closed_form":
         return _normal_by_exponential(pair, rank)
@@ -283,8 +289,25 @@ def _noise_of_outputs(likelihood, outputs, rank, density, learned, num_nodes) ->
 
 @predictive_of.register(Bernoulli)
 def _two_classes(likelihood, outputs, rank, density, learned, num_nodes) -> dist.Distribution:
-    p = gaussian_average(jax.nn.sigmoid, outputs.mean, outputs.variance)
-    return dist.Bernoulli(probs=lay_out(p, rank)).to_event(rank - 1)
+    yes, no = (_log_mean_sigmoid(sign * outputs.mean, outputs.variance) for sign in (1, -1))
+    return dist.Bernoulli(logits=lay_out(yes - no, rank)).to_event(rank - 1)
+
+
+def _log_mean_sigmoid(mean: Array, variance: Array) -> Array:
+    """Return log E sigmoid(a), a ~ N(mean, variance), of means that no float32 holds too.
+
+    With a factor e^(t a), 0 <= t <= 1, in the Gaussian, which then lies where the average is made:
+    e^(t mean + t^2 variance / 2) E[sigmoid(a) e^(-t a)], a ~ N(mean + t variance, variance).
+    """
+    below = jnp.maximum(-mean, 0)
+    t = jax.lax.stop_gradient(jnp.minimum(below / jnp.maximum(variance, _TINY), 1))
+    average = gaussian_average(
+        lambda a: jnp.exp(jax.nn.log_sigmoid(a) - t[None] * a),
+        mean + t * variance,
+        variance,
+        _TILTED_BREAKS,
+    )
+    return t * (mean + t * variance / 2) + jnp.log(average)
 
 
 @predictive_of.register(Categorical)
@@ -315,6 +338,11 @@ def _over_noise(to_variance: Callable, pair: tuple, rank: int, num_nodes: int) -
     weights = jnp.broadcast_to(weights.reshape(along.shape), loc.shape)
     parts = dist.MixtureSameFamily(dist.Categorical(probs=weights), dist.Normal(loc, scale))
     return parts.to_event(rank - 1)
+
+
+def columns_of(likelihood: Likelihood, outputs: Array, rank: int) -> tuple[int, ...]:
+    """Return the shape of a row of y, of this rank, for outputs (..., k)."""
+    return () if rank == 1 else (outputs.shape[-1] // (likelihood.outputs_per_column or 1),)
 
 
 def _check_rank(likelihood: Likelihood, width: int, rank: int) -> None:

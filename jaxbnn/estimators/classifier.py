@@ -35,8 +35,9 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
         (a Gaussian approximation); "auto": of nuts, ensemble and dvi the best, by log score, of
         those that end in minutes in a benchmark of like size.
     likelihood
-        "categorical", or "ordinal" for classes whose sorted order means something; "auto":
-        categorical.
+        "categorical", or "ordinal" for classes whose order means something: that of the categories,
+        where y is an ordered Categorical of pandas, else the sorted one; `notes_` tells which was
+        taken. "auto": categorical.
     prior_scale
         Fixes the weights' prior standard deviations at so many times the usual ones. None: nuts
         and ensemble learn them, the others take 1.
@@ -57,14 +58,15 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
     Attributes
     ----------
     classes_
-        (classes,): sorted.
+        (classes,): sorted, whatever the order of ordinal ones.
     verdict_
         Whether to believe the draws: `str(verdict_)`, `verdict_.is_good` and `verdict_.numbers`
         (R-hat and effective draws of the predictions). When it is not good, `fit` warns by the same
         sentence.
     draws_, posterior_
         Draws and posterior in standardised units, as `jaxbnn.interop.arviz.to_arviz(draws_,
-        posterior_)` and `jaxbnn.summary` take them.
+        posterior_)` and `jaxbnn.summary` take them. The posterior's labels of ordinal classes are
+        places in their order.
     sampler_, likelihood_, hidden_, activation_
         Those that were taken; units are "tanh" or "relu".
     notes_
@@ -136,6 +138,7 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
         settings = settings_of(self, samplers, ("auto", *CLASSES))
         if y is not None:  # which scikit-learn refuses in its own words
             check_labels(y)
+        categories = _ordered_categories(y)
         X, y = self._validated(X, y, ensure_min_samples=2)
         check_classification_targets(y)
         classes, labels = np.unique(y, return_inverse=True)
@@ -147,8 +150,12 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
         sampler = choose_sampler(settings, settings.likelihood, *X.shape, is_class=True)
         check_sampler(sampler, settings.likelihood, relevance=settings.relevance)
         tried = candidates(settings, settings.likelihood, sampler, *X.shape, is_class=True)
-        self._sample(X, labels.astype(np.int32), tried, settings, len(classes))
-        self.classes_ = classes
+        is_ordinal = settings.likelihood == "ordinal"
+        order = _order_of(classes, categories if is_ordinal else None)
+        self._sample(X, np.argsort(order)[labels].astype(np.int32), tried, settings, len(classes))
+        if is_ordinal:
+            self.notes_.append(_told(classes[order], categories))
+        self.classes_, self._order = classes, order
 
     def predict(self, X: Any) -> Shaped[np.ndarray, " n"]:
         """Return the most probable class of each row."""
@@ -158,7 +165,7 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
     def predict_proba(self, X: Any) -> Float[np.ndarray, "n classes"]:
         """Return the probabilities of `classes_`, means over the draws."""
         (found,) = self._predicted(X, "probabilities")
-        found = found.astype(float)
+        found = found[:, np.argsort(self._order)].astype(float)
         return found / found.sum(axis=1, keepdims=True)
 
     def sample_y(
@@ -169,7 +176,7 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
         A column holds the classes of all rows given one draw of the weights.
         """
         labels = self._simulated(X, n_samples, random_state)
-        return self.classes_[labels]
+        return self.classes_[self._order][labels]
 
     def log_score(self, X: Any, y: Any) -> float:
         """Return the mean log probability of the classes y, (n,), in nats; larger is better.
@@ -184,5 +191,34 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
         strange = np.setdiff1d(y, self.classes_)
         if len(strange):
             raise ValueError(f"y holds {strange.tolist()[0]!r}, a class that fit has not seen.")
-        labels = np.searchsorted(self.classes_, y).astype(np.int32)
+        labels = np.argsort(self._order)[np.searchsorted(self.classes_, y)].astype(np.int32)
         return float(self._log_scores(inputs, labels).mean())
+
+
+def _ordered_categories(y: Any) -> list | None:
+    """Return the categories of an ordered Categorical, or of a table's only column, in order."""
+    is_table = len(np.shape(y)) == 2 and hasattr(y, "iloc")
+    dtype: Any = getattr(y.iloc[:, 0] if is_table else y, "dtype", None)
+    return list(dtype.categories) if getattr(dtype, "ordered", False) else None
+
+
+def _order_of(classes: Shaped[np.ndarray, " classes"], categories: list | None) -> np.ndarray:
+    """Return the places of the classes, which are sorted, in the order of the categories.
+
+    The class at place k of that order is `classes[order[k]]`.
+    """
+    if categories is None:
+        return np.arange(len(classes))
+    places = {category: place for place, category in enumerate(categories)}
+    return np.argsort([places[one] for one in classes.tolist()])
+
+
+def _told(classes: Shaped[np.ndarray, " classes"], categories: list | None) -> str:
+    """Say in which order ordinal classes were taken."""
+    order = " < ".join(map(str, classes.tolist()))
+    if categories is not None:
+        return f"The classes were taken in the order of y's categories: {order}."
+    return (
+        f"The classes were taken in their sorted order: {order} (an ordered Categorical of pandas "
+        "has another)."
+    )

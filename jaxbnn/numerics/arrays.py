@@ -1,8 +1,47 @@
-"""Read arrays that lie in files, for compiled programs."""
+"""Arrays for JAX: whole numbers that its integers do not hold, and what lies in files."""
+
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, ArrayLike, PyTree, Shaped
+
+from jaxbnn.numerics.checks import is_concrete
+
+
+def as_array(values: Shaped[ArrayLike, "..."]) -> Shaped[Array, "..."]:
+    """Return `jnp.asarray(values)`, but whole numbers that JAX's integers do not hold as floats.
+
+    Without jax_enable_x64 they have 32 bits, and of larger ones JAX keeps the last 32 bits without
+    a word. Traced values, and arrays of JAX, are what they are.
+
+    Examples
+    --------
+    >>> large = np.array([3_000_000_000])
+    >>> jnp.asarray(large).tolist(), as_array(large).tolist()
+    ([-1294967296], [3000000000.0])
+    """
+    return jnp.asarray(without_wrapping(values))
+
+
+def without_wrapping(values: Any) -> Any:
+    """Return values as they are, but whole numbers that JAX's integers do not hold as floats.
+
+    Examples
+    --------
+    >>> without_wrapping(np.array([1])).dtype.kind, without_wrapping([2**32]).dtype.kind
+    ('i', 'f')
+    """
+    if isinstance(values, jax.Array) or not is_concrete(values):
+        return values
+    given = np.asarray(values)
+    held = jax.dtypes.canonicalize_dtype(given.dtype) if given.dtype.kind in "iu" else given.dtype
+    if held == given.dtype or not given.size:
+        return values
+    limits = np.iinfo(held)
+    is_held = limits.min <= given.min() and given.max() <= limits.max
+    return values if is_held else given.astype(float)
 
 
 def in_memory(tree: PyTree) -> PyTree:

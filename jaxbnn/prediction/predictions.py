@@ -22,6 +22,7 @@ from jaxtyping import Array, Float, Int, PyTree, Shaped
 
 from jaxbnn.diagnostics.functions import check_positions
 from jaxbnn.numerics import check_finite, check_fraction
+from jaxbnn.numerics.arrays import without_wrapping
 from jaxbnn.prediction.families import (
     FEWEST_DRAWN,
     Components,
@@ -162,7 +163,7 @@ def over_rows(
     goes through `on_host(found, *arrays after the first)`, in NumPy.
     """
     positions = flat_positions(draws)
-    arrays = tuple(np.asarray(array) for array in arrays)
+    arrays = tuple(without_wrapping(np.asarray(array)) for array in arrays)
     x = arrays[0]
     if x.ndim == 0 or len(x) == 0:
         raise ValueError(f"x needs a row for each datum, but has shape {x.shape}; give rows.")

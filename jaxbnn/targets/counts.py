@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax.scipy.special import gammaln
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, Shaped
+from numpyro.distributions.util import validate_sample
 
 from jaxbnn.targets.likelihoods import Likelihood, Outputs, Targets, Terms, lay_out, per_datum
 from jaxbnn.targets.own_parameters import PositiveNumbers, check_whole
@@ -42,22 +43,11 @@ class Poisson(Likelihood):
 
     def log_prob(self, outputs: Outputs, y: Targets) -> Terms:
         """Return one log-likelihood term a datum."""
-        log_mean = lay_out(outputs, y.ndim)
-        y = y.astype(log_mean.dtype)
-        is_few = y < _MANY
-        # Neither form is given the other's data, where its slope may be infinite.
-        few = jnp.where(is_few, log_mean, 0)
-        of_few = y * few - jnp.exp(few) - gammaln(y + 1)
-        # Of many the three terms cancel: y (d - e^d + 1) with d = log(mean / y), and what
-        # Stirling's formula leaves of log(y!), to 1e-10.
-        many = jnp.maximum(y, _MANY)
-        d = jnp.where(is_few, 0, log_mean - jnp.log(many))
-        left = jnp.log(2 * math.pi * many) / 2 + 1 / (12 * many) - 1 / (360 * many**3)
-        return per_datum(jnp.where(is_few, of_few, many * (d - jnp.expm1(d)) - left))
+        return per_datum(_poisson(lay_out(outputs, y.ndim), y))
 
     def predictive(self, outputs: Outputs, rank: int) -> dist.Distribution:
         """Return the Poisson distribution."""
-        return dist.Poisson(jnp.exp(lay_out(outputs, rank))).to_event(rank - 1)
+        return _PoissonLaw(jnp.exp(lay_out(outputs, rank))).to_event(rank - 1)
 
     def check(self, outputs: tuple[int, ...], y: ArrayLike) -> None:
         """Raise ValueError unless the widths agree and y holds counts."""
@@ -99,11 +89,7 @@ class NegativeBinomial(PositiveNumbers):
         """Return one log-likelihood term a datum."""
         log_mean = lay_out(outputs, y.ndim)
         (r,) = self.known(log_mean.dtype)
-        y = y.astype(log_mean.dtype)
-        at_zero = -r * jax.nn.softplus(log_mean - jnp.log(r))
-        some = jnp.maximum(y, 1)
-        terms = _log_height(some, r) - _deviance(some, r, log_mean)
-        return per_datum(jnp.where(y == 0, at_zero, terms))
+        return per_datum(_negative_binomial(log_mean, r, y))
 
     def given(self, parameters: Mapping[str, Array]) -> Any:
         """Return the likelihood at values of what it learns, the concentration within 1e-12..1e12.
@@ -120,7 +106,7 @@ class NegativeBinomial(PositiveNumbers):
         """Return the negative binomial distribution."""
         mean = jnp.exp(lay_out(outputs, rank))
         (r,) = self.known(mean.dtype)
-        return dist.NegativeBinomial2(mean, jnp.broadcast_to(r, mean.shape)).to_event(rank - 1)
+        return _NegativeBinomialLaw(mean, jnp.broadcast_to(r, mean.shape)).to_event(rank - 1)
 
     def check(self, outputs: tuple[int, ...], y: ArrayLike) -> None:
         """Raise ValueError unless the widths agree and y holds counts."""
@@ -128,7 +114,52 @@ class NegativeBinomial(PositiveNumbers):
         check_whole("NegativeBinomial", "counts", y)
 
 
-def _log_height(y: Float[Array, "n *columns"], r: Float[Array, ""]) -> Float[Array, "n *columns"]:
+class _PoissonLaw(dist.Poisson):
+    """NumPyro's distribution, but of log probabilities that keep their digits at large counts."""
+
+    @validate_sample
+    def log_prob(self, value: ArrayLike) -> ArrayLike:
+        return _poisson(*jnp.broadcast_arrays(jnp.log(self.rate), value))
+
+
+class _NegativeBinomialLaw(dist.NegativeBinomial2):
+    """As `_PoissonLaw`."""
+
+    @validate_sample
+    def log_prob(self, value: ArrayLike) -> ArrayLike:
+        numbers = jnp.log(self.mean), self.concentration, value
+        return _negative_binomial(*jnp.broadcast_arrays(*numbers))
+
+
+def _poisson(
+    log_mean: Float[Array, "*columns"], y: Shaped[Array, "*columns"]
+) -> Float[Array, "*columns"]:
+    """Return the log probability of each count."""
+    y = y.astype(log_mean.dtype)
+    is_few = y < _MANY
+    # Neither form is given the other's data, where its slope may be infinite.
+    few = jnp.where(is_few, log_mean, 0)
+    of_few = y * few - jnp.exp(few) - gammaln(y + 1)
+    # Of many the three terms cancel: y (d - e^d + 1) with d = log(mean / y), and what
+    # Stirling's formula leaves of log(y!), to 1e-10.
+    many = jnp.maximum(y, _MANY)
+    d = jnp.where(is_few, 0, log_mean - jnp.log(many))
+    left = jnp.log(2 * math.pi * many) / 2 + 1 / (12 * many) - 1 / (360 * many**3)
+    return jnp.where(is_few, of_few, many * (d - jnp.expm1(d)) - left)
+
+
+def _negative_binomial(
+    log_mean: Float[Array, "*columns"], r: Float[Array, "*one"], y: Shaped[Array, "*columns"]
+) -> Float[Array, "*columns"]:
+    """Return the log probability of each count, of concentration r."""
+    y = y.astype(log_mean.dtype)
+    at_zero = -r * jax.nn.softplus(log_mean - jnp.log(r))
+    some = jnp.maximum(y, 1)
+    terms = _log_height(some, r) - _deviance(some, r, log_mean)
+    return jnp.where(y == 0, at_zero, terms)
+
+
+def _log_height(y: Float[Array, "*columns"], r: Float[Array, "*one"]) -> Float[Array, "*columns"]:
     """Return the log probability of y >= 1 where the mean is y, by Stirling's formula."""
     log_width = (jnp.log(2 * math.pi * y) + jnp.log1p(y / r)) / 2
     return _stirling_rest(y + r) - _stirling_rest(r) - _stirling_rest(y) - log_width
@@ -151,8 +182,8 @@ def _stirling_rest(x: Float[Array, "..."]) -> Float[Array, "..."]:
 
 @jax.custom_jvp
 def _deviance(
-    y: Float[Array, "n *columns"], r: Float[Array, ""], log_mean: Float[Array, "n *columns"]
-) -> Float[Array, "n *columns"]:
+    y: Float[Array, "*columns"], r: Float[Array, "*one"], log_mean: Float[Array, "*columns"]
+) -> Float[Array, "*columns"]:
     """Return how far the log probability of y >= 1 lies below that of y where the mean is y.
 
     It is y log(y / m) - (y + r) log((y + r) / (m + r)) = y h(t) + r h(u), neither of them negative,

@@ -3,8 +3,7 @@
 import abc
 import dataclasses
 import math
-import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import jax
@@ -13,7 +12,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxbnn.numerics import check_positive, is_concrete
+from jaxbnn.numerics import check_positive
 from jaxbnn.targets.likelihoods import (
     Likelihood,
     Outputs,
@@ -23,10 +22,11 @@ from jaxbnn.targets.likelihoods import (
     make_unchecked,
     per_datum,
 )
+from jaxbnn.targets.rounding import warn_of_rounded_targets
 
 _HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)
-# Nats by which an error of the log density hardly changes what is accepted.
-_BEARABLE = 0.1
+# The exponential of more is beyond float32.
+_FARTHEST = 88.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,8 +86,7 @@ class Gaussian(Likelihood):
                 f"noise_scale has shape {np.shape(self.noise_scale)}, but y has columns of shape "
                 f"{columns}; give one number, or one per column."
             )
-        if is_concrete((y, self.noise_scale)):
-            _warn_of_rounding(y, self.noise_scale)
+        warn_of_rounded_targets(y, self.noise_scale)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +94,14 @@ class LearnedGaussian(Likelihood):
     """Gaussian noise whose scale is a parameter: y = f(x) + exp(log_noise_scale) * xi.
 
     The position is {"network": params, "log_noise_scale": scalar}, and the prior the same dict:
-    a prior on log_noise_scale is a density in the logarithm, so no Jacobian is added.
+    a prior on log_noise_scale is a density in the logarithm, so no Jacobian is added. It may also
+    have the shape of a row of y: a scale for each column.
+
+    Warns
+    -----
+    UserWarning
+        A `Posterior` of targets whose rounding hides noise of a hundredth of their standard
+        deviation. Standardise them.
 
     Examples
     --------
@@ -111,6 +117,15 @@ class LearnedGaussian(Likelihood):
         """Return the likelihood with this noise scale."""
         return make_unchecked(Gaussian, noise_scale=jnp.exp(parameters["log_noise_scale"]))
 
+    def learned_shapes(self, columns: tuple[int, ...]) -> Mapping[str, Sequence[tuple[int, ...]]]:
+        """Return that it is one number, or one a column."""
+        return {"log_noise_scale": ((), columns or (1,))}
+
+    def check(self, outputs: tuple[int, ...], y: ArrayLike) -> None:
+        """Raise ValueError unless the widths agree."""
+        super().check(outputs, y)
+        warn_of_rounded_targets(y, None)
+
     def log_prob(self, outputs: Outputs, y: Targets) -> Terms:
         """Raise ValueError: the scale is not known."""
         raise ValueError("LearnedGaussian has a noise scale to learn; take likelihood.given(...).")
@@ -124,6 +139,11 @@ class NoiseFromOutputs(Likelihood):
     """Gaussian noise from the network: outputs (n, 2k) are k means, then k numbers l.
 
     Subclasses say what variance l stands for.
+
+    Warns
+    -----
+    UserWarning
+        As `LearnedGaussian`.
 
     Examples
     --------
@@ -149,6 +169,11 @@ class NoiseFromOutputs(Likelihood):
         check_positive("a noise variance from the outputs", variance, "scale the inputs")
         return dist.Normal(mean, jnp.sqrt(variance)).to_event(rank - 1)
 
+    def check(self, outputs: tuple[int, ...], y: ArrayLike) -> None:
+        """Raise ValueError unless there are two outputs for each column of y."""
+        super().check(outputs, y)
+        warn_of_rounded_targets(y, None)
+
 
 @dataclasses.dataclass(frozen=True)
 class HeteroscedasticGaussian(NoiseFromOutputs):
@@ -169,7 +194,7 @@ class HeteroscedasticGaussian(NoiseFromOutputs):
     def log_prob(self, outputs: Outputs, y: Targets) -> Terms:
         """Return one log-likelihood term a datum; of l far out no exponential and its logarithm."""
         mean, log_variance = (lay_out(half, y.ndim) for half in jnp.split(outputs, 2, axis=-1))
-        squares = jnp.square(y.astype(mean.dtype) - mean) * jnp.exp(-log_variance)
+        squares = jnp.square(y.astype(mean.dtype) - mean) * _exp(-log_variance)
         return -0.5 * per_datum(squares + log_variance + 2 * _HALF_LOG_2_PI)
 
     def predictive(self, outputs: Outputs, rank: int) -> dist.Distribution:
@@ -237,6 +262,19 @@ class SoftplusScaleGaussian(NoiseFromOutputs):
         return dist.Normal(mean, self.scale(raw)).to_event(rank - 1)
 
 
+@jax.custom_jvp
+def _exp(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Return e^x, or e^88: of infinity times a residual that is zero there is no number."""
+    return jnp.exp(jnp.minimum(x, _FARTHEST))
+
+
+@_exp.defjvp
+def _exp_jvp(primals, tangents):
+    # The exponential's own, to the last digit.
+    found = _exp(*primals)
+    return found, tangents[0] * found
+
+
 def check_floor(floor: ArrayLike) -> None:
     """Raise ValueError unless a floor of the noise is one positive number."""
     check_positive("floor", floor)
@@ -248,24 +286,3 @@ def _scale_like(scale: ArrayLike, outputs: Array) -> Array:
     """Return the scale as a scalar, or with the outputs' rank, in their dtype."""
     scale = jnp.asarray(scale, outputs.dtype)
     return scale if scale.ndim == 0 else jnp.expand_dims(scale, range(outputs.ndim - scale.ndim))
-
-
-def _warn_of_rounding(y: ArrayLike, noise_scale: ArrayLike) -> None:
-    """Warn where targets are so many spacings of their floats away from 0 that sampling is wrong.
-
-    A residual is off by about a quarter of eps |y|, and its term by as much over the noise scale;
-    these errors add up at random.
-    """
-    given = np.asarray(y).dtype
-    dtype = jax.dtypes.canonicalize_dtype(given if np.issubdtype(given, np.floating) else float)
-    with np.errstate(over="ignore"):
-        whole = np.linalg.norm(np.asarray(y, float) / np.asarray(noise_scale, float))
-    nats = float(jnp.finfo(dtype).eps) / 8 * whole
-    if nats > _BEARABLE:
-        warnings.warn(
-            f"targets up to {np.max(np.abs(np.asarray(y, float))):.3g} with noise of scale "
-            f"{np.min(noise_scale):.3g} are too much for {dtype}: rounding moves differences of "
-            f"the log likelihood by about {nats:.2g} nats; subtract the targets' mean, or give x "
-            "and y as float64 with jax_enable_x64.",
-            stacklevel=4,
-        )

@@ -12,6 +12,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from jaxbnn.targets.likelihoods import Outputs, Targets, Terms, lay_out, per_datum
 from jaxbnn.targets.own_parameters import PositiveNumbers
+from jaxbnn.targets.rounding import warn_of_rounded_targets
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +30,14 @@ class StudentT(PositiveNumbers):
     Raises
     ------
     ValueError
-        If a number is not positive.
+        If a number is not positive; `Posterior`, if the prior of one that is learnt is not of one
+        number.
+
+    Warns
+    -----
+    UserWarning
+        A `Posterior` of targets that are large beside their noise, as `Gaussian`; or where the
+        scale is learnt, as `LearnedGaussian`.
 
     Examples
     --------
@@ -62,6 +70,11 @@ class StudentT(PositiveNumbers):
         )
         return law.to_event(rank - 1)
 
+    def check(self, outputs: tuple[int, ...], y: ArrayLike) -> None:
+        """Raise ValueError unless the widths agree."""
+        super().check(outputs, y)
+        warn_of_rounded_targets(y, self.scale)
+
 
 @dataclasses.dataclass(frozen=True)
 class Laplace(PositiveNumbers):
@@ -75,7 +88,12 @@ class Laplace(PositiveNumbers):
     Raises
     ------
     ValueError
-        If the scale is not positive.
+        If the scale is not positive; `Posterior`, if its prior is not of one number.
+
+    Warns
+    -----
+    UserWarning
+        As `StudentT`.
 
     Examples
     --------
@@ -99,6 +117,11 @@ class Laplace(PositiveNumbers):
         outputs = lay_out(outputs, rank)
         (scale,) = self.known(outputs.dtype)
         return dist.Laplace(outputs, jnp.broadcast_to(scale, outputs.shape)).to_event(rank - 1)
+
+    def check(self, outputs: tuple[int, ...], y: ArrayLike) -> None:
+        """Raise ValueError unless the widths agree."""
+        super().check(outputs, y)
+        warn_of_rounded_targets(y, self.scale)
 
 
 def log_gamma_step(x: Float[Array, "..."]) -> Float[Array, "..."]:

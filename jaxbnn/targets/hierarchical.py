@@ -221,8 +221,8 @@ def hierarchical_prior(
     network_or_params
         As in `normal_prior`.
     concentration, rate
-        a, b > 0: of tau; may be traced. At a = b = 1 the factor tau^(-1/2) on the standard
-        deviations has median 1.2 and lies in (.58, 4.4) with probability .9.
+        a, b > 0, a number each: of tau; may be traced. At a = b = 1 the factor tau^(-1/2) on the
+        standard deviations has median 1.2 and lies in (.58, 4.4) with probability .9.
     weight_precision, bias_precision
         As in `normal_prior`: the precisions at tau = 1. One a layer keeps the scales of wide
         layers right, `weight_precision=[fan_in, ...]`.
@@ -243,8 +243,8 @@ def hierarchical_prior(
     Raises
     ------
     ValueError
-        If a precision, the concentration or the rate is not positive; if relevance is asked for
-        and the first weights are not a matrix.
+        If a precision, the concentration or the rate is not positive, or one of the last two is
+        not one number; if relevance is asked for and the first weights are not a matrix.
     TypeError
         If a prior of the likelihood's is no distribution, or a flag is not True or False.
 
@@ -270,6 +270,12 @@ def hierarchical_prior(
     """
     check_flag("relevance", relevance)
     check_flag("is_centred", is_centred)
+    for name, value in (("concentration", concentration), ("rate", rate)):
+        if np.ndim(value):
+            raise ValueError(
+                f"{name} must be one number, for all precisions, but has shape {np.shape(value)}; "
+                "give weight_precision and bias_precision one number a layer instead."
+            )
     base = normal_prior(
         network_or_params, weight_precision=weight_precision, bias_precision=bias_precision
     )

@@ -12,7 +12,7 @@ output (n, 1) is read as (n,) where y is (n,).
 import abc
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -91,6 +91,13 @@ class Likelihood(abc.ABC):
         """Return the likelihood at values of the parameters that it learns."""
         return self
 
+    def learned_shapes(self, columns: tuple[int, ...]) -> Mapping[str, Sequence[tuple[int, ...]]]:
+        """Return the shapes that what is learnt may have, by name, where a row of y has this one.
+
+        What is not among the names may have any.
+        """
+        return {}
+
 
 def check_likelihood(likelihood: object) -> None:
     """Raise TypeError unless it is a likelihood, and say what to do with a distribution.
@@ -114,6 +121,27 @@ def check_likelihood(likelihood: object) -> None:
         "likelihood must be a jaxbnn likelihood, such as Gaussian(0.1) or Categorical(), but is "
         f"{named}; another one is a class of your own, a subclass of jaxbnn.targets.Likelihood."
     )
+
+
+def check_learned(
+    likelihood: Likelihood, shapes: Mapping[str, Any], columns: tuple[int, ...]
+) -> None:
+    """Raise ValueError unless what a likelihood learns has a shape that its terms can take.
+
+    Examples
+    --------
+    >>> from jaxbnn.targets import LearnedGaussian
+    >>> check_learned(LearnedGaussian(), {"log_noise_scale": (3,)}, ())
+    Traceback (most recent call last):
+    ValueError: log_noise_scale of LearnedGaussian must have shape () or (1,) for y with rows of ...
+    """
+    for name, allowed in likelihood.learned_shapes(columns).items():
+        if name in shapes and shapes[name] not in allowed:
+            raise ValueError(
+                f"{name} of {type(likelihood).__name__} must have shape "
+                f"{' or '.join(map(str, allowed))} for y with rows of shape {columns}, but has "
+                f"shape {shapes[name]}; give a distribution of such a shape."
+            )
 
 
 def make_unchecked(cls: type, **fields: Any) -> Any:

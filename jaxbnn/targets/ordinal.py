@@ -1,7 +1,7 @@
 """Ordered classes: one output a datum, and cutpoints that divide its line into the classes."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,10 @@ from jaxbnn.targets.likelihoods import Likelihood, Outputs, Targets, Terms, lay_
 from jaxbnn.targets.own_parameters import check_whole
 
 _NAME = "cutpoint_gaps"
+# Logarithms of gaps whose exponentials, and sums of them, are far from the end of float32.
+_WIDEST = 60.0
+# Of narrower gaps 1 - exp(-gap) has a series, of wider ones it is 1.
+_NARROW, _WIDE = 0.1, 5.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,13 +33,14 @@ class Ordinal(Likelihood):
     cutpoints
         C - 1 increasing numbers, leaves that may be traced; None, the default, learns them. The
         position is then {"network": params, "cutpoint_gaps": g} with g of shape (C - 1,): c_0 is
-        its first number, and the others are the logarithms of the gaps from one to the next.
+        its first number, and the others are the logarithms of the gaps from one to the next, of
+        60 and more the likelihood at 60.
 
     Raises
     ------
     ValueError
         If the cutpoints are not C - 1 increasing numbers; `check`, if a label is no class,
-        or y is not of shape (n,).
+        or y is not of shape (n,); `Posterior`, if the prior of the gaps is not of shape (C - 1,).
 
     Examples
     --------
@@ -69,8 +74,14 @@ class Ordinal(Likelihood):
         if self.cutpoints is not None:
             return self
         gaps = parameters[_NAME]
-        cuts = jnp.cumsum(jnp.concatenate([gaps[:1], jnp.exp(gaps[1:])]))
-        return make_unchecked(Ordinal, num_classes=self.num_classes, cutpoints=cuts)
+        log_gaps = jnp.minimum(gaps[1:], _WIDEST)
+        cuts = jnp.cumsum(jnp.concatenate([gaps[:1], jnp.exp(log_gaps)]))
+        fields = {"num_classes": self.num_classes, "cutpoints": cuts, "log_gaps": log_gaps}
+        return make_unchecked(_OrdinalOfGaps, **fields)
+
+    def learned_shapes(self, columns: tuple[int, ...]) -> Mapping[str, Sequence[tuple[int, ...]]]:
+        """Return that there is a number for each cutpoint."""
+        return {name: ((self.num_classes - 1,),) for name in self.learned}
 
     def log_probabilities(self, outputs: Float[Array, " n"]) -> Float[Array, "n classes"]:
         """Return the logarithms of all classes' probabilities.
@@ -83,9 +94,12 @@ class Ordinal(Likelihood):
         cuts = jnp.asarray(self.cutpoints, outputs.dtype)
         below = jax.nn.log_sigmoid(cuts[None, :] - outputs[:, None])
         above = jax.nn.log_sigmoid(outputs[:, None] - cuts[None, :])
-        between = jnp.log(-jnp.expm1(cuts[:-1] - cuts[1:]))
-        inner = below[:, 1:] + above[:, :-1] + between[None]
+        inner = below[:, 1:] + above[:, :-1] + self._between(cuts)[None]
         return jnp.concatenate([below[:, :1], inner, above[:, -1:]], axis=1)
+
+    def _between(self, cuts: Float[Array, " cuts"]) -> Float[Array, " inner"]:
+        """Return log(1 - exp(-gap)) of the gaps between cutpoints."""
+        return jnp.log(-jnp.expm1(cuts[:-1] - cuts[1:]))
 
     def log_prob(self, outputs: Outputs, y: Targets) -> Terms:
         """Return one log-likelihood term a datum."""
@@ -107,3 +121,21 @@ class Ordinal(Likelihood):
             )
         super().check(outputs, y)
         check_whole("Ordinal", "labels", y, most=self.num_classes - 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class _OrdinalOfGaps(Ordinal):
+    """Ordinal at cutpoints that were summed from gaps; of a small gap the sum has no digits."""
+
+    log_gaps: ArrayLike | None = None
+
+    def _between(self, cuts: Float[Array, " cuts"]) -> Float[Array, " inner"]:
+        log_gaps = jnp.asarray(self.log_gaps, cuts.dtype)
+        gap = jnp.exp(jnp.minimum(log_gaps, _WIDE))
+        is_narrow = gap < _NARROW
+        # log((1 - e^-gap) / gap) = -gap / 2 + log(sinh(gap / 2) / (gap / 2)).
+        narrow = jnp.where(is_narrow, gap, 0)
+        square = jnp.square(narrow)
+        rest = square * (1 / 24 - square * (1 / 2880 - square / 181440)) - narrow / 2
+        whole = jnp.log(-jnp.expm1(-jnp.where(is_narrow, 1, gap)))
+        return jnp.where(is_narrow, log_gaps + rest, whole)

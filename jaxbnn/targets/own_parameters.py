@@ -1,6 +1,6 @@
 """Likelihoods with numbers that are given, or learnt where they are None."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -54,6 +54,10 @@ class PositiveNumbers(Likelihood):
             for field, name in self.logarithms.items()
         }
         return make_unchecked(type(self), **fields)
+
+    def learned_shapes(self, columns: tuple[int, ...]) -> Mapping[str, Sequence[tuple[int, ...]]]:
+        """Return that each is one number."""
+        return {name: ((),) for name in self.learned}
 
     def known(self, dtype: Any) -> tuple[Array, ...]:
         """Return the numbers, in the dtype of the outputs; raise where one is to be learnt."""

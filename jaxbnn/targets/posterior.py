@@ -11,12 +11,15 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree, Shaped
 from numpyro.distributions import Distribution
 
 from jaxbnn.networks import Network, apply
-from jaxbnn.numerics import check_finite, is_concrete, sum_of_differences
-from jaxbnn.targets.likelihoods import Likelihood, check_likelihood
+from jaxbnn.numerics import is_concrete, sum_of_differences
+from jaxbnn.numerics.arrays import as_array
+from jaxbnn.numerics.data import finite_array
+from jaxbnn.targets.likelihoods import Likelihood, check_learned, check_likelihood
 from jaxbnn.targets.padding import pad_rows
 from jaxbnn.targets.positions import layout, part_names, position_shapes, whose_parts
 from jaxbnn.targets.prior_density import prior_log_prob, prior_log_ratio
 from jaxbnn.targets.prior_trees import JointPrior, expand_prior, sample_prior
+from jaxbnn.targets.rounding import warn_of_rounded_inputs
 
 Scalar = Float[Array, ""]
 
@@ -42,17 +45,23 @@ class Posterior:
         `Gaussian(...)`, `Categorical()` or another, also of your own.
     x, y
         Data of shapes (n, ...), n > 0. Labels are integers for `Categorical`, 0 or 1 for
-        `Bernoulli`. May be traced; then only shapes and dtypes are checked.
+        `Bernoulli`. May be traced; then only shapes and dtypes are checked. Whole numbers beyond
+        JAX's integers, of 32 bits without jax_enable_x64, are kept as floats.
 
     Raises
     ------
     ValueError
-        If the data hold NaN or infinities, their lengths differ, a label is out of range, the
-        network's output does not fit the likelihood, or the prior is not shaped like the
-        parameters.
+        If the data hold NaN or infinities, or numbers beyond JAX's floats; their lengths differ, a
+        label is out of range, the network's output does not fit the likelihood, or the prior is not
+        shaped like the parameters, or like what the likelihood learns.
     TypeError
         If labels are not integers, a leaf of the prior is no distribution, the network is neither a
         `Network` nor a function, or the likelihood is not a `Likelihood`.
+
+    Warns
+    -----
+    UserWarning
+        Inputs, or targets with noise, so large that float32 rounds what varies in them.
 
     Examples
     --------
@@ -85,15 +94,19 @@ class Posterior:
     ):
         _check_network(network)
         check_likelihood(likelihood)
-        _check_data(x, y)
-        dtype = _position_dtype(x)
+        _check_rows(x, y)
+        kept_x, kept_y = finite_array("x", x), finite_array("y", y)
+        dtype = _position_dtype(kept_x)
         shapes = position_shapes(network, prior, likelihood)
+        own = {name: getattr(shapes[name], "shape", None) for name in likelihood.learned}
+        check_learned(likelihood, own, np.shape(y)[1:])
         if not isinstance(prior, JointPrior):
             prior = expand_prior(prior, shapes)
-        _set(self, network, prior, likelihood, jnp.asarray(x), jnp.asarray(y), None, None)
+        _set(self, network, prior, likelihood, kept_x, kept_y, None, None)
         shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype), shapes)
         outputs = _outputs_shape(self, shapes)
         likelihood.check(outputs, y)
+        warn_of_rounded_inputs(x, dtype)
 
     def log_prior(self, params: PyTree) -> Scalar:
         """Return the log prior density, -inf outside the prior's support."""
@@ -209,7 +222,7 @@ class Posterior:
         >>> posterior.with_data(x[:2], y[:2]).x.shape
         (2, 1)
         """
-        x, y = jnp.asarray(x), jnp.asarray(y)
+        x, y = as_array(x), as_array(y)
         for name, ours, other in (("x", self.x, x), ("y", self.y, y)):
             if other.shape[1:] != ours.shape[1:] or other.ndim != ours.ndim:
                 raise ValueError(
@@ -234,7 +247,8 @@ class Posterior:
 
         Its batch shape is (n,) and its event is laid out like a row of y: a number where y is
         (n,), shape (k,) where y is (n, k). Hence `predictive(params, x).log_prob(y)` are the
-        log-likelihood terms, but for temperatures and powers, which a predictive does not have.
+        log-likelihood terms, up to rounding, but for temperatures and powers, which a predictive
+        does not have.
         """
         _, likelihood = self._split(params)
         return likelihood.predictive(self.outputs(params, x), self.y.ndim)
@@ -243,8 +257,8 @@ class Posterior:
         """Return the network's outputs at x, shape (n, ...); params as in `log_density`."""
         network_params, _ = self._split(params)
         if isinstance(self.network, Network):
-            return apply(self.network, network_params, jnp.asarray(x))
-        return self.network(network_params, jnp.asarray(x))
+            return apply(self.network, network_params, as_array(x))
+        return self.network(network_params, as_array(x))
 
     def tree_flatten(self) -> tuple[tuple, Any]:
         """Split into leaves and the static network."""
@@ -312,7 +326,7 @@ def _check_network(network: object) -> None:
         )
 
 
-def _check_data(x: ArrayLike, y: ArrayLike) -> None:
+def _check_rows(x: ArrayLike, y: ArrayLike) -> None:
     if np.ndim(x) == 0 or np.ndim(y) == 0:
         raise ValueError(
             f"x and y must have a leading data axis, but have shapes {np.shape(x)} and "
@@ -323,8 +337,6 @@ def _check_data(x: ArrayLike, y: ArrayLike) -> None:
             f"x and y must have the same number of rows, at least one, but x has {np.shape(x)[0]} "
             f"and y has {np.shape(y)[0]}; give one target per datum."
         )
-    check_finite("x", x)
-    check_finite("y", y)
 
 
 def _position_dtype(x: ArrayLike) -> Any:

@@ -10,11 +10,12 @@ import numpy as np
 import numpyro.distributions as dist
 import optax
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 import jaxbnn
 from jaxbnn import (
     Activation,
+    Bernoulli,
     Conv,
     Dense,
     Gaussian,
@@ -26,13 +27,17 @@ from jaxbnn import (
 )
 from jaxbnn.dvi import (
     FactorisedNormal,
+    GaussianMoments,
     as_distributions,
     deterministic_vi,
     empirical_bayes,
     fit,
     initial_position,
+    predictive,
     standardisation,
 )
+from jaxbnn.dvi.fit_input import checked_data
+from jaxbnn.dvi.predictive import mixture
 from tests.dvi.brute_force import output_draws
 from tests.kit.sizes import QUICK
 
@@ -253,6 +258,90 @@ def test_starts_and_options_want_sense():
         vi = deterministic_vi(LINE, Gaussian(1.0), dist.Normal(0.0, 1.0), method=method)
         with pytest.raises(ValueError, match="output width 2"):
             vi.elbo(q, X.astype("f4"), np.ones((12, 2), "f4"), jax.random.key(0))
+
+
+def _factor(shape):
+    return FactorisedNormal(jnp.zeros(shape), jnp.full(shape, -2.0))
+
+
+def test_what_is_learnt_is_one_number_or_one_a_column():
+    """Of another shape it broadcast against the rows."""
+    x, y = X.astype("f4"), Y.astype("f4")
+    prior = {"network": dist.Normal(0.0, 1.0), "log_noise_scale": dist.Normal(-1.0, 0.5)}
+    network = mlp((3, 2))
+    for method in ("dvi", "mcvi"):
+        vi = deterministic_vi(LINE, LearnedGaussian(), prior, method=method)
+        q = initial_position(jax.random.key(0), LINE, log_noise_scale=0.0)
+        q |= {"log_noise_scale": _factor((12,))}
+        for call in (
+            lambda k, vi=vi, q=q: vi.elbo(q, x, y, k),
+            lambda k, vi=vi, q=q: vi.predict(q, x, rng_key=k),
+        ):
+            with pytest.raises(ValueError, match=r"must have shape \(\) or \(1,\) .* \(12,\)"):
+                call(jax.random.key(0))
+        vi = deterministic_vi(network, LearnedGaussian(), prior, method=method, num_samples=2)
+        q = initial_position(jax.random.key(0), network, log_noise_scale=0.0)
+        both = np.stack([y, y], axis=1)
+        one = vi.elbo(q | {"log_noise_scale": _factor(())}, x, both, jax.random.key(0))
+        with jax.numpy_rank_promotion("allow"):
+            two = vi.elbo(q | {"log_noise_scale": _factor((2,))}, x, both, jax.random.key(0))
+        assert bool(jnp.isfinite(two.elbo))
+        if method == "dvi":
+            np.testing.assert_allclose(two.expected_log_likelihood, one.expected_log_likelihood)
+
+
+def test_large_data_are_kept_or_warned_of():
+    """Whole numbers beyond int32, and targets and inputs that float32 rounds."""
+    vi = deterministic_vi(LINE, Gaussian(1e9), dist.Normal(0.0, 1.0))
+    q = initial_position(jax.random.key(0), LINE)
+    counts = np.arange(12) + 3_000_000_000
+    x = X.astype("f4")
+    expected = vi.elbo(q, x, counts.astype("f4"))
+    np.testing.assert_array_equal(vi.elbo(q, x, counts), expected)
+    _, large, _ = checked_data(vi, X, counts, False, 1, jnp.dtype("float32"))
+    np.testing.assert_allclose(large, counts)
+    with pytest.raises(ValueError, match="x, as float32, holds inf"):
+        checked_data(vi, np.full((12, 3), 1e39), Y, False, 1, jnp.dtype("float32"))
+    vi = deterministic_vi(mlp((3, 2)), HeteroscedasticGaussian(), empirical_bayes())
+    with pytest.warns(UserWarning, match="is rounded to float32"):
+        checked_data(vi, 1e9 + X, Y, False, 1, jnp.dtype("float32"))
+    with pytest.warns(UserWarning, match="rounding hides what noise"):
+        checked_data(vi, X, 1e8 + Y, False, 1, jnp.dtype("float32"))
+
+
+@pytest.mark.third_party(reason="NumPyro promotes dtypes")
+@pytest.mark.parametrize(
+    ("mean", "variance"), [(0.3, 1.0), (-3.0, 9.0), (20.0, 0.0), (-60.0, 1.0), (143.0, 150.0)]
+)
+def test_two_classes_far_out_keep_both_probabilities(mean, variance):
+    """Of a probability next to one float32 has no complement: it ended at -15.94."""
+    moments = GaussianMoments(jnp.full((1, 1), mean), jnp.full((1, 1), variance))
+    law = predictive(Bernoulli(), moments)
+    z = np.linspace(-40, 40, 160_001)
+    for label, sign in ((0, -1), (1, 1)):
+        terms = stats.norm.logpdf(z) - np.logaddexp(0, -sign * (mean + variance**0.5 * z))
+        expected = special.logsumexp(terms) + np.log(z[1] - z[0])
+        np.testing.assert_allclose(
+            law.log_prob(jnp.array([1.0 * label])), [expected], rtol=2e-6, atol=1e-6
+        )
+    np.testing.assert_allclose(law.probs, np.exp(law.log_prob(jnp.ones(1))), rtol=1e-5)
+    far = mixture(Bernoulli(), jnp.array([[[40.0]], [[30.0]]]), 1)
+    expected = np.log((np.exp(-40) + np.exp(-30)) / 2)
+    np.testing.assert_allclose(far.log_prob(jnp.zeros(1)), [expected], rtol=1e-6)
+
+
+def test_draws_go_with_the_scale_and_shift_of_outputs():
+    vi = deterministic_vi(
+        LINE, Gaussian(1.0), dist.Normal(0.0, 1.0), output_scale=3.0, output_shift=np.array([2.0])
+    )
+    q = initial_position(jax.random.key(0), LINE, variance=1e-8)
+    x = X.astype("f4")
+    draw = jax.tree.map(lambda leaf: leaf[0], vi.sample(jax.random.key(1), vi.init(q)))
+    prior = jaxbnn.normal_prior(LINE)
+    posterior = jaxbnn.Posterior(vi.apply, prior, Gaussian(1.0), x, Y.astype("f4"))
+    found = posterior.predictive(draw, x).mean
+    np.testing.assert_allclose(found, vi.predict(q, x).mean, atol=1e-2)
+    np.testing.assert_allclose(found, 3 * jaxbnn.networks.apply(LINE, draw, x)[:, 0] + 2, rtol=1e-5)
 
 
 def test_standardisation_names_constant_columns():

@@ -29,6 +29,7 @@ from sklearn.preprocessing import PolynomialFeatures  # noqa: E402
 
 from jaxbnn.estimators import BayesianClassifier, BayesianRegressor, base, rows  # noqa: E402
 from jaxbnn.estimators import regressor as regressor_module  # noqa: E402
+from jaxbnn.estimators.classifier import _ordered_categories  # noqa: E402
 from jaxbnn.estimators.scaling import learn_scaling  # noqa: E402
 from jaxbnn.tabular.candidates import Candidate  # noqa: E402
 from jaxbnn.tabular.settings import ONE_LAYER  # noqa: E402
@@ -128,6 +129,30 @@ def test_probabilities_and_classes_agree(classes):
     np.testing.assert_allclose(shares, classes.predict_proba(NEW), atol=5 * 0.5 / 20_000**0.5)
     with pytest.raises(ValueError, match="'hot', a class that fit has not seen"):
         classes.log_score(X[:1], ["hot"])
+
+
+def test_ordinal_classes_have_the_order_of_their_categories():
+    """Not the alphabet's; columns and classes stay sorted."""
+    pandas = pytest.importorskip("pandas")
+    settings = {"likelihood": "ordinal", "hidden": (), "sampler": "pcn", "samples": 60}
+    names = np.array(["low", "mid", "high"])
+    codes = np.digitize(X[:, 0], [-0.7, 0.7])
+    y = pandas.Categorical(names[codes], categories=["none", *names], ordered=True)
+    expected = classifier(**settings).fit(X, codes)
+    found = classifier(**settings).fit(X, y)
+    assert found.classes_.tolist() == ["high", "low", "mid"]
+    assert "in the order of y's categories: low < mid < high." in found.notes_[-1]
+    proba = found.predict_proba(NEW)
+    np.testing.assert_allclose(proba, expected.predict_proba(NEW)[:, [2, 0, 1]], rtol=1e-6)
+    for other in (pandas.Series(y), pandas.DataFrame({"y": y})):
+        assert _ordered_categories(other) == ["none", *names]
+    assert _ordered_categories(y.as_unordered()) is None
+    assert found.log_score(X, y) == pytest.approx(expected.log_score(X, codes))
+    of_class = found.predict_proba(X)[np.arange(24), np.array([1, 2, 0])[codes]]
+    assert found.log_score(X, y) == pytest.approx(np.log(of_class).mean(), rel=1e-5)
+    np.testing.assert_array_equal(found.sample_y(NEW, 3), names[expected.sample_y(NEW, 3)])
+    np.testing.assert_array_equal(found.predict(NEW), names[expected.predict(NEW)])
+    assert "in their sorted order: 0 < 1 < 2 (" in expected.notes_[-1]
 
 
 def test_a_row_is_predicted_as_it_is_alone_and_nothing_compiles(numbers):

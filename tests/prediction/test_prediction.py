@@ -116,6 +116,23 @@ def test_crps_counts_each_pair_once(number):
     assert float(mixture_crps(jnp.array([0.3]), *arrays)[0]) == pytest.approx(exact, rel=1e-5)
 
 
+def test_scores_of_whole_numbers_beyond_int32():
+    posterior = jaxbnn.Posterior(
+        jaxbnn.mlp((1, 1)),
+        dist.Normal(0.0, 1.0),
+        jaxbnn.Gaussian(1e9),
+        np.zeros((1, 1), np.float32),
+        np.zeros(1, np.float32),
+    )
+    draws = ({"w": np.ones((1, 4, 1, 1), np.float32), "b": np.zeros((1, 4, 1), np.float32)},)
+    x = np.array([[3_000_000_000], [1]])
+    y = np.array([3_500_000_000, 2_500_000_000])
+    found = scores(draws, x, y, posterior)
+    np.testing.assert_allclose(found.error, [5e8, 2.5e9], rtol=1e-6)
+    expected = scores(draws, x.astype(float), y.astype(float), posterior)
+    np.testing.assert_array_equal(found.crps, expected.crps)
+
+
 def test_batches_of_rows_change_nothing(numbers, monkeypatch):
     posterior, whole = numbers
     monkeypatch.setattr("jaxbnn.prediction.predictions._NUMBERS", 2 * 60)  # two rows at once

@@ -1,4 +1,6 @@
-"""Tests of numerics.sums: accept ratios on 60,000 data in float32, judged in float64."""
+"""Tests of numerics.sums and targets.rounding: accept ratios on 60,000 data in float32, judged in
+float64, and warnings of data that float32 rounds.
+"""
 
 import warnings
 
@@ -6,11 +8,20 @@ import blackjax
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 import scipy.stats
 
 from jaxbnn.networks import mlp
-from jaxbnn.targets import Gaussian, Posterior, normal_prior
+from jaxbnn.targets import (
+    Gaussian,
+    HeteroscedasticGaussian,
+    Laplace,
+    LearnedGaussian,
+    Posterior,
+    StudentT,
+    normal_prior,
+)
 
 N, STEPS, NOISE_SCALE = 60_000, 24, 0.1
 
@@ -110,3 +121,66 @@ def test_the_warning_of_large_targets_gives_the_error_of_rounding():
         for point in points[1:]
     ]
     assert 0.47 / 4 < np.std(errors) < 0.47 * 2
+
+
+UNKNOWN = [
+    (LearnedGaussian(), 1),
+    (HeteroscedasticGaussian(), 2),
+    (StudentT(), 1),
+    (Laplace(), 1),
+]
+
+
+def _of_noise(likelihood, width, x, y):
+    own = {name: dist.Normal(0.0, 1.0) for name in likelihood.learned}
+    prior = {"network": dist.Normal(0.0, 1.0), **own} if own else dist.Normal(0.0, 1.0)
+    return Posterior(mlp((1, width)), prior, likelihood, x, y)
+
+
+@pytest.mark.parametrize(("likelihood", "width"), UNKNOWN, ids=lambda case: type(case).__name__)
+def test_targets_whose_rounding_hides_their_noise_are_warned_of(likelihood, width):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(100, 1)).astype(np.float32)
+    y = rng.normal(size=100)
+    for large in (1e8 + y, np.asarray(1e8 + 100 * y, np.int64)):
+        with pytest.warns(UserWarning, match=r"1e\+08 that vary by .* steps by 8 there"):
+            _of_noise(likelihood, width, x, large)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _of_noise(likelihood, width, x, 7e3 + y)
+        _of_noise(likelihood, width, x, np.full(100, 1e8))
+        _of_noise(likelihood, width, x, np.full(100, 0.3))
+        with jax.enable_x64(True):
+            _of_noise(likelihood, width, x.astype(float), 1e8 + y)
+
+
+@pytest.mark.parametrize("likelihood", [StudentT(4.0, 1.0), Laplace(1.0)])
+def test_large_targets_with_heavy_tails_of_known_scale_are_warned_of(likelihood):
+    x = np.linspace(0, 1, 100, dtype=np.float32)[:, None]
+    with pytest.warns(UserWarning, match="with noise of scale 1 are too much for float32"):
+        Posterior(mlp((1, 1)), dist.Normal(0.0, 1.0), likelihood, x, 1e8 + x[:, 0])
+
+
+def test_inputs_that_were_given_in_more_precision_are_warned_of():
+    y = np.zeros(100, np.float32)
+    seconds = 1.6e9 + np.arange(100.0)
+    x = np.stack([np.arange(100.0), seconds], axis=1)
+    network = mlp((2, 1))
+    with pytest.warns(UserWarning, match=r"x\[:, 1\], of .* so that 2 of 100 inputs"):
+        Posterior(network, normal_prior(network), Gaussian(1.0), x, y)
+    params = {"w": np.ones(1, np.float32)}
+    with pytest.warns(UserWarning, match=r"x, of .* so that 2 of 100 inputs"):
+        Posterior(
+            lambda p, x: x.astype(jnp.float32) * p["w"],
+            normal_prior(params),
+            Gaussian(1.0),
+            seconds.astype(int),
+            y,
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # As they came, of little range, constant, or in double precision.
+        for known in (x.astype(np.float32), x - [0, 1.6e9], 0 * x + 1.6e9):
+            Posterior(network, normal_prior(network), Gaussian(1.0), known, y)
+        with jax.enable_x64(True):
+            Posterior(network, normal_prior(network), Gaussian(1.0), x, y)

@@ -228,6 +228,8 @@ def test_what_cannot_take_it_says_so_in_one_sentence():
     ("call", "error", "sentence"),
     [
         (lambda: make(concentration=0.0), ValueError, "concentration must be positive"),
+        (lambda: make(concentration=np.ones(3)), ValueError, r"one number, .* has shape \(3,\)"),
+        (lambda: make(rate=np.ones(1)), ValueError, "rate must be one number, for all precisions"),
         (lambda: LogGamma(1.0, 1.0, exponent=0.0), ValueError, "exponent must be a finite number"),
         (lambda: make(False).given({}), ValueError, "standardised parameters"),
         (

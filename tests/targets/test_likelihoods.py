@@ -174,6 +174,24 @@ def test_scales_by_softplus_hold_far_out_in_float32():
     np.testing.assert_allclose(small, 25 * np.log(10) - 0.5 * np.log(2 * np.pi), rtol=1e-6)
 
 
+def test_log_variances_below_the_end_of_the_exponential_have_terms_and_slopes():
+    """A target that its mean meets: infinity times zero."""
+    log_variance = np.array([-80.0, -95.0, -170.0, -95.0], np.float32)
+    mean = np.array([1.0, 1.0, 1.0, 3.0], np.float32)
+    y = jnp.ones(4)
+
+    def terms(outputs):
+        return HeteroscedasticGaussian().log_prob(outputs, y)
+
+    outputs = jnp.asarray(np.stack([mean, log_variance], axis=1))
+    scale = np.exp(0.5 * log_variance.astype(float))
+    expected = scipy.stats.norm.logpdf(np.asarray(y, float), mean.astype(float), scale)
+    np.testing.assert_allclose(terms(outputs)[:3], expected[:3], rtol=1e-5)
+    assert terms(outputs)[3] < -1e37
+    slopes = jax.grad(lambda outputs: terms(outputs)[:3].sum())(outputs)
+    np.testing.assert_array_equal(slopes[:3], [[0, -0.5]] * 3)
+
+
 def test_the_noise_scale_may_be_traced(rng):
     outputs, y = jnp.asarray(rng.normal(size=(2, N, 2)), jnp.float32)
 

@@ -276,6 +276,64 @@ def test_what_is_learnt_goes_beside_hierarchical_precisions():
     assert bool(jnp.isfinite(posterior.log_density(position)))
 
 
+def _gaps_posterior_term(label, gaps, output):
+    """Log probability of a label in double precision, of any gaps."""
+    first, *log_gaps = (float(gap) for gap in gaps)
+    cuts = first + np.concatenate([[0.0], np.cumsum(np.exp(np.minimum(log_gaps, 60.0)))])
+    below, above = -np.logaddexp(0, output - cuts), -np.logaddexp(0, cuts - output)
+    if label in (0, len(cuts)):
+        return below[0] if label == 0 else above[-1]
+    log_gap = log_gaps[label - 1]
+    gap = np.exp(min(log_gap, 5.0))
+    between = log_gap - gap / 2 if gap < 1e-5 else np.log(-np.expm1(-gap))
+    return below[label] + above[label - 1] + between
+
+
+@pytest.mark.parametrize(
+    "log_gap", [-200.0, -90.0, -20.0, -17.0, -2.4, -2.2, 1.0, 4.9, 5.1, 30, 95]
+)
+def test_ordinal_gaps_of_any_size_have_terms_and_slopes(log_gap):
+    """A cutpoint in float32 has no digits left of a small gap, and a large one is infinite."""
+    output = jnp.full((4, 1), 0.4)
+    labels = jnp.arange(4, dtype=jnp.int32)
+
+    def terms(gaps):
+        return Ordinal(4).given({"cutpoint_gaps": gaps}).log_prob(output, labels)
+
+    gaps = jnp.array([0.7, log_gap, 0.3])
+    expected = [_gaps_posterior_term(label, gaps, np.float32(0.4)) for label in range(4)]
+    np.testing.assert_allclose(terms(gaps), expected, rtol=2e-6, atol=2e-6)
+    slopes = jax.jacobian(terms)(gaps)
+    if log_gap > 10:  # the reference has no differences of so large numbers
+        below = scipy.special.expit(0.7 - 0.4)
+        np.testing.assert_allclose(slopes[:, 0], [1 - below, -below, -1, -1], atol=1e-5)
+        assert np.isfinite(slopes).all()
+        return
+    h = 1e-4
+    for place in range(3):
+        moved = [np.asarray(gaps, float) + sign * h * np.eye(3)[place] for sign in (1, -1)]
+        ends = [[_gaps_posterior_term(k, g, np.float32(0.4)) for k in range(4)] for g in moved]
+        np.testing.assert_allclose(slopes[:, place], np.subtract(*ends) / (2 * h), atol=2e-5)
+
+
+@pytest.mark.parametrize("concentration", [None, 1e3])
+def test_the_predictive_of_large_counts_has_the_terms(concentration):
+    """NumPyro's own subtracts logarithms of a hundred times their difference."""
+    likelihood = Poisson() if concentration is None else NegativeBinomial(concentration)
+    log_mean = jnp.log(jnp.array([[3.0], [1e3], [1e6]]))
+    y = jnp.array([[2], [990], [1_000_700]])
+    law = likelihood.predictive(log_mean, 2)
+    with jax.numpy_rank_promotion("allow"):
+        several = law.log_prob(jnp.stack([y, y]))
+    found = likelihood.predictive(log_mean, 2).log_prob(y)
+    np.testing.assert_allclose(found, likelihood.log_prob(log_mean, y), atol=1e-3)
+    np.testing.assert_array_equal(several, [found, found])
+    alone = likelihood.predictive(log_mean[:, 0], 1)
+    passed = jax.jit(lambda law: law.log_prob(y[:, 0]))(alone)
+    np.testing.assert_allclose(passed, found, rtol=1e-6)
+    assert alone.sample(jax.random.key(0)).shape == (3,)
+
+
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
@@ -288,6 +346,18 @@ def test_what_is_learnt_goes_beside_hierarchical_precisions():
         (lambda: _posterior(Ordinal(3, CUTS[:2]), {}, LABELS[:, None]), r"shape \(n,\)"),
         (lambda: Ordinal(3, CUTS), "2 increasing numbers"),
         (lambda: Ordinal(3, CUTS[:2][::-1]), "2 increasing numbers"),
+        (
+            lambda: _posterior(Laplace(), {"log_noise_scale": np.zeros(N)}, NUMBERS[:, 0]),
+            r"log_noise_scale of Laplace must have shape \(\) for y with rows of shape \(\)",
+        ),
+        (
+            lambda: _posterior(NegativeBinomial(), {"log_concentration": np.zeros(4)}, COUNTS),
+            r"log_concentration of NegativeBinomial must have shape \(\) for y",
+        ),
+        (
+            lambda: _posterior(Ordinal(4), {"cutpoint_gaps": np.zeros(2)}, LABELS),
+            r"cutpoint_gaps of Ordinal must have shape \(3,\) for y .* but has shape \(2,\)",
+        ),
         (lambda: Ordinal(3).log_prob(jnp.zeros((1, 1)), jnp.zeros(1, int)), "cutpoints to learn"),
     ],
 )

@@ -16,12 +16,14 @@ from jaxbnn.targets import (
     CrossEntropy,
     Gaussian,
     LearnedGaussian,
+    Poisson,
     Posterior,
     normal_prior,
     uniform_prior,
 )
 
 NETWORK = mlp((4, 3, 3), "tanh")
+NORMAL = dist.Normal(0.0, 1.0)
 N = 37  # not a multiple of what a CPU works on at once: the log density pads the rows
 
 
@@ -222,6 +224,22 @@ def test_integers_stay_integers_and_draws_have_the_data_s_dtype(x64, rng):
     assert jax.eval_shape(jax.vmap(posterior.log_density), draws).dtype == np.float32
 
 
+def test_whole_numbers_beyond_int32_are_kept():
+    """JAX keeps the last 32 bits of them, without a word."""
+    y = np.array([3_000_000_000, 2_500_000_000, 1])
+    params = {"w": jnp.ones((1, 1))}
+    network = lambda p, x: jnp.log(x.astype(jnp.float32)) @ p["w"]  # noqa: E731
+    x = y[:, None]
+    for likelihood in (Gaussian(1e9), Poisson()):
+        posterior = Posterior(network, normal_prior(params), likelihood, x, y)
+        for found in (posterior, posterior.with_data(x, y)):
+            np.testing.assert_allclose(found.y, y, rtol=1e-7)
+            np.testing.assert_allclose(found.x, x, rtol=1e-7)
+        np.testing.assert_allclose(posterior.outputs(params, x), np.log(x), rtol=1e-6)
+    with pytest.raises(ValueError, match=r"labels must lie in 0..2, .* holds 4294967296 at index"):
+        _posterior(y=np.array([0, 1, 2**32]))
+
+
 def test_uniform_box_posterior_is_minus_infinity_outside(problem):
     posterior, params = problem
     prior = uniform_prior(NETWORK, -0.01, 0.01)
@@ -254,6 +272,13 @@ def _posterior(network=NETWORK, prior=None, likelihood=None, x=None, y=None):
             ValueError,
             r"y holds inf at index \(1,\)",
         ),
+        (
+            lambda: Posterior(NETWORK, NORMAL, Categorical(), np.full((3, 4), 1e39), np.arange(3)),
+            ValueError,
+            r"x, as float32, holds inf at index \(0, 0\); give it in smaller units",
+        ),
+        (lambda: _learned((3,)), ValueError, r"log_noise_scale of LearnedGaussian must have shape"),
+        (lambda: _learned((1,), (2,)), ValueError, r"must have shape \(\) or \(2,\) for y with"),
         (lambda: _posterior(y=[0, 1]), ValueError, "x has 3 and y has 2"),
         (lambda: _posterior(x=np.ones((0, 4)), y=np.ones(0, int)), ValueError, "at least one"),
         (lambda: _posterior(y=1), ValueError, "must have a leading data axis"),
@@ -296,9 +321,21 @@ def test_bad_input_gets_one_sentence(make, error, sentence):
     assert "\n" not in str(caught.value)
 
 
-def _learned():
-    prior = {"network": dist.Normal(0.0, 1.0), "log_noise_scale": dist.Normal(0.0, 1.0)}
-    return _posterior(mlp((4, 1)), prior, LearnedGaussian(), y=[0.0, 1.0, 2.0])
+def _learned(scales=(), columns=()):
+    prior = {"network": NORMAL, "log_noise_scale": NORMAL.expand(scales)}
+    network = mlp((4, *(columns or (1,))))
+    return _posterior(network, prior, LearnedGaussian(), y=np.ones((3, *columns)))
+
+
+def test_a_noise_scale_for_each_column_is_learnt():
+    posterior = _learned((2,), (2,))
+    position = posterior.sample_prior(jax.random.key(0))
+    scales = np.exp(position["log_noise_scale"])
+    outputs = posterior.outputs(position, posterior.x)
+    expected = scipy.stats.norm.logpdf(np.ones((3, 2)), outputs, scales).sum(axis=1)
+    np.testing.assert_allclose(posterior.log_likelihood(position), expected, rtol=1e-5)
+    alone = _learned((1,))
+    assert alone.log_likelihood(alone.sample_prior(jax.random.key(0))).shape == (3,)
 
 
 def test_what_is_tempered_is_one_of_two():
