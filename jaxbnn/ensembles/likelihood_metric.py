@@ -133,11 +133,7 @@ def likelihood_metric(
     return {
         DIAGONAL: variances,
         DIRECTIONS: directions[:num_directions],
-        # By a smaller one HMC's momenta would not have the law of their energy: directions are
-        # orthonormal to the rounding of a float, which is divided by the factor.
-        FACTORS: jnp.maximum(
-            jax.lax.rsqrt(1 + eigenvalues), 300 * float(jnp.finfo(scaled.dtype).eps)
-        ),
+        FACTORS: jax.lax.rsqrt(1 + eigenvalues),
     }
 
 

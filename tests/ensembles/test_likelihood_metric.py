@@ -160,18 +160,3 @@ def test_chains_have_metrics_of_their_own_and_begin_with_the_prior_s():
     alone = likelihood_metric(log_prior, jnp.zeros(SIZE), places[1], scores[1], 3)
     np.testing.assert_allclose(both["factors"][1], alone["factors"], rtol=1e-4)
     assert not np.allclose(both["factors"][0], both["factors"][1], rtol=1e-4)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_no_factor_is_so_small_that_momenta_lose_their_law(dtype, x64):
-    """The kinetic energy has the law of the momenta while directions are orthonormal enough."""
-
-    def log_prior(position):
-        return -jnp.sum(jnp.asarray(PRECISIONS, position.dtype) * position**2) / 2
-
-    places, scores = (value.astype(dtype) for value in way())
-    found = likelihood_metric(log_prior, places[0], places, scores * dtype(1e9), 3)
-    least = 300 * np.finfo(dtype).eps
-    assert float(found["factors"].min()) >= np.float32(least) * 0.999
-    usual = likelihood_metric(log_prior, places[0], places, scores, 3)
-    assert float(usual["factors"].min()) > 0.01
