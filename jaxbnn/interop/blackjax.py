@@ -16,8 +16,6 @@ from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, PyTree
 from jaxbnn.kernels import pcn, pcnl, smmala, truncated_mala, underdamped_langevin
 from jaxbnn.kernels.refresh import auxiliary_fields
 
-_START = 0x5EED5EED
-
 
 def inner_kernel(
     make_kernel: Callable[..., SamplingAlgorithm], **parameters: ArrayLike
@@ -72,9 +70,8 @@ def inner_kernel(
     def mcmc_step_fn(rng_key, state, log_density_fn, **own):
         kernel = make_kernel(log_density_fn, **own)
         inner = state.state
-        # Far from the numbers of the keys into which a step splits its own.
-        key_start = jax.random.fold_in(rng_key, _START)
-        if _reads_its_key(kernel.init, state.position, key_start):
+        if _reads_its_key(kernel.init, state.position, rng_key):
+            key_start, rng_key = jax.random.split(rng_key)
             inner = jax.lax.cond(
                 state.is_fresh, lambda: kernel.init(state.position, key_start), lambda: inner
             )

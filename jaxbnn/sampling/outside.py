@@ -42,9 +42,10 @@ def taken(functions: Any) -> list[Any]:
 
     Examples
     --------
+    >>> def normal(scale):
+    ...     return lambda x: -np.sum((x / scale) ** 2) / 2
     >>> scale = np.ones(2)
-    >>> def log_density(x):
-    ...     return -np.sum((x / scale) ** 2) / 2
+    >>> log_density = normal(scale)
     >>> before = taken((log_density,))
     >>> before == taken((log_density,))
     True
