@@ -11,6 +11,7 @@ from jaxtyping import Array, ArrayLike, Float, Shaped
 from jaxbnn.networks import Flatten, Network, layer_shapes, output_shape
 from jaxbnn.networks.validation import check_inputs
 from jaxbnn.numerics import check_finite, check_positive, check_real, is_concrete
+from jaxbnn.numerics.arrays import as_array
 from jaxbnn.numerics.checks import check_float
 
 _LIMITS = (
@@ -43,7 +44,7 @@ def outputs_last(
     ValueError
         If the shape does not fit the network.
     """
-    y = jnp.asarray(y)
+    y = as_array(y)
     shape = output_shape(network)
     if y.shape[1:] != shape and not (y.ndim == 1 and math.prod(shape) == 1):
         expected = ", ".join(("n", *map(str, shape)))

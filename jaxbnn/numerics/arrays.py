@@ -44,6 +44,42 @@ def without_wrapping(values: Any) -> Any:
     return values if is_held else given.astype(float)
 
 
+def check_held(name: str, tree: PyTree) -> None:
+    """Raise where numbers lie beyond those that JAX holds: it would wrap them, or make them inf.
+
+    Parameters
+    ----------
+    name
+        What they are called in the caller's signature.
+    tree
+        Anything; what does not come from NumPy, or is traced, is not looked at.
+
+    Raises
+    ------
+    ValueError
+        Whole numbers beyond JAX's integers, or finite ones beyond its floats.
+
+    Examples
+    --------
+    >>> check_held("data", {"count": np.array([3_000_000_000])})
+    Traceback (most recent call last):
+    ValueError: data['count'] holds 3e+09, which int32 does not; ...
+    """
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        if not isinstance(leaf, np.ndarray | np.generic) or leaf.dtype.kind not in "iuf":
+            continue
+        held = jax.dtypes.canonicalize_dtype(leaf.dtype)
+        if held == leaf.dtype or not leaf.size:
+            continue
+        limits = np.finfo(held) if leaf.dtype.kind == "f" else np.iinfo(held)
+        beyond = np.isfinite(leaf) & ((leaf < limits.min) | (leaf > limits.max))
+        if beyond.any():
+            raise ValueError(
+                f"{name}{jax.tree_util.keystr(path)} holds {leaf[beyond].flat[0]:g}, which "
+                f"{held} does not; give smaller numbers or floats, or set jax_enable_x64."
+            )
+
+
 def in_memory(tree: PyTree) -> PyTree:
     """Return the tree with every leaf in memory; arrays of JAX and NumPy are left as they are.
 

@@ -15,6 +15,7 @@ from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray, PyTree
 
 from jaxbnn.numerics import check_finite
+from jaxbnn.numerics.arrays import check_held
 from jaxbnn.sampling.adaptation import Adaptation
 from jaxbnn.sampling.chunks import Sampling
 from jaxbnn.sampling.contract import position_of
@@ -162,7 +163,8 @@ def sample(
     ValueError
         Positions without a chain axis or with unequal ones, not finite, or where the log
         density is not; zero chains or samples; thinning < 1; step sizes that are not
-        positive; data that are not finite; adaptation without warm-up; reducers that would see
+        positive; data that are not finite; numbers beyond those that JAX holds; adaptation
+        without warm-up; reducers that would see
         2^31 draws of all chains, or more; a checkpoint that is
         torn or another run's (`BadCheckpoint`); a mesh that chains or rows cannot be spread over
         evenly; several processes that were called with different arguments, or without a mesh.
@@ -216,6 +218,8 @@ def sample(
         check_functions(collect, reduce)
         check_kernel(kernel, parameters, data, adapt, num_warmup)
         check_whole(positions, parameters, data)
+        for name, given in (("positions", positions), ("parameters", parameters), ("data", data)):
+            check_held(name, given)
         num_chains = check_positions(positions)
         check_finite("data", data)
         schedule = Schedule.of(record_steps(thinning, num_samples))

@@ -22,6 +22,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Shaped
 from jaxbnn.gibbs import GibbsPosition, IntermediateNoise
 from jaxbnn.networks import Activation, Dense, Network
 from jaxbnn.numerics import check_count, check_real
+from jaxbnn.numerics.arrays import as_array
 from jaxbnn.numerics.products import product
 from jaxbnn.thermalization.posteriors import classical_posterior
 
@@ -92,7 +93,7 @@ def optimised_start(
     check_count("num_refits", num_refits)
     check_real("x", x)
     check_real("y", y)
-    x, y = jnp.asarray(x), jnp.asarray(y)
+    x, y = as_array(x), as_array(y)
     most = _mergeable_units(model.network)
     num_extra = most if num_extra is None else num_extra
     check_count("num_extra", num_extra, least=0)

@@ -220,3 +220,22 @@ def test_chains_of_one_number_are_told(capsys):
     assert repr(draws).startswith("Draws(3 chains of 2 numbers, 3 draws each, acceptance rate")
     assert repr(draws).endswith("; positions: float32 (3, 3, 2))")
     assert repr(run(collect=None)).endswith("; no positions kept)")
+
+
+@pytest.mark.parametrize("which", ["data", "parameters", "positions"])
+@pytest.mark.parametrize("beyond", [np.array([3_000_000_000]), np.array([1e39])])
+def test_numbers_that_jax_does_not_hold_are_refused(which, beyond):
+    """It would wrap them, or make them infinite, without a word."""
+    given = {"data": np.zeros(1), "parameters": np.ones(1), "positions": np.zeros((1, 2))}
+    given[which] = np.broadcast_to(beyond, np.shape(given[which]))
+
+    def run():
+        positions, parameters, data = given["positions"], given["parameters"], given["data"]
+        options = {"parameters": {"s": parameters}, "data": {"d": data}, "progress": False}
+        return jaxbnn.sample(KEY, lambda p, d: ar(), positions, 3, **options)
+
+    with pytest.raises(ValueError, match=which + r".* holds (3e\+09|1e\+39), which (int|float)32"):
+        run()
+    with jax.enable_x64(True):
+        if which == "data":
+            assert run().positions.shape == (1, 3, 2)
