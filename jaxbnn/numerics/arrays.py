@@ -71,11 +71,12 @@ def check_held(name: str, tree: PyTree) -> None:
         held = jax.dtypes.canonicalize_dtype(leaf.dtype)
         if held == leaf.dtype or not leaf.size:
             continue
-        limits = np.finfo(held) if leaf.dtype.kind == "f" else np.iinfo(held)
-        beyond = np.isfinite(leaf) & ((leaf < limits.min) | (leaf > limits.max))
+        limits: Any = np.finfo(held) if leaf.dtype.kind == "f" else np.iinfo(held)
+        values = np.asarray(leaf)
+        beyond = np.isfinite(values) & ((values < limits.min) | (values > limits.max))
         if beyond.any():
             raise ValueError(
-                f"{name}{jax.tree_util.keystr(path)} holds {leaf[beyond].flat[0]:g}, which "
+                f"{name}{jax.tree_util.keystr(path)} holds {values[beyond][0]:g}, which "
                 f"{held} does not; give smaller numbers or floats, or set jax_enable_x64."
             )
 
