@@ -15,10 +15,8 @@ from typing import Any
 import jax
 import numpy as np
 
-# Their globals do not change; what a user gave them is in their closures.
-_LIBRARIES = frozenset(
-    {"jaxbnn", "jax", "jaxlib", "blackjax", "numpyro", "optax", "numpy", "scipy", "flax"}
-) | frozenset(sys.stdlib_module_names)
+# Their globals do not change; what a user gave them is in their closures. So of what is installed.
+_LIBRARIES = frozenset({"jaxbnn"}) | frozenset(sys.stdlib_module_names)
 _NUMBERS = (bool, int, float, complex, str, np.generic)
 
 
@@ -100,7 +98,11 @@ def _parts(function: Any) -> Iterator[Any]:
     if isinstance(function, types.MethodType):
         yield from (function.__func__, function.__self__)
         return
-    yield getattr(function, "__wrapped__", None)
+    try:
+        wrapped = getattr(function, "__wrapped__", None)
+    except Exception:  # an object that answers to names of its own
+        wrapped = None
+    yield wrapped
     if not isinstance(function, types.FunctionType):
         return
     yield function.__defaults__
@@ -110,11 +112,18 @@ def _parts(function: Any) -> Iterator[Any]:
             yield cell.cell_contents
         except ValueError:  # a name that is not bound yet
             continue
-    if function.__module__ is None or function.__module__.partition(".")[0] in _LIBRARIES:
+    if _is_of_a_library(function):
         return
     for name in sorted(set(_names(function.__code__))):
         if name in function.__globals__:
             yield function.__globals__[name]
+
+
+def _is_of_a_library(function: types.FunctionType) -> bool:
+    file = function.__code__.co_filename
+    if function.__module__ is None or "site-packages" in file or "dist-packages" in file:
+        return True
+    return function.__module__.partition(".")[0] in _LIBRARIES
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
