@@ -164,10 +164,10 @@ def sample(
         Positions without a chain axis or with unequal ones, not finite, or where the log
         density is not; zero chains or samples; thinning < 1; step sizes that are not
         positive; data that are not finite; numbers beyond those that JAX holds; adaptation
-        without warm-up; reducers that would see
-        2^31 draws of all chains, or more; a checkpoint that is
-        torn or another run's (`BadCheckpoint`); a mesh that chains or rows cannot be spread over
-        evenly; several processes that were called with different arguments, or without a mesh.
+        without warm-up; reducers that would see 2^31 draws of all chains, or more; a checkpoint
+        that is torn or another run's (`BadCheckpoint`); a mesh that chains or rows cannot be
+        spread over evenly; several processes that were called with different arguments, or without
+        a mesh.
     FloatingPointError
         In debug mode, at the first NaN.
     OSError
