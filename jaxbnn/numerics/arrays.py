@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, PyTree, Shaped
+from jaxtyping import Array, ArrayLike, Bool, PyTree, Shaped
 
 from jaxbnn.numerics.checks import is_concrete
 
@@ -36,12 +36,8 @@ def without_wrapping(values: Any) -> Any:
     if isinstance(values, jax.Array) or not is_concrete(values):
         return values
     given = np.asarray(values)
-    held = jax.dtypes.canonicalize_dtype(given.dtype) if given.dtype.kind in "iu" else given.dtype
-    if held == given.dtype or not given.size:
-        return values
-    limits = np.iinfo(held)
-    is_held = limits.min <= given.min() and given.max() <= limits.max
-    return values if is_held else given.astype(float)
+    is_whole = given.dtype.kind in "iu"
+    return given.astype(float) if is_whole and _beyond(given).any() else values
 
 
 def check_held(name: str, tree: PyTree) -> None:
@@ -68,17 +64,23 @@ def check_held(name: str, tree: PyTree) -> None:
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         if not isinstance(leaf, np.ndarray | np.generic) or leaf.dtype.kind not in "iuf":
             continue
-        held = jax.dtypes.canonicalize_dtype(leaf.dtype)
-        if held == leaf.dtype or not leaf.size:
-            continue
-        limits: Any = np.finfo(held) if leaf.dtype.kind == "f" else np.iinfo(held)
         values = np.asarray(leaf)
-        beyond = np.isfinite(values) & ((values < limits.min) | (values > limits.max))
+        beyond = _beyond(values)
         if beyond.any():
+            held = jax.dtypes.canonicalize_dtype(leaf.dtype)
             raise ValueError(
                 f"{name}{jax.tree_util.keystr(path)} holds {values[beyond][0]:g}, which "
                 f"{held} does not; give smaller numbers or floats, or set jax_enable_x64."
             )
+
+
+def _beyond(values: Shaped[np.ndarray, "..."]) -> Bool[np.ndarray, "..."]:
+    """Return which numbers, whole or floats, lie beyond those that JAX holds of their dtype."""
+    held = jax.dtypes.canonicalize_dtype(values.dtype)
+    if held == values.dtype:
+        return np.zeros(values.shape, bool)
+    limits: Any = np.finfo(held) if values.dtype.kind == "f" else np.iinfo(held)
+    return np.isfinite(values) & ((values < limits.min) | (values > limits.max))
 
 
 def in_memory(tree: PyTree) -> PyTree:
