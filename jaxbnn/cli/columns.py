@@ -209,9 +209,11 @@ def learn_column(
     assert numbers is not None
     missing = np.isnan(numbers)
     mean, sd = map(float, mean_and_sd(numbers))
+    low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
     if sd == 0:
-        column = Column(name, mean, 1.0, bool(missing.any()), low=mean, high=mean)
-        return _of_one_value(column, f"{mean:g}")
+        # The mean of equal numbers is rounded: of ten times 0.3 it is less than 0.3.
+        column = Column(name, low, 1.0, bool(missing.any()), low=low, high=high)
+        return _of_one_value(column, f"{low:g}")
     notes = []
     every = as_numbers(everywhere)
     if every is not None and every[0] in (0, 1) and (np.diff(every) == 1).all():
@@ -226,7 +228,6 @@ def learn_column(
             f"{name}: numbers such as {numbers[~missing][0]:.0f} look like dates, but are taken as "
             "numbers; write dates as 2020-12-31."
         )
-    low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
     column = Column(name, mean, sd, bool(missing.any()), low=low, high=high)
     return column, " ".join(notes) or None
 

@@ -163,3 +163,14 @@ def test_a_number_that_is_there_or_missing_tells_which():
     assert missing.tolist() == [False, True, False]
     assert column.is_outside(["1", "", "3"]).tolist() == [False, False, True]
     assert learn_column("promo", ["1", "1"], ["1", "1"])[0] is None
+
+
+@pytest.mark.parametrize("value", ["0.1", "0.3", "1e-3", "123.4"])
+@pytest.mark.parametrize("count", [3, 10, 1000])
+def test_the_one_value_of_a_column_is_not_outside_it(value, count):
+    """The mean of equal numbers is none of them, as it is rounded."""
+    values = [value] * count + [""]
+    column, _ = learn_column("rate", values, values)
+    assert not column.is_outside(values).any()
+    assert column.encode(values, "new.csv")[0].tolist() == [0.0] * len(values)
+    assert column.is_outside([f"{1.001 * float(value)}"]).tolist() == [True]
