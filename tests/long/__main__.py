@@ -109,10 +109,26 @@ def _start(tests: list[str], folder: Path, options: argparse.Namespace) -> subpr
         comparisons.VARIABLE: str(folder / f"{name}.comparisons"),
     }
     # With the folder's conftest, which says of the library's examples too which are long.
-    files = sorted({"tests/conftest.py", *(test.split("::")[0] for test in tests)})
+    files = files_of(["tests/conftest.py", *tests])
     log = (folder / f"{name}.log").open("w")
     command = [*PYTEST, "-p", "tests.long.shard", *files]
     return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+
+
+def files_of(tests: list[str]) -> list[str]:
+    """Return the files of some tests, the library's last.
+
+    A module of the library that pytest meets before anything has imported its package is run twice,
+    and its second copy takes the place of a function of the same name, such as
+    `jaxbnn.ensembles.microcanonical_adaptation`: tests that call it fail then.
+
+    Examples
+    --------
+    >>> files_of(["jaxbnn/a.py::jaxbnn.a.f", "tests/test_b.py::test_c[1]", "tests/test_b.py"])
+    ['tests/test_b.py', 'jaxbnn/a.py']
+    """
+    files = {test.split("::")[0] for test in tests}
+    return sorted(files, key=lambda file: (file.startswith("jaxbnn/"), file))
 
 
 def _collect(folder: Path) -> list[str]:
