@@ -124,6 +124,7 @@ def test_what_a_second_fit_would_refuse_is_refused_before_the_first(tmp_path, ca
     assert not (tmp_path / "towns-fit").exists()
 
 
+@pytest.mark.long
 def test_the_network_that_was_tried_and_taken_is_fitted_and_predicts(
     houses, tmp_path, capsys, monkeypatch
 ):

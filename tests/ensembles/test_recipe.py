@@ -72,6 +72,7 @@ def test_the_kept_draws_have_the_posterior_s_moments(kernel):
     assert told.is_settled.all() == ("settled" not in " ".join(found.warnings))
 
 
+@pytest.mark.short("10000-microcanonical")
 @pytest.mark.parametrize("kernel", ["microcanonical", "adjusted_microcanonical"])
 @pytest.mark.parametrize("most_scores", [10, 10_000])
 def test_there_are_directions_where_scores_were_kept(most_scores, kernel, monkeypatch):
@@ -119,6 +120,7 @@ def test_parts_take_all_steps_and_each_is_long_enough_to_be_judged(num_tuning, m
     assert sum(lengths) + num_tuning * len(lengths) == max(most_steps, num_tuning + 80)
 
 
+@pytest.mark.long
 def test_without_directions_the_metric_is_still_the_prior_s_of_today(monkeypatch):
     network = jaxbnn.mlp((1, 2, 1))
     x = np.ones((2, 1), np.float32)

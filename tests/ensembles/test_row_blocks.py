@@ -76,6 +76,7 @@ def test_there_are_blocks_only_where_they_pay(rng):
     assert in_row_blocks(function, 10_000) is function
 
 
+@pytest.mark.long
 @pytest.mark.third_party(reason="BlackJAX's kernels promote dtypes")
 def test_kept_draws_have_the_posterior_s_moments(blocks_of_seven, monkeypatch):
     seen = []

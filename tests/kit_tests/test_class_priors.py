@@ -39,6 +39,7 @@ def test_results_are_stored_and_told(tmp_path, monkeypatch):
         class_priors.run(tmp_path, sets=["wine"])
 
 
+@pytest.mark.long
 @pytest.mark.third_party(reason="BlackJAX's NUTS promotes dtypes")
 def test_a_fit_predicts_rows_it_has_not_seen():
     network = class_priors.NETWORKS["none, 6"]

@@ -241,7 +241,7 @@ def moments(loss, near, scale, num_draws=2_000):
     return mean, np.sqrt(weights @ (draws - mean) ** 2)
 
 
-@pytest.mark.short("0-100")
+@pytest.mark.long
 @pytest.mark.parametrize("num_rows", [100, 1_000])
 @pytest.mark.parametrize("seed", range(2))
 def test_a_line_of_large_varying_counts_has_its_posterior(seed, num_rows):

@@ -147,8 +147,9 @@ def test_classes_that_a_line_parts_take_a_linear_model(rng, training, monkeypatc
     assert "a linear model, categorical: -" in why
 
 
+@pytest.mark.long
 @pytest.mark.third_party(reason="Adam's dtypes are promoted")
-@pytest.mark.parametrize("draws", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("draws", [False, True])
 def test_classes_that_a_ring_parts_take_a_network(draws, rng, training, monkeypatch):
     monkeypatch.setattr(trial, "by_chains", lambda *_, **__: draws)
     x = rng.normal(size=(200 if draws else 400, 2)).astype(np.float32)
@@ -208,13 +209,14 @@ def test_an_interrupted_trial_is_no_trial(monkeypatch, rng):
         trial.best_of(found(SETTINGS, "categorical", is_class=True), SETTINGS, x, y, 3)
 
 
+@pytest.mark.long
 @pytest.mark.third_party(reason="Adam's dtypes are promoted")
 @pytest.mark.parametrize(
     ("kind", "tried", "expected"),
     [
         ("noise", [ONE, VARYING], VARYING),
         ("bends", [ONE, NARROW], NARROW),
-        pytest.param("tails", [ONE, VARYING, TAILED], TAILED, marks=pytest.mark.long),
+        ("tails", [ONE, VARYING, TAILED], TAILED),
     ],
 )
 def test_the_one_that_suits_the_data_is_taken(kind, tried, expected, rng, training):

@@ -150,6 +150,7 @@ def test_each_chain_may_begin_elsewhere():
     assert 0.8 < float(first_of(1.0)[1]) < 1
 
 
+@pytest.mark.long
 def test_a_step_size_that_is_a_whole_number_is_tuned():
     x, y = dataset()
     starts = jax.tree.map(lambda leaf: jnp.stack([leaf] * 2), MODEL.zero_position(x, y))
