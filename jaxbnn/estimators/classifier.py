@@ -197,7 +197,7 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
 
 def _ordered_categories(y: Any) -> list | None:
     """Return the categories of an ordered Categorical, or of a table's only column, in order."""
-    is_table = len(np.shape(y)) == 2 and hasattr(y, "iloc")
+    is_table = hasattr(y, "iloc") and y.ndim == 2
     dtype: Any = getattr(y.iloc[:, 0] if is_table else y, "dtype", None)
     return list(dtype.categories) if getattr(dtype, "ordered", False) else None
 

@@ -26,6 +26,7 @@ from sklearn.exceptions import ConvergenceWarning  # noqa: E402
 from sklearn.model_selection import GridSearchCV, cross_val_score  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import PolynomialFeatures  # noqa: E402
+from sklearn.utils.estimator_checks import _NotAnArray  # noqa: E402
 
 from jaxbnn.estimators import BayesianClassifier, BayesianRegressor, base, rows  # noqa: E402
 from jaxbnn.estimators import regressor as regressor_module  # noqa: E402
@@ -147,6 +148,7 @@ def test_ordinal_classes_have_the_order_of_their_categories():
     for other in (pandas.Series(y), pandas.DataFrame({"y": y})):
         assert _ordered_categories(other) == ["none", *names]
     assert _ordered_categories(y.as_unordered()) is None
+    assert _ordered_categories(_NotAnArray(codes)) is None  # an array's functions are not called
     assert found.log_score(X, y) == pytest.approx(expected.log_score(X, codes))
     of_class = found.predict_proba(X)[np.arange(24), np.array([1, 2, 0])[codes]]
     assert found.log_score(X, y) == pytest.approx(np.log(of_class).mean(), rel=1e-5)
