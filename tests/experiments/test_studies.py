@@ -46,6 +46,7 @@ WITHOUT_RHAT = {
     "ensembles/metric",
     "ensembles/modes",
     "thermalization/figure2_left",
+    "thermalization/figure2_merging",
     "thermalization/figure2_right",
     "thermalization/starts_cnn",
     "thermalization/starts_cnn_logits",
