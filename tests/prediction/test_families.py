@@ -153,7 +153,7 @@ def test_crps_of_draws_is_its_definition():
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("num_rows", [100, pytest.param(4000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("num_rows", [500, pytest.param(4000, marks=pytest.mark.long)])
 def test_the_pit_of_counts_is_uniform_where_the_model_is_right(num_rows):
     half = num_rows // 2
     rng = np.random.default_rng(0)
