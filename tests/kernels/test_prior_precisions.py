@@ -1,7 +1,6 @@
 """Precisions and the noise scale are drawn from their conditionals: joint laws, and mutants."""
 
 import importlib
-import itertools
 
 import jax
 import jax.numpy as jnp
@@ -264,10 +263,15 @@ def test_in_a_cycle_with_a_gradient_kernel_precisions_of_useless_inputs_rise():
             state, _ = kernel.step(jax.random.fold_in(key, i), state)
             return state, state.position["log_precision"][0]["w"]
 
-        return jax.lax.scan(step, state, jnp.arange(1, 4001))[1]
+        return jnp.mean(jax.lax.scan(step, state, jnp.arange(1, 4001))[1][2000:], axis=0)
 
-    draws = np.asarray(jax.jit(chain)(jax.random.key(1)))[2000:].mean(axis=0)
-    assert all(draws[0] < other for other in itertools.islice(draws, 1, None))
+    # One chain of sixteen has not found the way from the prior by then.
+    means = np.asarray(jax.jit(jax.vmap(chain))(jax.random.split(jax.random.key(1), 24)))
+    above = means[:, 1:] - means[:, :1]
+    error = above.std(axis=0, ddof=1) / len(above) ** 0.5
+    # By 48 other chains the differences are ten errors of 24 and more: seven lie between them and a
+    # false alarm. Without any difference one test in 700 passes, at most.
+    assert (above.mean(axis=0) > 3 * error).all()
 
 
 @pytest.mark.parametrize("is_centred", [True, False], ids=["centred", "non-centred"])
