@@ -157,7 +157,7 @@ def predictions_of(
         if own not in at_level:
             at_level[own] = predict(positions, x, posterior, level=own)
         end = at_level[own].lower if q < 0.5 else at_level[own].upper
-        more[f"quantile {q:g}"] = encoding.in_units(end)
+        more[f"quantile {q}"] = encoding.in_units(end)
     more["sd of the noise"] = np.sqrt(found.aleatoric.astype(float)) * sd
     more["sd unknown"] = np.sqrt(found.epistemic.astype(float)) * sd
     name = encoding.target

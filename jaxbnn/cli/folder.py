@@ -1,5 +1,6 @@
 """What a fit leaves behind, and how `predict` finds it again."""
 
+import hashlib
 import json
 import math
 from pathlib import Path
@@ -21,6 +22,8 @@ from jaxbnn.targets import Posterior
 
 # Log likelihoods of more terms than this are left out of the file.
 _MOST_TERMS = 20_000_000
+# The attribute of the draws that says with which model they belong.
+_OF_MODEL = "model_sha256"
 
 
 def save(
@@ -41,12 +44,14 @@ def save(
         format="DataTree",  # needs no ArviZ, and both of its lines read the file
     )
     _in_units(data, encoding)
-    data.to_netcdf(str(folder / DRAWS), engine="h5netcdf")
     # Written out, so that draws keep their meaning where the usual scales change.
     scales = settings.scales(is_class=encoding.classes is not None)
     kept = settings._replace(weight_scales=scales)._asdict()
     model = {"sampler": sampler, "settings": kept, "encoding": encoding.to_dict()}
-    (folder / MODEL).write_text(json.dumps(model, indent=2) + "\n", encoding="utf-8")
+    text = json.dumps(model, indent=2) + "\n"
+    (folder / MODEL).write_text(text, encoding="utf-8")
+    data["posterior"].attrs[_OF_MODEL] = _digest(text)
+    data.to_netcdf(str(folder / DRAWS), engine="h5netcdf")
     if is_small:
         return []
     return [f"{DRAWS} holds no log likelihoods, of which there would be too many for a file."]
@@ -69,10 +74,17 @@ def _in_units(data: Any, encoding: Encoding) -> None:
 
 
 def load(folder: Path) -> tuple[PyTree, Encoding, Posterior]:
-    """Return the draws, the encoding, and a posterior to predict with (its data are blank)."""
+    """Return the draws, the encoding, and a posterior to predict with (its data are blank).
+
+    Raises
+    ------
+    ValueError
+        A folder without a fit; a file that no fit has written; files of two fits.
+    """
     check_fit(folder)
     try:
-        model = json.loads((folder / MODEL).read_text(encoding="utf-8"))
+        text = (folder / MODEL).read_text(encoding="utf-8")
+        model = json.loads(text)
         encoding = Encoding.from_dict(model["encoding"])
         # Fits of before had these fixed.
         is_line = encoding.classes is not None and not model["settings"]["hidden"]
@@ -88,10 +100,20 @@ def load(folder: Path) -> tuple[PyTree, Encoding, Posterior]:
     y = np.zeros(1, np.float32 if classes is None else np.int32)
     posterior = make_posterior(model["sampler"], settings, x, y, classes)
     try:
-        positions = from_arviz(_read(folder / DRAWS))
+        draws = _read(folder / DRAWS)
+        positions = from_arviz({"posterior": draws})
     except Exception:  # a damaged file makes the readers of HDF5 raise anything
         raise ValueError(_not_ours(folder / DRAWS)) from None
+    if draws.attrs.get(_OF_MODEL, _digest(text)) != _digest(text):  # fits of before had none
+        raise ValueError(
+            f"{MODEL} and {DRAWS} in {folder} are not of one fit, or {MODEL} was changed; copy "
+            "both from one folder again, or fit again."
+        )
     return positions, encoding, posterior
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _not_ours(path: Path) -> str:
@@ -142,4 +164,4 @@ def _read(path: Path) -> Any:
 
     # Groups are read one by one, so that files of ArviZ before and after version 1 do alike.
     with xarray.open_dataset(path, group="posterior", engine="h5netcdf") as group:
-        return {"posterior": group.load()}
+        return group.load()

@@ -45,8 +45,9 @@ def choose_likelihood(
 ) -> Kind:
     """Return the likelihood of a target's values: the one asked for, or that of their kind.
 
-    Without `newer` only Gaussian and categorical ones are chosen, which every sampler knows. The
-    values `learnt_from`, else all, choose among likelihoods of numbers: held-out rows do not.
+    Without `newer` only Gaussian and categorical ones are chosen, which every sampler knows. Among
+    likelihoods of numbers the choice is made by the values `learnt_from`, the training rows', where
+    they are given: held-out rows have no part in it.
 
     Raises
     ------

@@ -74,7 +74,8 @@ def reliability(probabilities: Numbers, labels: Numbers, bins: int = 15) -> Reli
     Raises
     ------
     ValueError
-        Shapes that do not fit; rows that are no probabilities; labels out of range; bins < 1.
+        Shapes that do not fit; rows that are no probabilities; labels out of range, or no whole
+        numbers; bins < 1.
 
     Notes
     -----
@@ -99,6 +100,8 @@ def reliability(probabilities: Numbers, labels: Numbers, bins: int = 15) -> Reli
         raise ValueError("the rows of probabilities must be non-negative and sum to 1.")
     if not ((labels >= 0) & (labels < p.shape[1])).all():
         raise ValueError(f"labels must lie in 0..{p.shape[1] - 1}, one class a column.")
+    if (labels % 1 != 0).any():
+        raise ValueError("labels must be whole numbers, the columns of the classes that occurred.")
     edges = np.linspace(0, 1, bins + 1)
     confidence = p.max(axis=1)
     which = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, bins - 1)

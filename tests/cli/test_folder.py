@@ -1,7 +1,9 @@
 """Tests of cli.folder: draws mean the same when they are read again, also those of before."""
 
 import json
+import shutil
 
+import h5netcdf
 import jax
 import numpy as np
 import pytest
@@ -27,6 +29,12 @@ def saved(folder, settings, classes, rng):
     positions = jax.tree.map(np.asarray, posterior.sample_prior(key, (2, 5)))
     save(folder, encoding, settings, "nuts", Fitted(positions, None, []), posterior)
     return outputs(posterior, positions)
+
+
+def without_tie(path):
+    """Take from the draws what says with which model they belong: fits of before had none."""
+    with h5netcdf.File(path, "a") as file:
+        del file["posterior"].attrs["model_sha256"]
 
 
 def outputs(posterior, positions):
@@ -58,6 +66,7 @@ def test_draws_of_fits_before_mean_what_they_meant(classes, hidden, tmp_path, rn
     for name in OF_BEFORE:
         del model["settings"][name]
     path.write_text(json.dumps(model))
+    without_tie(tmp_path / "posterior.nc")
     positions, _, posterior = load(tmp_path)
     np.testing.assert_allclose(outputs(posterior, positions), expected, rtol=1e-6)
 
@@ -74,6 +83,20 @@ def test_settings_that_no_fit_writes_are_refused(name, value, tmp_path, rng):
     path.write_text(json.dumps(model))
     with pytest.raises(ValueError, match="is damaged, or not what"):
         load(tmp_path)
+
+
+def test_files_of_two_fits_are_told_apart(tmp_path, rng):
+    """Both networks have weights of the same shapes: the draws fit either."""
+    for name, activation in (("one", "tanh"), ("other", "relu")):
+        (tmp_path / name).mkdir()
+        settings = Settings("nuts", (3,), 2, 10, 5, 0.3, 0, activation=activation)
+        saved(tmp_path / name, settings, None, rng)
+    load(tmp_path / "one")
+    shutil.copy(tmp_path / "other" / "model.json", tmp_path / "one")
+    with pytest.raises(ValueError, match="are not of one fit"):
+        load(tmp_path / "one")
+    # The draws of a fit are found wherever its folder goes.
+    load(shutil.copytree(tmp_path / "other", tmp_path / "elsewhere"))
 
 
 def test_what_arviz_compares_is_in_the_units_of_the_target(tmp_path, rng):

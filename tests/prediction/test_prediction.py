@@ -268,6 +268,8 @@ def test_errors_are_sentences(numbers, classes):
         scores(DRAWS, X_NEW, np.zeros(3), posterior)
     with pytest.raises(ValueError, match="labels must lie in"):
         reliability([[0.5, 0.5]], [2])
+    with pytest.raises(ValueError, match="labels must be whole numbers"):
+        expected_calibration_error([[0.5, 0.5]], [0.5])
     with pytest.raises(ValueError, match="sum to 1"):
         reliability([[0.5, 0.6]], [0])
     with pytest.raises(ValueError, match="must have shape"):
