@@ -5,8 +5,11 @@ the sums that the next draw of the weights needs are by-products of the draw of 
 sweep then passes over the data three times in this layer in place of five.
 """
 
+import math
 from typing import NamedTuple
 
+import jax
+import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
@@ -20,6 +23,10 @@ from jaxbnn.gibbs.spectrum import (
     spectrum_of,
 )
 from jaxbnn.networks import Conv, Dense
+from jaxbnn.numerics import is_concrete
+
+# An input that much above what is lost beside the largest is not looked at more closely.
+_SAFELY = 10
 
 
 class FirstLayer(NamedTuple):
@@ -54,7 +61,9 @@ class FirstLayer(NamedTuple):
         layer = model.stages[0].layer
         assert isinstance(layer, Dense | Conv)
         return self._replace(
-            residuals=Residuals(feature_cross(layer, x, errors), unit_sums(errors))
+            residuals=Residuals(
+                feature_cross(layer, model.stages[0].view(x), errors), unit_sums(errors)
+            )
         )
 
     def after_params(
@@ -67,7 +76,8 @@ class FirstLayer(NamedTuple):
         """Return the sums for new weights, from the data themselves."""
         layer = model.stages[0].layer
         assert isinstance(layer, Dense | Conv)
-        return self._replace(residuals=residual_sums(layer, params, x, outputs))
+        view = model.stages[0].view(x)
+        return self._replace(residuals=residual_sums(layer, params, view, outputs))
 
 
 def first_layer(model: IntermediateNoise, x: Float[Array, "..."], bias: str) -> FirstLayer | None:
@@ -87,4 +97,30 @@ def first_layer(model: IntermediateNoise, x: Float[Array, "..."], bias: str) -> 
         return None
     weight, of_bias = model.precisions(0, x.dtype)
     ratio = weight / of_bias if layer.bias and bias == "joint" else None
-    return FirstLayer(spectrum_of(layer, x, ratio), None)
+    return FirstLayer(spectrum_of(layer, model.stages[0].view(x), ratio), None)
+
+
+def can_be_kept(model: IntermediateNoise, x: Float[Array, "..."], bias: str) -> bool:
+    """Return whether the decomposed inputs tell of the weights all that the inputs do.
+
+    Not so where one input is so large beside another that the latter is lost. True, too, where
+    it cannot be known yet, since `x` or the model is traced: draws are NaN then.
+    """
+    layer = model.stages[0].layer
+    if not isinstance(layer, Dense | Conv):
+        return True
+    ridge = model.variance(0, x.dtype) * model.precisions(0, x.dtype)[0]
+    if not is_concrete((x, ridge)) or not _is_uneven(layer, np.asarray(model.stages[0].view(x))):
+        return True
+    with jax.ensure_compile_time_eval():
+        kept = jax.jit(first_layer, static_argnames="bias")(model, x, bias=bias)
+        return bool(kept.spectrum.lost <= ridge)
+
+
+def _is_uneven(layer: Dense | Conv, x: Float[np.ndarray, "..."]) -> bool:
+    """Whether an input may be lost beside the largest; cheap, and on the safe side."""
+    by_input = np.moveaxis(x, -2, 0).reshape(x.shape[-2], -1)
+    sizes = np.concatenate([np.linalg.norm(by_input, axis=1), np.ptp(by_input, axis=1)])
+    count = x.shape[-2] * (math.prod(layer.window) if isinstance(layer, Conv) else 1) + 1
+    least = np.finfo(x.dtype).eps * count * np.linalg.norm(by_input) * math.sqrt(count)
+    return bool(np.any((sizes > 0) & (sizes < _SAFELY * least)))

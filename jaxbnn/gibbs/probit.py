@@ -37,7 +37,8 @@ def sample_logits(
     Raises
     ------
     ValueError
-        Labels that are no whole numbers (n,), or logits of another shape than (classes, n).
+        Labels that are no whole numbers (n,), or logits of another shape than (classes, n), two
+        classes at least.
     TypeError
         Logits that are not floating point.
 
@@ -50,6 +51,11 @@ def sample_logits(
     [2, 0]
     """
     check_labels(mean, labels, noise_variance, logits=logits)
+    if mean.shape[0] < 2:
+        raise ValueError(
+            "sample_logits needs a row of logits for each of two classes or more, but has one; "
+            "use sample_binary_logit."
+        )
     scale = jnp.sqrt(jnp.asarray(noise_variance, mean.dtype))
     classes = jnp.arange(mean.shape[0], dtype=jnp.int32)
     is_label = classes[:, None] == labels[None, :].astype(jnp.int32)
@@ -82,7 +88,7 @@ def sample_binary_logit(
     Raises
     ------
     ValueError
-        Labels that are no whole numbers (n,), or logits of another shape than (classes, n).
+        Labels that are no whole numbers (n,), or logits of another shape than (n,) or (1, n).
     TypeError
         Logits that are not floating point.
 
@@ -94,6 +100,11 @@ def sample_binary_logit(
     [True, False]
     """
     check_labels(mean[None] if jnp.ndim(mean) == 1 else mean, labels, noise_variance)
+    if jnp.ndim(mean) == 2 and mean.shape[0] != 1:
+        raise ValueError(
+            f"sample_binary_logit needs logits (n,) or (1, n), but they are {mean.shape}; use "
+            "sample_logits."
+        )
     scale = jnp.sqrt(jnp.asarray(noise_variance, mean.dtype))
     uniform = uniform_open(key, mean.shape, mean.dtype)
     side = jnp.where(labels > 0, 1, -1).astype(mean.dtype)
@@ -131,8 +142,8 @@ def satisfying_logits(
     if logits.shape[0] == 1:
         is_one = (labels > 0)[None, :]
         return jnp.where(is_one, jnp.maximum(logits, 0), jnp.minimum(logits, 0))
-    classes = jnp.arange(logits.shape[0], dtype=labels.dtype)
-    is_label = classes[:, None] == labels[None, :]
+    classes = jnp.arange(logits.shape[0], dtype=jnp.int32)
+    is_label = classes[:, None] == labels[None, :].astype(jnp.int32)
     return jnp.where(is_label, jnp.max(logits, axis=0, keepdims=True), logits)
 
 

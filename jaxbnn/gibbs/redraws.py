@@ -12,9 +12,13 @@ own stages; one of them, or the unit as it is, is chosen with probability propor
 V_k drawn given it. Candidates follow the law that the unit has given all the rest but v_next, so
 that the choice leaves the posterior invariant (iterated sampling importance resampling: Andrieu,
 Lee, Vihola (2018), Bernoulli 24, 842-872).
+
+V_k of the unit as it is, is drawn as a difference from what it was, as in `jaxbnn.gibbs.weights`:
+float32 then rounds what the unit leaves unexplained, and not all that it explains.
 """
 
 import dataclasses
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -24,13 +28,14 @@ from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, Shaped
 
 from jaxbnn.gibbs.chain import GibbsPosition, chain_values
-from jaxbnn.gibbs.factors import inverse_factor
+from jaxbnn.gibbs.factors import whiten
 from jaxbnn.gibbs.hidden_units import Group, by_unit, hidden_groups
-from jaxbnn.gibbs.linear_maps import affine, average, feature_cross, feature_gram, linear
+from jaxbnn.gibbs.linear_maps import affine, average, linear
 from jaxbnn.gibbs.model import IntermediateNoise
 from jaxbnn.gibbs.stages import split
 from jaxbnn.gibbs.starts import satisfying
 from jaxbnn.gibbs.validation import check_data, inputs_last
+from jaxbnn.gibbs.weights import regression_sums
 from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.networks import AvgPool, Conv, Dense
 from jaxbnn.numerics import standard_normal
@@ -166,12 +171,20 @@ class _Redraw:
         unit = jax.random.randint(key_unit, (), 0, self.group.size)
         entry, own = self.candidates(key_weights, key_noise, num_candidates)
         # The unit as it is stands last.
-        current = [by_unit(self.values[j], self.group.size)[:, unit] for j in self.group.own]
-        offered = jnp.concatenate(
-            [jnp.moveaxis(own[-1], 1, 0), current[-1][None]]
-        )  # (candidates, positions, n)
-        target = self.without(unit, current[-1])
-        log_masses, roots, means = jax.vmap(lambda u: self.outgoing_law(u, target))(offered)
+        current = by_unit(self.values[self.group.own[-1]], self.group.size)[:, unit]
+        base, explained, residual = self.part_of(unit, current)
+        target, nothing = residual + explained, jnp.zeros_like(base)
+        laws = jax.vmap(lambda u: self.outgoing_law(u, target, nothing))(
+            jnp.moveaxis(own[-1], 1, 0)
+        )
+        of_current = self.outgoing_law(current, residual, base)
+        log_masses, roots, means = jax.tree.map(
+            lambda offered, one: jnp.concatenate([offered, one[None]]), laws, of_current
+        )
+        d = self.model.variance(self.group.following, self.dtype)
+        # Both are beside the density of what no weights at all leave.
+        gained = jnp.sum(explained * (target + residual)) / (2 * d)
+        log_masses = log_masses.at[-1].add(gained)
         is_sound = jnp.isfinite(log_masses)
         is_divergent = ~is_sound[-1]
         log_weights = jnp.where(is_sound, log_masses, -jnp.inf)
@@ -216,31 +229,36 @@ class _Redraw:
         *shape, last = self.last.input_shape
         return u.reshape(*shape, last // self.group.size, u.shape[-1])
 
-    def without(self, unit, u) -> Float[Array, "..."]:
-        """Return what is left for the unit to explain of the values that it feeds."""
+    def part_of(self, unit, u) -> tuple[Array, Array, Array]:
+        """Return a unit's outgoing weights, what they explain of what is fed, and what is left."""
         f, params = self.group.following, self.params
-        w = by_unit(params[self.last.index]["w"], self.group.size)[:, unit]
+        base = by_unit(params[self.last.index]["w"], self.group.size)[:, unit]
         layer = self.last.layer
         assert isinstance(layer, Dense | Conv)
-        if isinstance(layer, Conv):
-            w = w.reshape(*layer.window, 1, layer.features)
+        w = base.reshape(*layer.window, 1, layer.features) if isinstance(layer, Conv) else base
         mean = self.last.mean(tuple(params), self.before[f])
-        return self.values[f] - mean + linear(layer, w, self.one(u))
+        return base, linear(layer, w, self.one(u)), self.values[f] - mean
 
-    def outgoing_law(self, u, target) -> tuple[Array, Array, Array]:
-        """Return log m(u), and root and mean of V_k given u: its precision is (root^T root)^-1."""
+    def outgoing_law(self, u, residual, base) -> tuple[Array, Array, Array]:
+        """Return log m(u), and root and mean of V_k given u: its covariance is root^T root.
+
+        `residual` is what is left to explain by V_k beyond `base`, any values: those near the
+        result keep the most digits. The density m is given beside that of `residual` for V_k
+        fixed at `base`, as a ratio.
+        """
         layer = self.last.layer
         assert isinstance(layer, Dense | Conv)
         d = self.model.variance(self.group.following, self.dtype)
         weight, _ = self.model.precisions(self.last.affine_index, self.dtype)
-        gram, _, _ = feature_gram(layer, self.one(u))
-        cross = feature_cross(layer, self.one(u), target) / d
-        size = gram.shape[0]
-        root = inverse_factor(gram / d + weight * jnp.eye(size, dtype=self.dtype))
-        whitened = product(root, cross)
-        log_det = size / 2 * jnp.log(weight) + jnp.sum(jnp.log(jnp.diagonal(root)))
-        log_mass = cross.shape[1] * log_det + jnp.sum(jnp.square(whitened)) / 2
-        return log_mass, root, product(root.T, whitened)
+        size = base.shape[0]
+        ridge = jnp.full(size, d * weight, self.dtype)
+        sums = partial(regression_sums, layer, self.one(u), residual, base, ridge)
+        whitened = whiten(sums)
+        log_det = size / 2 * jnp.log(d * weight) + jnp.sum(jnp.log(jnp.diagonal(whitened.root)))
+        squares = jnp.sum(jnp.square(whitened.linear)) - d * weight * jnp.sum(jnp.square(base))
+        log_mass = base.shape[1] * log_det + squares / (2 * d)
+        mean = base + product(whitened.root.T, whitened.linear)
+        return log_mass, jnp.sqrt(d) * whitened.root, mean
 
     def put(self, unit, entry: PyTree, own, index, is_moved, outgoing) -> None:
         """Write the chosen unit; where the outgoing weights are no numbers, nothing."""

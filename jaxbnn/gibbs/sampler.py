@@ -13,7 +13,7 @@ from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
 
 from jaxbnn.gibbs.chain import GibbsPosition, chain_values
-from jaxbnn.gibbs.first_layer import FirstLayer, first_layer
+from jaxbnn.gibbs.first_layer import FirstLayer, can_be_kept, first_layer
 from jaxbnn.gibbs.model import IntermediateNoise
 from jaxbnn.gibbs.starts import satisfying
 from jaxbnn.gibbs.sweep import Sweep
@@ -30,7 +30,9 @@ class GibbsState(NamedTuple):
     position
         Weights and latents.
     first_layer
-        What is kept of a first layer with weights, whose inputs never change; otherwise None.
+        What is kept of a first layer with weights, whose inputs never change; otherwise None, as
+        where one input is some eps^-1 / p times as large as another, of p: every sweep then
+        passes over the data once more.
     """
 
     position: GibbsPosition
@@ -117,12 +119,13 @@ def gibbs_sampler(
         raise ValueError(f"order must be 'sequential', 'parallel' or 'backward', but is {order!r}.")
     # A kernel made outside of its loop has the data turned over once, not once a sweep.
     data = (inputs_last(model.network, x), y)
+    is_kept = can_be_kept(model, data[0], bias)
     num_stages, num_latent = len(model.stages), len(model.latent_stages)
     affine = [j for j, stage in enumerate(model.stages) if stage.is_affine]
 
     def init(position: GibbsPosition, rng_key: PRNGKeyArray | None = None) -> GibbsState:
         position = satisfying(model, position, y)
-        kept = first_layer(model, data[0], bias)
+        kept = first_layer(model, data[0], bias) if is_kept else None
         if kept is not None and order != "backward":
             values = chain_values(model, position, y, data[0].dtype)
             index = model.stages[0].index

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.gibbs.linear_maps import (
     affine,
@@ -25,6 +25,9 @@ from jaxbnn.networks import Conv, Dense
 from jaxbnn.numerics import standard_normal
 from jaxbnn.numerics.products import product
 
+# Times what the prior tells: so much may not be lost of what the data tell.
+_MUCH = 100
+
 
 class Spectrum(NamedTuple):
     """Features of data that do not change, decomposed once: it serves every noise variance.
@@ -38,6 +41,9 @@ class Spectrum(NamedTuple):
         S, a diagonal: 1, and for the constant feature sqrt(weight / bias precision).
     total, num_terms
         Sums of the features and of ones.
+    lost
+        The largest second moment that is the data's, and that is too small beside the largest of
+        all for its direction to be told in this floating-point type: `values` has 0 there.
     """
 
     values: Float[Array, " p"]
@@ -45,6 +51,7 @@ class Spectrum(NamedTuple):
     scale: Float[Array, " p"]
     total: Float[Array, " features"]
     num_terms: Float[Array, ""]
+    lost: Float[Array, ""]
 
 
 class Residuals(NamedTuple):
@@ -104,7 +111,29 @@ def spectrum_of(
 
     vectors, roots = _singular_vectors(matrix, second_moments)
     seen = roots > scale.shape[0] * jnp.finfo(dtype).eps * roots[0]
-    return Spectrum(jnp.where(seen, roots**2, 0), vectors, scale, total, count)
+    lost = _largest_lost(matrix, vectors, roots, seen)
+    return Spectrum(jnp.where(seen, roots**2, 0), vectors, scale, total, count, lost)
+
+
+def _largest_lost(
+    matrix: Float[Array, "p p"],
+    vectors: Float[Array, "p p"],
+    roots: Float[Array, " p"],
+    seen: Bool[Array, " p"],
+) -> Float[Array, ""]:
+    """Return the largest second moment among those not seen that rounding alone cannot make.
+
+    Rounding makes roots of some eps times the size of the features that cancel, where features
+    repeat one another, and, in the decomposition, of p^(1/2) eps times the largest root. A feature
+    that is smaller than that in itself is lost whole.
+    """
+    eps, size = jnp.finfo(roots.dtype).eps, len(roots)
+    squares = jnp.diagonal(matrix)
+    cancelling = jnp.sqrt(product(squares[None, :], jnp.square(vectors))[0])
+    noise = jnp.maximum(10 * size * eps * cancelling, size**0.5 * eps * roots[0])
+    directions = jnp.where(~seen & (roots > noise), roots**2, 0)
+    whole = jnp.where(squares < (size**0.5 * eps * roots[0]) ** 2, squares, 0)
+    return jnp.maximum(jnp.max(directions), jnp.max(whole))
 
 
 def _singular_vectors(
@@ -149,7 +178,8 @@ def sample_from_spectrum(
 ) -> PyTree:
     """Draw weights and biases as the other functions do, from sums kept and factored before.
 
-    Jointly if the spectrum holds the constant feature, otherwise weights, then biases.
+    Jointly if the spectrum holds the constant feature, otherwise weights, then biases. NaN where
+    what the spectrum has lost tells much more of the weights than their prior.
 
     Parameters
     ----------
@@ -177,6 +207,8 @@ def sample_from_spectrum(
     rotated = rotated - product(spectrum.vectors.T, scale * d * prior[:, None] * current)
     rotated = rotated / shrunk[:, None] + jnp.sqrt(d / shrunk)[:, None] * noise
     step = scale * product(spectrum.vectors, rotated)
+    is_lost = spectrum.lost > _MUCH * d * jnp.asarray(weight_precision, cross.dtype)
+    step = jnp.where(is_lost, jnp.nan, step)
     if p > features:
         return separated(current + step, params)
     params = params | {"w": (current + step).reshape(params["w"].shape)}

@@ -122,6 +122,11 @@ def _check_values(name: str, value, number: int, what: str, advice: str) -> None
     entries = tuple(value) if isinstance(value, tuple | list) else (value,)
     for entry in entries:
         check_positive(name, entry, advice)
+        if isinstance(value, tuple | list) and jnp.ndim(entry) != 0:
+            raise ValueError(
+                f"{name} must be one number per {what}, but one of them has shape "
+                f"{jnp.shape(entry)}."
+            )
     shape = (len(value),) if isinstance(value, tuple | list) else jnp.shape(value)
     if shape not in ((), (number,)):
         raise ValueError(

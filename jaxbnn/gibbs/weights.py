@@ -218,13 +218,17 @@ def _increment(key, layer, inputs, residual, current, d, prior) -> Array:
 
     The constant feature is among the features if `current` has a row for the bias.
     """
-    whitened = whiten(partial(_sums, layer, inputs, residual, current, d * prior))
+    whitened = whiten(partial(regression_sums, layer, inputs, residual, current, d * prior))
     noise = jnp.sqrt(d) * standard_normal(key, current.shape, current.dtype)
     return product(whitened.root.T, whitened.linear + noise)
 
 
-def _sums(layer, inputs, residual, current, ridge, root) -> tuple[Array, Array]:
-    """Return R A R^T and R h for h = cross - ridge * current, from R Phi; A and h for no R."""
+def regression_sums(layer, inputs, residual, current, ridge, root) -> tuple[Array, Array]:
+    """Return R A R^T and R h for h = cross - ridge * current, from R Phi; A and h for no R.
+
+    For `whiten`: A = gram + diag(ridge) is the precision of `current` and what is added to it,
+    times D, and `residual` what the outputs are beyond `current`.
+    """
     if root is None:
         gram, total, count = feature_gram(layer, inputs)
         cross = feature_cross(layer, inputs, residual)

@@ -28,7 +28,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from jaxbnn.networks import Dense, Network, apply
-from jaxbnn.numerics import check_finite, check_real, standard_normal
+from jaxbnn.numerics import check_finite, check_real, is_concrete, standard_normal
 from jaxbnn.numerics.products import product
 from jaxbnn.wide.accepted_moves import autoregress
 from jaxbnn.wide.design import stack_weights
@@ -131,7 +131,13 @@ class InputReduction:
             beta, the same for all kept draws.
         function
             Of all parameters, for instance predictions.
+
+        Raises
+        ------
+        ValueError
+            Counts that are no whole numbers, one a draw, or that decrease.
         """
+        _check_counts(accepted)
         shape, dtype = (self.basis.shape[0], self.width), self.basis.dtype
         moves = jnp.diff(jnp.asarray(accepted)).astype(dtype)
         # Before the first draw the noise is fresh, whatever has happened.
@@ -145,6 +151,18 @@ class InputReduction:
 
         indices = jnp.arange(len(accepted), dtype=jnp.uint32)
         return jax.lax.scan(step, jnp.zeros(shape, dtype), (indices, away, positions))[1]
+
+
+def _check_counts(accepted: Int[Array | np.ndarray, " draw"]) -> None:
+    """Refuse what is no count of moves, such as whether each step was accepted."""
+    is_count = jnp.issubdtype(jnp.result_type(accepted), jnp.integer) and np.ndim(accepted) == 1
+    if is_count and is_concrete(accepted):
+        is_count = not np.any(np.diff(np.asarray(accepted, np.int64)) < 0)
+    if not is_count:
+        raise ValueError(
+            "accepted must be whole numbers (draw,) that never decrease, the moves accepted up to "
+            "each kept draw; collect state.accepted of count_accepted."
+        )
 
 
 def reduce_inputs(

@@ -116,7 +116,7 @@ def check_rounding(
     The pivots L_ii^2 of the Cholesky factorisation of K are known to eps K_ii, which moves the log
     marginal likelihood by some eps sum_i K_ii / L_ii^2: above one nat, or where no factor exists at
     all, a chain would sample something else, or never move. It is looked at with weights drawn from
-    the prior, in float64, and only where it can matter: traced data and noise are not looked at.
+    the prior, in float64 where it can matter: traced data and noise are not looked at.
 
     Examples
     --------
@@ -131,9 +131,10 @@ def check_rounding(
     eps, tiny = float(jnp.finfo(x.dtype).eps), float(jnp.finfo(x.dtype).tiny)
     scale = float(np.asarray(noise_scale))
     variance = scale**2
-    if 10 * len(x) * eps * _largest_column(x) < variance:
+    psi = np.asarray(next(_prior_designs(network, x)))
+    if 10 * len(x) * eps * _scale_of(psi, x) < variance:
         return
-    psi = np.asarray(next(_prior_designs(network, x)), np.float64)
+    psi = psi.astype(np.float64)
     gram = psi @ psi.T if form == "data" else psi.T @ psi
     # The precision of the "features" form is this one over the variance.
     gram[np.diag_indices_from(gram)] += variance
@@ -165,7 +166,8 @@ def check_precision(
     So is a mean of the read-out that is off by more than 0.2 posterior standard deviations in root
     mean square, which makes the squared error of its draws 4% larger. Both grow with y, its offset
     included, over the noise scale. Traced data, targets and noise are not looked at, and nothing is
-    measured where the sizes alone show that it is negligible; else it costs some evaluations of l.
+    measured where the sizes of one prior draw show that it is negligible; else it costs some
+    evaluations of l.
 
     Examples
     --------
@@ -180,7 +182,8 @@ def check_precision(
     if not is_concrete((x, y, noise_scale)):
         return
     sigma = np.asarray(noise_scale, x.dtype)
-    if _is_negligible(x, y, float(sigma)):
+    psi = np.asarray(next(_prior_designs(network, x)))
+    if _is_negligible(_scale_of(psi, x), x, y, float(sigma)):
         return
     with jax.ensure_compile_time_eval(), np.errstate(over="ignore", invalid="ignore"):
         measured = [rounding_error(psi, y, sigma, form) for psi in _prior_designs(network, x, 4)]
@@ -258,14 +261,22 @@ def _prior_designs(network: Network, x: Array | np.ndarray, number: int = 1) -> 
         yield psi
 
 
-def _largest_column(x: Array | np.ndarray) -> float:
-    """Return the largest mean square of a column of x, at least 1: the scale of K's diagonal."""
-    return max(1.0, float(np.max(np.mean(np.square(np.asarray(x, float)), axis=0))))
+def _scale_of(psi: Float[np.ndarray, "n p"], x: Array | np.ndarray) -> float:
+    """Return the scale of K's diagonal at these weights, and at least that of the inputs and 1.
+
+    NaN where the features overflow: what is compared with it counts as not negligible.
+    """
+    of_inputs = np.max(np.mean(np.square(np.asarray(x, float)), axis=0))
+    with np.errstate(over="ignore", invalid="ignore"):
+        of_features = np.max(np.einsum("np,np->n", psi, psi))
+    return float(np.maximum(np.maximum(1.0, of_inputs), of_features))
 
 
-def _is_negligible(x: Array | np.ndarray, y: Array | np.ndarray, sigma: float) -> bool:
+def _is_negligible(
+    scale: float, x: Array | np.ndarray, y: Array | np.ndarray, sigma: float
+) -> bool:
     """Whether eps cond(K) |y| / sigma (1 + |y| / sigma) bounds both errors far below the limits."""
-    condition = 1 + len(x) * _largest_column(x) / sigma**2
+    condition = 1 + len(x) * scale / sigma**2
     size = float(np.linalg.norm(np.asarray(y, np.float64))) / sigma
     return 10 * float(jnp.finfo(x.dtype).eps) * condition * size * (1 + size) < 0.1
 

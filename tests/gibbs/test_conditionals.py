@@ -1,4 +1,4 @@
-"""Tests of gibbs.first_layer, gibbs.latents, gibbs.linear_maps, gibbs.model, gibbs.pieces,
+"""Tests of gibbs.latents, gibbs.linear_maps, gibbs.model, gibbs.pieces,
 gibbs.probit, gibbs.stages and gibbs.weights: each conditional against the joint log density,
 numerically and in float64.
 
@@ -257,6 +257,22 @@ def distance_to_density(draws, z, log_density):
     at_draws = np.interp(np.sort(draws), z + (z[1] - z[0]) / 2, cdf / cdf[-1])
     steps = np.arange(draws.size + 1) / draws.size
     return max(np.max(steps[1:] - at_draws), np.max(at_draws - steps[:-1]))
+
+
+def test_logits_of_another_number_of_classes_are_refused():
+    labels, key = jnp.array([0, 1, 1]), jax.random.key(0)
+    with pytest.raises(ValueError, match="two classes or more, but has one; use sample_binary"):
+        probit.sample_logits(key, jnp.zeros((1, 3)), jnp.zeros((1, 3)), labels, 1.0)
+    with pytest.raises(ValueError, match=r"\(n,\) or \(1, n\), but they are \(2, 3\)"):
+        probit.sample_binary_logit(key, jnp.zeros((2, 3)), labels, 1.0)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int32])
+def test_only_the_label_of_many_classes_is_raised(dtype):
+    """Class 256 is not class 0, though eight bits cannot tell them apart."""
+    logits = jnp.zeros((300, 1)).at[5].set(1.0)
+    found = probit.satisfying_logits(logits, jnp.array([0], dtype))
+    assert np.flatnonzero(found).tolist() == [0, 5]
 
 
 @pytest.mark.short("sample_binary_logit")

@@ -1,4 +1,4 @@
-"""Tests of gibbs.factors and gibbs.spectrum: nearly collinear features, in
+"""Tests of gibbs.factors: nearly collinear features, in
 float32 against float64.
 
 A draw is affine in its noise: its value for no noise is the conditional's mean, its derivative a

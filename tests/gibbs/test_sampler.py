@@ -176,6 +176,14 @@ BAD_MODELS = {
     "negative noise": (lambda: model_at((0.1, -1.0, 0.1)), "noise_variance must be positive"),
     "two of three noises": (lambda: model_at((0.1, 0.1)), "one number or 3, one per layer with"),
     "precisions": (lambda: model_at(0.1, (1.0, 1.0, 1.0)), "one number or 2, one per Dense"),
+    "a noise per unit": (
+        lambda: model_at((0.1, jnp.array([[0.1], [0.2], [0.3]]), 0.1)),
+        r"noise_variance must be one number per layer with noise, but one of them has .*\(3, 1\)",
+    ),
+    "a precision per unit": (
+        lambda: model_at(0.1, (1.0, jnp.array([1.0]))),
+        r"weight_precision must be one number per Dense or Conv, but one of them has shape \(1,\)",
+    ),
     "tanh": (
         lambda: IntermediateNoise(mlp((2, 3, 1), "tanh"), 0.1),
         "piecewise-linear activations, but one is 'tanh'; use one of .*relu.*PiecewiseLinear",

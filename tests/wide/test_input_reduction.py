@@ -183,6 +183,14 @@ def test_bad_input(network, x, message):
         reduce_inputs(network, x)
 
 
+@pytest.mark.parametrize("accepted", [[5, 4, 6], [True, False, True], [1.0, 2.0, 3.0], [[1, 2, 3]]])
+def test_what_is_no_count_of_moves_is_refused(accepted, annotations_unchecked):
+    start = REDUCTION.reduce(init(jax.random.key(0), NETWORK))
+    positions = jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), start)
+    with pytest.raises(ValueError, match=r"accepted must be whole numbers \(draw,\) that never"):
+        REDUCTION.fill_in(jax.random.key(1), positions, np.array(accepted), 0.5)
+
+
 def test_a_traced_beta_above_one_leaves_what_is_carried_finite():
     """An adaptation may try one; pCN takes it as 1."""
     noise, fresh = jax.random.normal(jax.random.key(0), (2, 5))

@@ -289,6 +289,20 @@ def test_a_noise_that_rounding_swallows_is_refused_and_any_other_is_right(kind, 
     assert not (kind == "repeated rows" and dtype == np.float32) or refused == [1e-8, 1e-10, 1e-12]
 
 
+@pytest.mark.parametrize("y", ["zero", "small"])
+@pytest.mark.parametrize(("hidden", "weight_scale"), [((256,) * 3, 5.0), ((256,) * 2, 10.0)])
+def test_large_weights_count_in_what_rounding_spoils(hidden, weight_scale, y):
+    """Features of the order of 100 make the log likelihood NaN: seen at y = 0 and small ones too.
+
+    The sizes of the inputs alone do not show it, nor do such targets.
+    """
+    network = mlp((2, *hidden, 1), "relu", parametrisation="ntk", weight_scale=weight_scale)
+    x = np.random.default_rng(0).uniform(-1, 1, (200, 2)).astype(np.float32)
+    targets = np.zeros(200, np.float32) if y == "zero" else 0.01 * np.sin(3 * x[:, 0])
+    with pytest.raises(ValueError, match=r"noise_scale 0\.1 is too small for float32"):
+        wide.reparametrise(network, x, targets, 0.1)
+
+
 def _is_refused(network, x, scale, form):
     try:
         check_rounding(network, form, x, scale)
