@@ -78,7 +78,8 @@ def empirical_bayes(
     ------
     ValueError
         If alpha or beta is not positive, or not a number where one is asked for, or the partition
-        is of another kind. Tensors of one set with unequal betas are refused where they are met.
+        is of another kind. A PyTree of betas at other places than the parameters, or with unequal
+        ones for tensors of one set, is refused where it meets them.
 
     Notes
     -----
@@ -209,7 +210,7 @@ def _sets(prior: EmpiricalBayes, mean: PyTree, variance: PyTree) -> tuple[Array,
     squares = jax.tree.leaves(jax.tree.map(lambda m, v: jnp.square(m) + v, mean, variance))
     numbers = set_numbers(prior.partition, mean)
     second, size = sums_of_sets(squares, numbers)
-    beta = value_of_sets(jax.tree.leaves(prior.beta), numbers, second)
+    beta = value_of_sets(prior.beta, mean, numbers, second)
     alpha = jnp.asarray(prior.alpha, second.dtype)
     return (second + 2 * beta) / (size + 2 * alpha + 2), second, size, beta
 

@@ -17,7 +17,8 @@ from jaxbnn.dvi.gaussian_average import (
     normal_pieces,
     two_derivatives,
 )
-from jaxbnn.dvi.moments import SMALLEST_VARIANCE, GaussianMoments, check_moments
+from jaxbnn.dvi.moments import GaussianMoments, check_moments
+from jaxbnn.dvi.monte_carlo import draw_outputs
 from jaxbnn.dvi.noise_likelihoods import FlooredGaussian, SoftplusGaussian
 from jaxbnn.numerics import check_finite, standard_normal
 from jaxbnn.numerics.tails import as_floats
@@ -208,14 +209,6 @@ def mean_over_draws(
     return jnp.mean(terms, axis=0)
 
 
-def deviation_of(variance: Array) -> Array:
-    """Return the square root, kept above zero, where it has no derivative.
-
-    An output without noise is met by a network without biases at x = 0.
-    """
-    return jnp.sqrt(jnp.maximum(variance, SMALLEST_VARIANCE))
-
-
 def pair_moments(outputs: GaussianMoments, rank: int) -> tuple[Array, Array, Array, Array, Array]:
     """Return E m, E l, Var m, Var l, Cov(m, l), laid out as y is, of outputs (m, l).
 
@@ -235,31 +228,6 @@ def pair_moments(outputs: GaussianMoments, rank: int) -> tuple[Array, Array, Arr
         cross = jnp.diagonal(outputs.covariance[:, :width, width:], axis1=1, axis2=2)
     m, raw, var_m, var_l, cross = (lay_out(v, rank) for v in (m, raw, var_m, var_l, cross))
     return m, raw, var_m, var_l, cross
-
-
-def draw_outputs(
-    rng_key: PRNGKeyArray, outputs: GaussianMoments, num_samples: int
-) -> Float[Array, "s n k"]:
-    """Return draws of the outputs, s = num_samples.
-
-    Examples
-    --------
-    >>> outputs = GaussianMoments(jnp.ones((3, 2)), jnp.full((3, 2), 1e-20))
-    >>> draw_outputs(jax.random.key(0), outputs, 5).shape
-    (5, 3, 2)
-    """
-    assert outputs.variance is not None
-    noise = standard_normal(rng_key, (num_samples, *outputs.mean.shape), outputs.mean.dtype)
-    if outputs.covariance is None:
-        return outputs.mean[None] + deviation_of(outputs.variance)[None] * noise
-    # A jitter of rounding size: few quadrature nodes leave eigenvalues of -1e-7 times the largest.
-    floor = 10 * jnp.finfo(noise.dtype).eps * outputs.mean.shape[1]
-    width = outputs.mean.shape[1]
-    jitter = floor * jnp.max(outputs.variance, axis=1)[:, None, None] + SMALLEST_VARIANCE
-    root = jnp.linalg.cholesky(
-        outputs.covariance + jitter * jnp.eye(width, dtype=noise.dtype)[None]
-    )
-    return outputs.mean[None] + jnp.einsum("nij,snj->sni", root, noise, precision="highest")
 
 
 @expected_terms.register(Gaussian)

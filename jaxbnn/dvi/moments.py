@@ -4,6 +4,7 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -15,7 +16,7 @@ from jaxbnn.dvi.pairs import MAX_CORRELATION, heaviside_covariance, relu_remaind
 from jaxbnn.dvi.standard_normal import normal_cdf, relu_moments
 from jaxbnn.networks import activation_function
 from jaxbnn.numerics import check_count, check_finite, check_real, is_concrete
-from jaxbnn.numerics.tails import normal_density
+from jaxbnn.numerics.tails import as_floats, normal_density
 
 Rule = Literal["exact", "asymptotic", "gauss_hermite"]
 
@@ -35,7 +36,8 @@ class GaussianMoments(NamedTuple):
     variance
         (n, d), the diagonal of the covariance; None where the vector is not random.
     covariance
-        (n, d, d); None where the entries are uncorrelated, or taken to be so.
+        (n, d, d); None where the entries are uncorrelated, or taken to be so. Functions of moments
+        refuse it without its diagonal, the variance.
     """
 
     mean: Float[Array, "n d"]
@@ -70,7 +72,7 @@ def activation_moments(
         Of an `Activation`. "exact" and "asymptotic" know relu, leaky_relu, abs, identity,
         heaviside and sign.
     inputs
-        Moments of a, with variances.
+        Moments of a; without variances a is not random.
     rule
         "exact": erratum C2, to the tolerance that `nodes_for` states and positive semi-definite
         to rounding once converged. "asymptotic": the paper's approximation, corrected by
@@ -88,13 +90,14 @@ def activation_moments(
         Of h; E h >= 0 and Var h >= 0 where they must be, also in float32.
     slope
         E f'(a), (n, d): Cov(b, h_j) = Cov(b, a_j) E f'(a_j) for any b jointly Gaussian with a.
+        Where a is not random, f'(a), by automatic differentiation.
 
     Raises
     ------
     ValueError
         If the function has no moments under the rule, a variance is not positive, the covariance
-        is not positive semi-definite or has another diagonal, the rule is unknown, or its number
-        of nodes is too small.
+        is not positive semi-definite, has another diagonal or comes without variances, the rule is
+        unknown, or its number of nodes is too small.
 
     Notes
     -----
@@ -119,9 +122,10 @@ def transform(
 ) -> tuple[GaussianMoments, Float[Array, "n d"]]:
     """Do what `activation_moments` does, without its checks of the numbers."""
     if inputs.variance is None:
-        return GaussianMoments(activation_function(function)(inputs.mean)), jnp.zeros_like(
-            inputs.mean
-        )
+        known = activation_function(function)
+        (at,) = as_floats(inputs.mean)
+        slope = jax.grad(lambda a: jnp.sum(known(a).astype(a.dtype)))(at)
+        return GaussianMoments(known(inputs.mean)), slope
     num_nodes = num_nodes or _DEFAULT_NODES[rule]
     variance = jnp.maximum(inputs.variance, SMALLEST_VARIANCE)
     scale = jnp.sqrt(variance)
@@ -144,6 +148,11 @@ def transform(
         slope = slope + jump * normal_density(mu) / scale
         mean = mean + jump * cdf
         spread = spread + jump**2 * cdf * normal_cdf(-mu)
+        # A step at its own place is no fair coin where there is nothing random: at zero inputs of
+        # a network without biases.
+        certain = inputs.variance == 0
+        mean = jnp.where(certain, activation_function(function)(inputs.mean), mean)
+        slope, spread = (jnp.where(certain, 0, values) for values in (slope, spread))
     if inputs.covariance is None:
         return GaussianMoments(mean, spread), slope
 
@@ -164,6 +173,14 @@ def transform(
             of_steps = heaviside_covariance_asymptotic(mu1, mu2, rho)
         covariance = covariance + jump**2 * of_steps
     return GaussianMoments(mean, spread, _with_diagonal(covariance, spread)), slope
+
+
+def deviation_of(variance: Array) -> Array:
+    """Return the square root, kept above zero, where it has no derivative.
+
+    An output without noise is met by a network without biases at x = 0.
+    """
+    return jnp.sqrt(jnp.maximum(variance, SMALLEST_VARIANCE))
 
 
 def linear_parts(function: str | Callable) -> tuple[float, float, float, float]:
@@ -215,6 +232,11 @@ def check_rule(rule: Rule, num_nodes: int | None, name: str = "rule") -> None:
 
 def check_sizes(moments: GaussianMoments, *, may_be_zero: bool = True) -> None:
     """Raise unless mean, variance and covariance are real, finite and fit each other."""
+    if moments.variance is None and moments.covariance is not None:
+        raise ValueError(
+            "moments with a covariance need its diagonal too, but have no variance; give "
+            "variance=jnp.diagonal(covariance, axis1=1, axis2=2)."
+        )
     shape = np.shape(moments.mean)
     wanted = {"mean": shape, "variance": shape, "covariance": (*shape, *shape[1:])}
     for name, expected in wanted.items():

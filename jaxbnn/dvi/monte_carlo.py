@@ -1,4 +1,4 @@
-"""Outputs of the network at draws from q: by drawing weights (MCVI), or activations (rMCVI)."""
+"""Draws of the network's outputs: by weights (MCVI), by activations (rMCVI), by their moments."""
 
 import math
 
@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxbnn.dvi.families import FactorisedNormal, Family, check_q, draw_weights, moments_of
+from jaxbnn.dvi.moments import SMALLEST_VARIANCE, GaussianMoments, deviation_of
 from jaxbnn.networks import (
     Activation,
     Dense,
@@ -19,6 +20,8 @@ from jaxbnn.networks import (
 from jaxbnn.networks.validation import check_params
 from jaxbnn.numerics import check_count, standard_normal
 from jaxbnn.numerics.products import product
+
+_LARGEST_RATIO = 100.0
 
 
 def weight_draws(
@@ -61,8 +64,8 @@ def weight_draws(
 
 
 def activation_draws(
-    rng_key: PRNGKeyArray, network: Network, q: Family, x: Float[Array, "n d"], num_samples: int
-) -> Float[Array, "s n k"]:
+    rng_key: PRNGKeyArray, network: Network, q: Family, x: Float[Array, "n *d"], num_samples: int
+) -> Float[Array, "s n *k"]:
     """Return the outputs at draws of the pre-activations (rMCVI, local reparametrisation).
 
     a = E W h + sqrt(Var W h^2) xi for every Dense, with noise of its own for every datum: the law
@@ -77,14 +80,15 @@ def activation_draws(
     q
         Independent normals.
     x
-        Inputs, rows first.
+        Inputs, vectors, rows first.
     num_samples
         Draws, s.
 
     Raises
     ------
     ValueError
-        If q has correlations, or a layer is not a Dense, Activation, Flatten or Residual.
+        If q has correlations, or a layer is not a Dense, Activation, Flatten or Residual on
+        vectors.
 
     Notes
     -----
@@ -116,6 +120,47 @@ def activation_draws(
     return jax.vmap(draw)(jax.random.split(rng_key, num_samples))
 
 
+def draw_outputs(
+    rng_key: PRNGKeyArray, outputs: GaussianMoments, num_samples: int
+) -> Float[Array, "s n k"]:
+    """Return draws of the outputs, s = num_samples; those without variance are their means.
+
+    Examples
+    --------
+    >>> outputs = GaussianMoments(jnp.ones((3, 2)), jnp.full((3, 2), 1e-20))
+    >>> draw_outputs(jax.random.key(0), outputs, 5).shape
+    (5, 3, 2)
+    """
+    assert outputs.variance is not None
+    noise = standard_normal(rng_key, (num_samples, *outputs.mean.shape), outputs.mean.dtype)
+    deviation = deviation_of(outputs.variance)
+    if outputs.covariance is None:
+        moved = deviation[None] * noise
+    else:
+        root = _root(outputs.variance, deviation, outputs.covariance)
+        moved = jnp.einsum("nij,snj->sni", root, noise, precision="highest")
+    return outputs.mean[None] + jnp.where((outputs.variance > 0)[None], moved, 0)
+
+
+def _root(variance: Array, deviation: Array, covariance: Array) -> Float[Array, "n k k"]:
+    """Return a lower triangle L, L L^T = Cov to rounding, for outputs of any scales."""
+    width = variance.shape[1]
+    # A jitter of rounding size: few quadrature nodes leave eigenvalues of -1e-7 times the largest.
+    # Where scales differ it follows the output's own: 1e-6 of a mean's variance of 1e6 would drown
+    # a log variance.
+    floor = 10 * jnp.finfo(variance.dtype).eps * width
+    of_largest = floor * jnp.max(variance, axis=1, keepdims=True)
+    jitter = jnp.minimum(of_largest, _LARGEST_RATIO * floor * variance) + SMALLEST_VARIANCE
+    bound = deviation[:, :, None] * deviation[:, None, :]
+    return jnp.linalg.cholesky(
+        jnp.where(
+            jnp.eye(width, dtype=bool)[None],
+            covariance + jitter[:, :, None],
+            jnp.clip(covariance, -bound, bound),
+        )
+    )
+
+
 def _draw_layers(rng_key, network, layers, mean, variance, h) -> Array:
     keys = jax.random.split(rng_key, len(layers))
     for key, layer, m, v in zip(keys, layers, mean, variance, strict=True):
@@ -125,7 +170,7 @@ def _draw_layers(rng_key, network, layers, mean, variance, h) -> Array:
 
 def _draw_layer(key, network, layer, mean, variance, h) -> Array:
     match layer:
-        case Dense():
+        case Dense() if h.ndim == 2:
             ntk = network.parametrisation == "ntk"
             w_scale = layer.weight_scale / math.sqrt(mean["w"].shape[0]) if ntk else 1.0
             b_scale = layer.bias_scale if ntk else 1.0
@@ -135,8 +180,9 @@ def _draw_layer(key, network, layer, mean, variance, h) -> Array:
                 centre = centre + b_scale * mean["b"][None]
                 spread = spread + b_scale**2 * variance["b"][None]
             noise = standard_normal(key, centre.shape, centre.dtype)
-            # Without a bias a datum of zeros has no spread, and sqrt no derivative there.
-            return centre + jnp.sqrt(jnp.maximum(spread, 1e-30)) * noise
+            # Without a bias a datum of zeros has no spread, sqrt no derivative there, and a step
+            # after it no place for rounding.
+            return centre + jnp.where(spread > 0, deviation_of(spread) * noise, 0)
         case Activation():
             return activation_function(layer.function)(h)
         case Flatten() if h.ndim == 2:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import keystr, tree_leaves_with_path
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from jaxbnn.numerics import is_concrete
 
@@ -92,20 +92,33 @@ def sums_of_sets(values: list[Array], indices: list[np.ndarray]) -> tuple[Array,
     return total, jnp.asarray(size, total.dtype)
 
 
-def value_of_sets(betas: list, indices: list[np.ndarray], like: Array) -> Array:
-    """Return the beta of every set, (sets,): that of its tensors, from one a tensor or one in all.
+def value_of_sets(
+    beta: PyTree, mean: PyTree, indices: list[np.ndarray], like: Array
+) -> Float[Array, " sets"]:
+    """Return the beta of every set: that of its tensors, from one a tensor or one in all.
 
     Raises
     ------
     ValueError
-        Another number of betas, or tensors of one set that have different ones.
+        Betas at other places than the parameters, or tensors of one set that have different ones.
+
+    Examples
+    --------
+    >>> mean = {"w": jnp.zeros((2, 1)), "b": jnp.zeros(1)}
+    >>> apart = [np.array(0), np.array(1)]  # b before w
+    >>> value_of_sets({"w": 5.0, "b": 2.0}, mean, apart, jnp.zeros(2)).tolist()
+    [2.0, 5.0]
     """
-    betas = betas * len(indices) if len(betas) == 1 else betas
-    if len(betas) != len(indices):
+    paths = [keystr(path) for path, _ in tree_leaves_with_path(mean)]
+    given = {keystr(path): number for path, number in tree_leaves_with_path(beta)}
+    if set(given) == {""}:
+        given = dict.fromkeys(paths, given[""])
+    if set(given) != set(paths):
         raise ValueError(
-            f"beta has {len(betas)} numbers for {len(indices)} tensors of parameters; give one "
-            "number, or a PyTree shaped like the parameters."
+            f"beta has numbers at {', '.join(sorted(given))}, but the parameters are at "
+            f"{', '.join(paths)}; give one number, or a PyTree shaped like the parameters."
         )
+    betas = [given[path] for path in paths]
     tensor_of = np.zeros(len(like), int)
     for tensor in reversed(range(len(indices))):
         tensor_of[indices[tensor]] = tensor

@@ -15,15 +15,14 @@ from jaxbnn.dvi.expected import (
     Learned,
     Noise,
     checked_outputs,
-    deviation_of,
     draw_learned,
-    draw_outputs,
     moments_given,
     pair_moments,
 )
 from jaxbnn.dvi.gaussian_average import SIGMOID_BREAKS, gaussian_average
 from jaxbnn.dvi.hermite import gauss_hermite
-from jaxbnn.dvi.moments import GaussianMoments
+from jaxbnn.dvi.moments import GaussianMoments, deviation_of
+from jaxbnn.dvi.monte_carlo import draw_outputs
 from jaxbnn.dvi.noise_likelihoods import FlooredGaussian
 from jaxbnn.targets import (
     Bernoulli,
@@ -63,7 +62,7 @@ def predictive(
         Moments of the outputs.
     rank
         Of y: 1 for targets (n,), 2 for (n, k). Several columns are independent of each other,
-        except under "monte_carlo".
+        except under "monte_carlo", where they are so given the draw that they share.
     density
         "closed_form": the normal (9), which has the right mean and variance but is not the
         predictive density; for Categorical the second order (23), its factors kept above
@@ -203,8 +202,11 @@ def mixture(
 
     family = component(draws[0], {name: values[0] for name, values in own.items()})
     if isinstance(family, dist.BernoulliLogits):
-        # The logarithms of both probabilities: of one next to 1 there is no other in float32.
         logits = over_draws(lambda d: d.logits, 0)
+        if rank > 1 and logits.shape[-1] > 1:  # draws that labels of several columns share
+            parts = dist.Bernoulli(logits=jnp.moveaxis(logits, 0, 1)).to_event(rank - 1)
+            return _equal_mixture(parts, logits.dtype)
+        # The logarithms of both probabilities: of one next to 1 there is no other in float32.
         yes, no = (logsumexp(jax.nn.log_sigmoid(sign * logits), axis=0) for sign in (1, -1))
         return dist.Bernoulli(logits=yes - no).to_event(rank - 1)
     if isinstance(family, dist.CategoricalLogits):
@@ -216,8 +218,12 @@ def mixture(
             f"{type(family).__name__} here; mix posterior.predictive over draws of the weights."
         )
     loc, scale = over_draws(lambda d: jnp.broadcast_arrays(d.loc, d.scale), 1)
-    weights = jnp.full(loc.shape[:2], 1 / loc.shape[1], loc.dtype)
-    parts = dist.Normal(loc, scale).to_event(rank - 1)
+    return _equal_mixture(dist.Normal(loc, scale).to_event(rank - 1), loc.dtype)
+
+
+def _equal_mixture(parts: dist.Distribution, dtype: jnp.dtype) -> dist.MixtureSameFamily:
+    """Return the equal mixture over the second axis of parts of batch shape (n, draws)."""
+    weights = jnp.full(parts.batch_shape, 1 / parts.batch_shape[1], dtype)
     return dist.MixtureSameFamily(dist.Categorical(probs=weights), parts)
 
 

@@ -116,6 +116,8 @@ class _Reading:
         self, layer: Layer, q: tuple[Any, Any], signal: GaussianMoments, crosses: _Crosses
     ) -> tuple[GaussianMoments, _Crosses]:
         match layer:
+            case _ if signal.mean.ndim != 2:
+                pass  # products of Dense broadcast over more axes
             case Dense():
                 mean, spread = self.scaled(layer, *q)
                 passed = tuple(None if c is None else product(c, mean["w"]) for c in crosses)
@@ -125,7 +127,7 @@ class _Reading:
             case Activation():
                 signal, slope = transform(layer.function, signal, self.rule, self.num_nodes)
                 return signal, tuple(None if c is None else c * slope[:, None] for c in crosses)
-            case Flatten() if signal.mean.ndim == 2:
+            case Flatten():
                 return signal, crosses
             case Residual():
                 return self.residual(layer, q, signal, crosses)

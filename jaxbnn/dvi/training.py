@@ -224,9 +224,12 @@ def fit(
 def _fingerprint(keys, start: _Runs, x, y, num_updates: int, how: dict) -> dict[str, str]:
     """Return what a fit was called with, one text a part."""
     program = _chunk.lower(keys, *start[:2], x, y, 0, num_updates, **how).as_text()
+    # Settings of an optimiser may be numbers of its state, which no program shows.
+    beside = start.states._replace(position=())
     return {
         "key": digest(keys),
         "set of positions": digest(start.states.position),
+        "first state of the optimiser": digest(beside),
         "data set": digest((x, y)),
         "batch_size": f"{how['batch_size']}",
         "program (algorithm, or shapes of the data)": hashlib.sha256(program.encode()).hexdigest(),

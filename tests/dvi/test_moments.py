@@ -16,6 +16,7 @@ from jaxbnn.dvi.asymptotic import heaviside_covariance_asymptotic, relu_remainde
 from jaxbnn.dvi.moments import transform
 from jaxbnn.dvi.pairs import heaviside_covariance, relu_remainder
 from jaxbnn.dvi.standard_normal import normal_cdf, relu_moments
+from jaxbnn.networks import activation_function
 from tests.dvi.quadrature import covariance, density
 from tests.kit.sizes import QUICK
 
@@ -297,10 +298,26 @@ def test_bad_moments_are_refused():
         activation_moments("relu", GaussianMoments(one, one, 2 * jnp.eye(2)[None]))
     with pytest.raises(ValueError, match=r"symmetric.*off by 0\.9"):
         activation_moments("relu", GaussianMoments(one, one, jnp.array([[[1.0, 0.9], [0.0, 1.0]]])))
+    with pytest.raises(ValueError, match=r"covariance need its diagonal.*no variance; give"):
+        activation_moments("relu", GaussianMoments(one, covariance=jnp.eye(2)[None]))
     with pytest.raises(ValueError, match=r"no exact moments of 'tanh'.*gauss_hermite"):
         activation_moments("tanh", GaussianMoments(one, one))
     with pytest.raises(ValueError, match="num_nodes must be at least 2"):
         activation_moments("tanh", GaussianMoments(one, one), rule="gauss_hermite", num_nodes=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "slopes"), [("relu", [0, 1]), ("tanh", 1 - np.tanh([-0.5, 1]) ** 2), ("sign", [0, 0])]
+)
+def test_what_is_not_random_has_the_slope_of_the_function(name, slopes):
+    at = jnp.array([[-0.5, 1.0]])
+    found, slope = activation_moments(name, GaussianMoments(at))
+    np.testing.assert_array_equal(found.mean, activation_function(name)(at))
+    assert found.variance is None
+    np.testing.assert_allclose(slope[0], slopes, rtol=1e-6)
+    of_integers, slope = activation_moments(name, GaussianMoments(jnp.array([[-2, 3]])))
+    np.testing.assert_allclose(of_integers.mean, activation_function(name)(jnp.array([[-2.0, 3]])))
+    assert slope.dtype == jnp.float32
 
 
 def test_variances_of_zero_have_derivatives_in_float32():

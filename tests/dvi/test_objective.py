@@ -272,6 +272,9 @@ def test_bad_outputs_and_targets_are_refused():
         predictive(HeteroscedasticGaussian(), wrong)
     with pytest.raises(ValueError, match=r"semi-definite.*eigenvalue -1"):
         expected_log_likelihood(HeteroscedasticGaussian(), wrong, y[:1])
+    for likelihood in (Gaussian(1.0), Categorical()):
+        with pytest.raises(ValueError, match=r"covariance need its diagonal.*no variance; give"):
+            expected_log_likelihood(likelihood, one._replace(covariance=jnp.ones((2, 1, 1))), y)
     with pytest.raises(ValueError, match="floor must be positive"):
         FlooredGaussian(0.0)
     with pytest.raises(ValueError, match="floor must be one number"):
@@ -464,6 +467,19 @@ def test_empirical_bayes(partition, include_hyperprior, x64):
         np.testing.assert_allclose(normal.variance, variances[i], rtol=1e-6)
 
 
+def test_betas_belong_to_the_tensors_at_their_places(x64):
+    q = FactorisedNormal(
+        {"w": jnp.ones(2), "b": jnp.ones(1)}, {"w": jnp.zeros(2), "b": jnp.zeros(1)}
+    )
+    prior = fitted_prior(empirical_bayes(1.0, {"w": 1.0, "b": 100.0}), q)
+    np.testing.assert_allclose(prior["w"].variance, [1.0, 1.0])  # (4 + 2) / (2 + 4)
+    np.testing.assert_allclose(prior["b"].variance, [202 / 5])
+    # In a list b would come first, and a single entry would be one for both.
+    for beta in ([1.0, 100.0], {"w": 1.0}, [1.0]):
+        with pytest.raises(ValueError, match=r"beta has numbers at .* are at \['b'\], \['w'\];"):
+            fitted_prior(empirical_bayes(1.0, beta), q)
+
+
 def test_empirical_bayes_wants_sense():
     with pytest.raises(ValueError, match="alpha must be positive"):
         empirical_bayes(-1.0)
@@ -471,12 +487,13 @@ def test_empirical_bayes_wants_sense():
         empirical_bayes(1.0, {"w": 0.0})
     with pytest.raises(ValueError, match="partition has labels at"):
         kl_divergence(some_q(), empirical_bayes(partition={"w": 1}))
-    with pytest.raises(ValueError, match="beta has 2 numbers for 3"):
+    with pytest.raises(ValueError, match=r"beta has numbers at \[0\], \[1\], but .* \[0\]\['b'\]"):
         kl_divergence(some_q(), empirical_bayes(1.0, [1.0, 2.0]))
+    unequal = ({"b": 1.0, "w": 1.0}, (), {"w": 2.0})
     with pytest.raises(
         ValueError, match=r"share a variance must have one beta.*tensor 2 has 2 and .* 1;"
     ):
-        kl_divergence(some_q(), empirical_bayes(1.0, [1.0, 1.0, 2.0], partition="all"))
+        kl_divergence(some_q(), empirical_bayes(1.0, unequal, partition="all"))
     halves = ({"b": 0, "w": np.arange(3)}, (), {"w": 1})
     with pytest.raises(ValueError, match=r"labels of the partition at .* have shape \(3,\)"):
         kl_divergence(some_q(), empirical_bayes(partition=halves))

@@ -201,11 +201,33 @@ def test_ntk_is_standard_with_scaled_weights(x64):
         np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-10)
 
 
+@pytest.mark.parametrize("name", ["sign", "heaviside"])
+def test_steps_of_zero_inputs_are_not_random(name):
+    """Without biases: every draw of the weights has the output 0 there."""
+    network = mlp((1, 3, 1), name, bias=False)
+    q = position(network, dtype=np.float32)
+
+    def total(q, x):
+        found = propagate(network, q, x)
+        return jnp.sum(found.mean) + jnp.sum(found.covariance), found
+
+    run = jax.jit(jax.grad(total, has_aux=True), compiler_options=QUICK)
+    slopes, found = run(q, jnp.array([[0.0], [0.5]]))
+    assert [float(v[0, 0]) for v in (found.mean, found.variance)] == [0, 0]
+    assert float(found.covariance[0, 0, 0]) == 0
+    assert float(found.variance[1, 0]) > 0.1
+    assert all(np.isfinite(slope).all() for slope in jax.tree.leaves(slopes))
+
+
 def test_what_cannot_be_propagated():
     network = Network((Conv(2, (2, 2)),), (4, 4, 1))
     q = position(network, dtype=np.float32)
     with pytest.raises(ValueError, match=r"no Gaussian moments of Conv.*mcvi"):
         propagate(network, q, jnp.ones((2, 4, 4, 1)))
+    network = Network((Dense(2, bias=False),), (4, 3))  # its product broadcasts
+    q = jax.tree.map(jnp.asarray, position(network, dtype=np.float32))
+    with pytest.raises(ValueError, match=r"no Gaussian moments of Dense.*of this shape.*mcvi"):
+        propagate(network, q, jnp.ones((5, 4, 3)))
     network = mlp((3, 4, 2), "tanh")
     with pytest.raises(ValueError, match="x must have shape"):
         propagate(network, position(network, dtype=np.float32), jnp.ones((2, 5)))

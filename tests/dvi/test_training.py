@@ -265,3 +265,28 @@ def test_another_fit_is_refused(tmp_path_factory, options, part):
             stored(folder, stop_after(2))
     with pytest.raises(BadCheckpoint, match=f"belongs to a training with another .*{part}"):
         stored(folder, **options)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda number: optax.inject_hyperparams(optax.adam)(learning_rate=number),
+        lambda number: optax.adagrad(0.02, initial_accumulator_value=number),
+    ],
+    ids=["inject_hyperparams", "adagrad"],
+)
+def test_settings_in_the_state_of_an_optimiser_are_compared(optimizer, tmp_path):
+    """The program is the same: a fit would go on with the stored ones."""
+
+    def run(number, progress=False):
+        vi = algorithm(method="ddvi", optimizer=optimizer(number))
+        options = {"chunk_size": 2, "progress": progress, "checkpoint": tmp_path}
+        return fit(jax.random.key(1), vi, starts(1, jnp.float32), X[0], Y[0], 6, **options)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(0.01, stop_after(1))
+    with pytest.raises(
+        BadCheckpoint, match="a training with another first state of the optimiser; call with what"
+    ):
+        run(0.02)
+    assert run(0.01).num_updates.tolist() == [6]
