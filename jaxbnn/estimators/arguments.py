@@ -1,5 +1,6 @@
 """What an estimator was given, looked at when it is fitted: a sentence for what cannot be used."""
 
+import datetime
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from jaxbnn.sampling.validation import check_checkpoint
 from jaxbnn.tabular.settings import FEWEST_DRAWS, ONE_LAYER, Settings, check_settings
 
 _LARGEST_SEED = 2**31 - 1
+_TIMES = (np.datetime64, np.timedelta64, datetime.date, datetime.time, datetime.timedelta)
 
 
 def check_columns(X: Any) -> None:
@@ -43,14 +45,50 @@ def _is_number(value: Any) -> bool:
     return True
 
 
+def check_numbers(name: str, values: Any) -> None:
+    """Check that an array, or lists, hold neither dates nor what a mask hides.
+
+    Raises
+    ------
+    ValueError
+        Dates or spans of time, which NumPy would count in units of its own, NaT as -9.2e18; masked
+        values, which it would take as they are.
+    """
+    check_unmasked(name, values)
+    found, strange = np.asarray(values), []
+    if found.dtype.kind in "mMO":
+        strange = [value for value in found.ravel() if isinstance(value, _TIMES)]
+    if strange:
+        raise ValueError(
+            f"{name} holds {strange[0]!r}, a date or a time; give numbers, such as days since the "
+            "first."
+        )
+
+
+def check_unmasked(name: str, values: Any) -> None:
+    """Check that no value of a masked array of NumPy is masked.
+
+    Raises
+    ------
+    ValueError
+        With the first row of one that is.
+    """
+    if not isinstance(values, np.ma.MaskedArray):
+        return
+    places = np.argwhere(np.atleast_1d(np.ma.getmaskarray(values)))
+    if len(places):
+        raise ValueError(f"{name} is masked at row {places[0, 0]}; leave out rows that are masked.")
+
+
 def check_labels(y: Any) -> None:
     """Check that no label is missing.
 
     Raises
     ------
     ValueError
-        None, NaN or pandas' NA among them.
+        None, NaN or pandas' NA among them, or one that is masked.
     """
+    check_unmasked("y", y)
     values = np.asarray(y, dtype=object).ravel()
     missing = [place for place, value in enumerate(values) if _is_missing(value)]
     if missing:

@@ -10,7 +10,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_X_y
 
-from jaxbnn.estimators.arguments import check_labels, settings_of
+from jaxbnn.estimators.arguments import check_labels, check_unmasked, settings_of
 from jaxbnn.estimators.base import BayesianNetwork
 from jaxbnn.tabular.candidates import candidates
 from jaxbnn.tabular.kinds import CLASSES
@@ -127,7 +127,8 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
         ------
         ValueError, TypeError
             A setting that cannot be used; data that are not finite numbers, or whose lengths
-            differ; labels of one class only, or numbers that are no classes.
+            differ; dates or masked values among them; labels that are missing, of one class only,
+            or numbers that are no classes.
         """
         with self._whole():
             self._fit(X, y)
@@ -184,9 +185,10 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
         Raises
         ------
         ValueError
-            A class that `fit` has not seen.
+            A class that `fit` has not seen, or one that is masked.
         """
         inputs = self._inputs(X)
+        check_unmasked("y", y)
         _, y = check_X_y(inputs, y)
         strange = np.setdiff1d(y, self.classes_)
         if len(strange):

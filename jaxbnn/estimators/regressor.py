@@ -9,7 +9,7 @@ from jaxtyping import Float
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_X_y
 
-from jaxbnn.estimators.arguments import settings_of
+from jaxbnn.estimators.arguments import check_numbers, settings_of
 from jaxbnn.estimators.base import BayesianNetwork
 from jaxbnn.estimators.scaling import Scaling, learn_scaling
 from jaxbnn.numerics import check_fraction
@@ -142,7 +142,8 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
         ------
         ValueError, TypeError
             A setting that cannot be used; data that are not finite numbers, or whose lengths
-            differ; several targets; a likelihood of counts for other numbers.
+            differ; dates, or masked values; several targets; a likelihood of counts for other
+            numbers.
         """
         with self._whole():
             self._fit(X, y)
@@ -156,6 +157,7 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
                 f"y has {shape[1]} columns, but BayesianRegressor has one target; fit one "
                 "for each, by sklearn.multioutput.MultiOutputRegressor."
             )
+        check_numbers("y", y)
         X, y = self._validated(X, y, y_numeric=True, ensure_min_samples=2)
         y = np.asarray(y, float)
         asked = settings.likelihood
@@ -212,9 +214,10 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
         Raises
         ------
         ValueError
-            Targets that are no counts, where the likelihood is of counts.
+            Targets that are no counts, where the likelihood is of counts; dates, or masked values.
         """
         inputs = self._inputs(X)
+        check_numbers("y", y)
         _, y = check_X_y(inputs, y, y_numeric=True)
         _check_counts(self.likelihood_, np.asarray(y, float), "score counts")
         targets = self.y_scaling_.standardised(np.asarray(y, float))

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from blackjax.base import SamplingAlgorithm
-from jaxtyping import ArrayLike, PRNGKeyArray, PyTree
+from jaxtyping import ArrayLike, Float, PRNGKeyArray, PyTree
 
 from jaxbnn import dvi
 from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler
@@ -31,6 +31,10 @@ from jaxbnn.targets.prior_trees import is_distribution
 
 # An ELBO that rises by more nats a row than this at the end was stopped early.
 _STILL_RISING = 1e-3
+# Of the ELBO's curve, which has a value an epoch; from so many on its last quarter has one.
+_FEWEST_EPOCHS = 4
+# Rows of dvi's batches: more only where there would be fewer epochs, and so many at most.
+_BATCH, _LARGEST_BATCH = 500, 10_000
 # Shapes whose programs are kept, of each sampler.
 _MOST_KEPT = 8
 # How far from the reference chains of counts begin, in standard deviations of the prior.
@@ -236,7 +240,6 @@ def _dvi(
     key_start, key_fit, key_draw = jax.random.split(key, 3)
     network: Any = posterior.network
     num_data = len(posterior.x)
-    batch_size = num_data if num_data <= 1000 else 500
     learns_noise = "log_noise_scale" in posterior.likelihood.learned
     updates = max(10 * settings.warmup, 1)
     algorithm = dvi.deterministic_vi(
@@ -261,7 +264,7 @@ def _dvi(
         posterior.x,
         posterior.y,
         updates,
-        batch_size=batch_size,
+        batch_size=_batch_size(num_data, updates),
         progress=progress,
         checkpoint=checkpoint,
     )
@@ -271,12 +274,35 @@ def _dvi(
     number = settings.chains_of("dvi") * settings.samples
     draws = algorithm.sample(key_draw, state, number)
     positions = jax.tree.map(lambda leaf: np.asarray(leaf)[None], draws)
-    half = len(fit.elbo[0]) // 2
-    gain = float(np.nanmean(fit.elbo[0, -half // 2 :]) - np.nanmean(fit.elbo[0, half : -half // 2]))
-    note = f"ELBO {fit.elbo[0, -1]:.4g} nats, {gain:+.2g} over the last quarter of the updates"
-    is_rising = gain > max(1.0, _STILL_RISING * num_data)
-    note += ": still rising, so a longer warm-up may fit better" if is_rising else ""
-    return Fitted(positions, None, [f"{note}."], is_unfinished=is_rising)
+    gain = _gain_at_the_end(fit.elbo[0])
+    # Of an unknown gain this holds, too.
+    is_unfinished = not gain <= max(1.0, _STILL_RISING * num_data)
+    note = f"ELBO {fit.elbo[0, -1]:.4g} nats"
+    if np.isnan(gain):
+        note += (
+            f" after {updates:,} updates, too few for {num_data:,} rows to tell whether it was "
+            "still rising: a longer warm-up tells"
+        )
+    else:
+        note += f", {gain:+.2g} over the last quarter of the updates"
+        note += ": still rising, so a longer warm-up may fit better" if is_unfinished else ""
+    return Fitted(positions, None, [f"{note}."], is_unfinished=is_unfinished)
+
+
+def _batch_size(num_data: int, updates: int) -> int:
+    """Return the rows of a batch, such that there are enough epochs to judge the ELBO by."""
+    if num_data <= 2 * _BATCH:
+        return num_data
+    if updates > (_FEWEST_EPOCHS - 1) * (num_data // _BATCH):
+        return _BATCH
+    return max(_BATCH, min(-(-_FEWEST_EPOCHS * num_data // updates), _LARGEST_BATCH, num_data))
+
+
+def _gain_at_the_end(elbo: Float[np.ndarray, " chunk"]) -> float:
+    """Return by how much the last quarter is above the one before; NaN of fewer than 3 values."""
+    half = len(elbo) // 2
+    last, before = elbo[-half // 2 :], elbo[half : -half // 2]
+    return float(np.nanmean(last) - np.nanmean(before)) if len(before) else np.nan
 
 
 def _widths(network: Any) -> tuple[int, ...]:

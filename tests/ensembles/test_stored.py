@@ -3,6 +3,7 @@ never stopped.
 """
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -147,6 +148,39 @@ def test_another_training_is_refused(half, options, part):
         run(half, **options)
     assert "\n" not in str(e.value)
     assert (half / "training.nc").read_bytes() == before
+
+
+def injected(rate):
+    return optax.inject_hyperparams(optax.adam)(learning_rate=rate)
+
+
+def adagrad(start):
+    return optax.adagrad(0.1, initial_accumulator_value=start)
+
+
+@pytest.mark.short("injected", "adagrad")
+@pytest.mark.parametrize(
+    ("optimizer", "first", "other", "part"),
+    [
+        (injected, 1e-3, 1.0, "first state of the optimiser; call"),
+        (adagrad, 1e-3, 1.0, "first state of the optimiser; call"),
+        (adagrad, 1e-3, 0.0, "program (network, likelihood or optimiser); call"),
+        (adagrad, 0.0, 1e-3, "first state of the optimiser"),
+    ],
+    ids=["injected", "adagrad", "to zeros", "from zeros"],
+)
+def test_another_first_state_of_the_optimiser_is_refused(tmp_path, optimizer, first, other, part):
+    """Which the program's text does not show."""
+    begun = run(tmp_path, optimizer=optimizer(first), max_epochs=2)
+    with pytest.raises(BadCheckpoint, match=f"with another .*{re.escape(part)}"):
+        run(tmp_path, optimizer=optimizer(other), max_epochs=4)
+    assert_same(run(tmp_path, optimizer=optimizer(first), max_epochs=2), begun)
+
+
+def test_a_first_state_of_zeros_is_no_part(half):
+    """So that files from before it was one go on, Adam's among them."""
+    stored = read_state(half, "training.nc")[0]["fingerprint"]
+    assert "first state of the optimiser" not in stored
 
 
 def test_torn_and_foreign_files_are_refused(folder):

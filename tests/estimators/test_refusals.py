@@ -28,6 +28,10 @@ Y = np.arange(12) + 0.5
 LABELS = np.array(["a", "b"] * 6)
 TABLE = pd.DataFrame(X, columns=["p", "q"])
 DAYS = pd.date_range("2020-01-01", periods=12)
+SPANS = (DAYS - DAYS[0]).to_numpy()
+WITHOUT_FIRST = np.where(np.arange(12) == 0, np.timedelta64("NaT"), SPANS)
+MASK = np.arange(12) == 3
+MASKED_X = np.ma.array(X, mask=np.stack([MASK, MASK], axis=1))
 
 
 @pytest.fixture(autouse=True)
@@ -101,11 +105,35 @@ def test_settings_that_cannot_be_used(settings, error, said):
         ),
         (BayesianRegressor(), TABLE.assign(town="u"), Y, "column 'town' of X holds 'u', which"),
         (BayesianClassifier(), TABLE.assign(day=DAYS), LABELS, "column 'day' of X holds Timestamp"),
+        (BayesianRegressor(), X, SPANS, "y holds np.timedelta64.*, a date or a time; give numbers"),
+        (BayesianRegressor(), X, WITHOUT_FIRST, r"y holds np.timedelta64\('NaT'.*give numbers"),
+        (BayesianRegressor(), X, DAYS, "y holds np.datetime64.*, such as days since the first"),
+        (BayesianRegressor(), X, [*DAYS], "y holds Timestamp.*, such as days since the first"),
+        (BayesianRegressor(), X, pd.DataFrame({"y": DAYS}), "y holds np.datetime64"),
+        (BayesianRegressor(), np.stack([SPANS, SPANS], axis=1), Y, "X holds np.timedelta64"),
+        (BayesianRegressor(), X, np.ma.array(Y, mask=MASK), "y is masked at row 3; leave out rows"),
+        (BayesianRegressor(), MASKED_X, Y, "X is masked at row 3; leave out rows"),
+        (BayesianClassifier(), X, np.ma.array(LABELS, mask=MASK), "y is masked at row 3; leave"),
+        (BayesianClassifier(), X, WITHOUT_FIRST, "y holds None at row 0; leave out rows"),
+        (BayesianClassifier(), MASKED_X, LABELS, "X is masked at row 3; leave out rows"),
     ],
 )
 def test_data_that_cannot_be_used(model, x, y, said):
     with pytest.raises(ValueError, match=said):
         model.fit(x, y)
+
+
+@pytest.mark.parametrize(
+    ("model", "x", "y"),
+    [
+        (BayesianRegressor(), np.ma.array(X), np.ma.array(Y)),
+        (BayesianClassifier(), np.ma.array(X), np.ma.array(LABELS)),
+        (BayesianClassifier(), X, SPANS[[0, 1] * 6]),
+    ],
+)
+def test_nothing_masked_and_classes_of_times_are_no_trouble(model, x, y):
+    with pytest.raises(RuntimeError, match="went on to sample"):
+        model.set_params(hidden=(3,)).fit(x, y)
 
 
 def test_weights_of_rows_are_no_argument():

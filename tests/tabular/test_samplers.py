@@ -152,6 +152,53 @@ def test_updates_that_ended_too_early_are_told(warmup, is_unfinished):
     assert ("still rising" in fit.notes[0]) == is_unfinished
 
 
+def of_many_rows(warmup, number=10_000):
+    """A fit by dvi to a table with many rows for its few updates."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(number, 2)).astype(np.float32)
+    y = (np.sin(2 * x[:, 0]) + 0.3 * rng.normal(size=number)).astype(np.float32)
+    asked = settings("dvi", warmup=warmup)
+    return run("dvi", make_posterior("dvi", asked, x, y, None), asked)
+
+
+def test_of_many_rows_the_end_of_the_updates_is_seen():
+    fit = of_many_rows(warmup=4)
+    assert fit.is_unfinished
+    assert "over the last quarter of the updates: still rising" in fit.notes[0]
+    assert "nan" not in fit.notes[0]
+
+
+def test_what_cannot_be_told_is_taken_for_unfinished(monkeypatch):
+    monkeypatch.setattr(samplers, "_LARGEST_BATCH", 500)
+    fit = of_many_rows(warmup=4)
+    assert fit.is_unfinished
+    assert "after 40 updates, too few for 10,000 rows to tell" in fit.notes[0]
+    assert "nan" not in fit.notes[0]
+
+
+@pytest.mark.parametrize("updates", [10, 40, 4_000])
+def test_batches_of_dvi_leave_four_epochs(updates):
+    """Where batches of 500 do, they stay."""
+    for number in np.unique(np.geomspace(1_001, 2_000_000, 500).astype(int)).tolist():
+        batch = samplers._batch_size(number, updates)
+        epochs = np.ceil(updates / (number // batch))
+        assert epochs >= 4 or batch == 10_000
+        usual = np.ceil(updates / (number // 500))
+        assert (batch == 500) == (usual >= 4)
+    assert samplers._batch_size(1_000, updates) == 1_000
+
+
+def test_the_gain_at_the_end_is_that_of_the_last_quarter():
+    rng = np.random.default_rng(0)
+    for length in range(3, 60):
+        elbo = rng.normal(size=length)
+        half = length // 2
+        last = -(-half // 2)
+        expected = elbo[length - last :].mean() - elbo[half : length - last].mean()
+        assert samplers._gain_at_the_end(elbo) == pytest.approx(expected)
+    assert all(np.isnan(samplers._gain_at_the_end(np.zeros(length))) for length in (1, 2))
+
+
 def counts_about(mean, hidden, likelihood, **more):
     """A posterior of large counts, and positions about its mass."""
     y = np.random.default_rng(0).poisson(mean * np.exp(0.1 * X[:, 0])).astype(np.float32)

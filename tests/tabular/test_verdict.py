@@ -1,5 +1,7 @@
 """The verdict on draws: whether chains agree about what they predict, in one sentence."""
 
+from types import SimpleNamespace
+
 import jax
 import numpy as np
 import pytest
@@ -162,3 +164,49 @@ def test_an_optimiser_that_was_still_gaining_is_not_believed():
     assert not verdict.is_good
     assert "Do not believe it yet" in str(verdict)
     assert "raise warmup." in str(verdict)
+    assert "or they were too few to tell" in str(verdict)
+
+
+def of_divergent(number):
+    """Draws that agree, 600 in all, of which so many came of trajectories that diverged."""
+    fit = fitted(0.0)
+    flags = (np.arange(600) < number).reshape(2, 300)
+    return fit._replace(draws=fit.draws._replace(infos=SimpleNamespace(is_divergent=flags)))
+
+
+@pytest.mark.parametrize(
+    ("sampler", "said"),
+    [
+        ("nuts", "of their kept trajectories 5.17% diverged, where 5% is borne"),
+        ("nuts", "raise warmup for smaller steps, or take another sampler."),
+        ("ensemble", "of their kept trajectories 5.17% diverged"),
+        ("pcn", "of their kept steps 5.17% diverged"),
+        ("gibbs", "the same part of the posterior; take another sampler."),
+    ],
+)
+def test_chains_with_divergent_trajectories_are_not_believed(sampler, said):
+    verdict = judge_chains(sampler, of_divergent(31), POSTERIOR, X)
+    assert not verdict.is_good
+    assert str(verdict).startswith("Do not believe it yet: the chains agree")
+    assert said in str(verdict)
+    assert verdict.numbers["divergent"] == pytest.approx(31 / 600)
+    few = judge_chains(sampler, of_divergent(30), POSTERIOR, X)
+    assert few == judge_chains(sampler, fitted(0.0), POSTERIOR, X)
+    assert few.is_good
+
+
+def test_where_the_scales_of_the_prior_are_learnt_they_can_be_given():
+    """In a linear model of iris trajectories diverge where they are learnt, none where given."""
+    fit = of_classes(2, 2, 2, 2)
+    flags = (np.arange(1200) < 72).reshape(4, 300)
+    fit = fit._replace(draws=fit.draws._replace(infos=SimpleNamespace(is_divergent=flags)))
+    said = str(judge_chains("nuts", fit, CLASSES, X))
+    cures = "give prior_scale, which is learnt, raise warmup for smaller steps, or take another"
+    assert said.endswith(f"of the posterior; {cures} sampler.")
+
+
+@pytest.mark.parametrize("infos", [None, SimpleNamespace(), SimpleNamespace(is_divergent=None)])
+def test_draws_that_do_not_tell_of_divergences_are_judged_without(infos):
+    fit = fitted(0.0)
+    fit = fit._replace(draws=fit.draws._replace(infos=infos))
+    assert judge_chains("nuts", fit, POSTERIOR, X).is_good
