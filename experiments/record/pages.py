@@ -71,8 +71,9 @@ LEGEND = """\
   prints one run without an error, we made several, and this is their standard deviation.
 * IMPRECISE: as near, but our standard error is larger than that.
 * OUTSIDE: farther away; the reason stands below the table.
-* NO ERROR: our run states no standard error; why stands below the table.
-* NO VALUE: our run found no finite number; why stands below the table.
+* NO ERROR: our run states no standard error, or one that does not hold; why stands below the table.
+* NO VALUE: our run found no finite number, or none that bears a comparison; why stands below the
+  table.
 * NOT RUN: no recorded run has it; why stands below the table.
 * STALE: the code that the run used has changed since, but for what only decides, by the clock, when
   the host looks at a run and what it tells.
@@ -156,6 +157,9 @@ def _entries(record: Path, papers: Iterable[PaperValue]) -> list[Entry]:
             continue
         one = found.get((paper.source, paper.quantity, paper.setting))
         state = state_of(one.row, paper, one.spread) if one else state_of(None, paper)
+        withheld = next((r for r in reasons if r.get("withheld") and _is_of(r, paper)), None)
+        if one and withheld:
+            state = withheld["state"]
         reason = _reason(reasons, paper, state) if state in REASONED else None
         entries.append(Entry(paper, one, state, reason))
     return entries
@@ -224,10 +228,14 @@ def _reason(reasons: Iterable[Mapping[str, str]], paper: PaperValue, state: str)
             )
         if reason["state"] != state:
             continue
-        fields = ("source", "quantity", "setting")
-        if all(fnmatchcase(getattr(paper, f), reason.get(f, "*")) for f in fields):
+        if _is_of(reason, paper):
             return reason["reason"]
     return None
+
+
+def _is_of(reason: Mapping[str, str], paper: PaperValue) -> bool:
+    fields = ("source", "quantity", "setting")
+    return all(fnmatchcase(getattr(paper, f), reason.get(f, "*")) for f in fields)
 
 
 def _index(

@@ -134,15 +134,18 @@ def test_the_page_says_what_the_numbers_say(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("gaps", "said"),
+    ("ours", "theirs", "said"),
     [
-        ([-0.1, -0.3], "NLL 0.200 ± 0.1 below bde's"),
-        ([-0.1, 0.05, 0.02], "NLL 0.010 ± 0.046 below bde's, level with it,"),
-        ([0.2, 0.2, 0.21], "NLL 0.203 ± 0.0033 above bde's"),
+        ([-1.1, -1.3], [-1.0, -1.0], "NLL 0.200 ± 0.1 below bde's"),
+        ([-1.1, -1.3], [-1.0, -1.2], "NLL 0.100 ± 0.14 below bde's, level with it,"),
+        ([0.2, 0.2, 0.23], [0.0, 0.03, 0.0], "NLL 0.200 ± 0.014 above bde's"),
+        ([0.4], [0.1], "NLL 0.300 above bde's (one seed)"),
     ],
 )
-def test_a_gap_has_its_error_and_one_within_it_is_none(gaps, said):
-    assert page._beside(np.array(gaps)) == said
+def test_a_gap_has_the_error_of_both_sides_and_one_within_it_is_none(ours, theirs, said):
+    """Our seeds and bde's are no pairs, in whatever order they stand."""
+    assert page._beside(ours, theirs) == said
+    assert page._beside(ours, theirs[::-1]) == said
 
 
 def test_the_page_shows_what_other_benchmarks_recorded(tmp_path):

@@ -1,7 +1,8 @@
 """Tables 2, 3 and 5: UCI regression.
 
-Settings are chosen by `search.toml` on parts of the training splits; `uci.toml` holds the choice,
-and only it sees test data.
+Settings are chosen by `search.toml` on parts of the training rows of five splits, which see no test
+row of their own split; one choice, in `uci.toml`, serves all twenty, whose test rows are largely
+training rows of the five.
 """
 
 from collections.abc import Mapping

@@ -315,6 +315,36 @@ def test_pages_count_say_reasons_and_name_what_is_stale(finished, tmp_path):
     assert f"{NAME} desk" in page
 
 
+@pytest.mark.parametrize("state", ["NO ERROR", "NO VALUE"])
+def test_a_number_that_does_not_bear_its_state_is_withheld(state, finished, tmp_path):
+    """Equal to the printed one and exact, or far from it: the entry decides, and says why."""
+    first, second, *_ = (v for v in load_paper_values().values() if v.kind == "result")
+    rows = [
+        Row(v.quantity, v.setting, v.value + gap, 1e-9, v.source)
+        for v, gap in ((first, 0.0), (second, 9.0))
+    ]
+    record = tmp_path / "record"
+    record_runs(finished(rows=rows), record)
+
+    def index_and_page(withheld):
+        entry = f'[[reason]]\nstate = "{state}"\nreason = "Not so."\nwithheld = {withheld}\n'
+        (record / "reasons.toml").write_text(entry)
+        made = pages(record, tmp_path / "reproduction.md")
+        return (
+            made[tmp_path / "reproduction.md"].splitlines()[2],
+            made[tmp_path / "reproduction" / f"{first.source[:3]}.md"],
+        )
+
+    index, page = index_and_page("true")
+    assert f"2 {state}" in index
+    assert "0 WITHIN" in index
+    assert "Not so." in page
+    index, page = index_and_page("false")
+    assert "1 WITHIN" in index
+    assert "1 OUTSIDE" in index
+    assert "Not so." not in page
+
+
 def test_in_a_section_of_several_quantities_a_reason_names_those_it_is_given_for(
     finished, tmp_path
 ):
