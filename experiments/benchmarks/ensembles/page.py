@@ -216,7 +216,8 @@ def _verdict(results: list[dict[str, Any]]) -> str:
             part = np.sum([by_seed[k]["cpu_seconds"] for k in shared]) / np.sum(
                 [theirs[k]["cpu_seconds"] for k in shared]
             )
-            sentences.append(f"{_NAMES[method]}: {_beside(*scores)} in {part:.0%} of its CPU seconds.")
+            said = _beside(*scores)
+            sentences.append(f"{_NAMES[method]}: {said} in {part:.0%} of its CPU seconds.")
     return " ".join(sentences) + "\n" if sentences else ""
 
 
