@@ -15,7 +15,14 @@ from numpyro.infer.util import initialize_model
 from numpyro.util import is_prng_key
 
 from jaxbnn.interop.numpyro_model import ModelPosterior
-from jaxbnn.interop.numpyro_trace import anywhere, check_sites, is_latent, model_terms, traced
+from jaxbnn.interop.numpyro_trace import (
+    anywhere,
+    check_is_a_function,
+    check_sites,
+    is_latent,
+    model_terms,
+    traced,
+)
 from jaxbnn.kernels import refresh
 
 # Folded into a state's key for the key of a refresh; counters of a split are small.
@@ -78,7 +85,8 @@ def kernel(
     ------
     ValueError
         Both or neither of model and potential_fn; in `init`, a layout without some of the sites
-        that the kernel moves, or `init_params` missing.
+        that the kernel moves, `init_params` missing, or a model that `posterior_from_numpyro`
+        refuses.
 
     Examples
     --------
@@ -219,6 +227,7 @@ class NumPyroKernel(MCMCKernel):
             return jax.tree.map(jnp.asarray, init_params)
         given = dict(init_params or {})
         if given and GIBBS_SITES_KWARG in kwargs:
+            check_is_a_function(self._model, args, kwargs, given)
             return ModelPosterior.at(self._model, args, kwargs, "constrained").unconstrain(given)
         latent = self._latent(args, kwargs)
         unknown = sorted(set(given) - set(latent))
@@ -243,7 +252,9 @@ class NumPyroKernel(MCMCKernel):
         model: Any = self._model
         trace = traced(model, args, kwargs, anywhere)
         check_sites(trace, "unconstrained")
-        return [name for name, site in trace.items() if is_latent(site)]
+        latent = {name: site["value"] for name, site in trace.items() if is_latent(site)}
+        check_is_a_function(model, args, kwargs, latent)
+        return list(latent)
 
     def _position(self, z):
         """Lay the sites' values out as the kernel wants them."""

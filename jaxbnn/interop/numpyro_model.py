@@ -13,6 +13,7 @@ from numpyro.infer import Predictive
 
 from jaxbnn.interop.numpyro_call import Call, check_call
 from jaxbnn.interop.numpyro_trace import (
+    SitePrior,
     Sites,
     Terms,
     anywhere,
@@ -160,8 +161,8 @@ class ModelPosterior:
         return tuple(name for name, _ in self.shapes or ())
 
     def log_prior(self, position: Sites) -> Float[Array, ""]:
-        """Return the log prior density in this space, the Jacobian included."""
-        return _powered(self.prior_power, _total(self._terms(position).prior))
+        """Return the log prior density in this space, the Jacobian included, which has no power."""
+        return _powered_prior(self.prior_power, _total, self._terms(position).prior)
 
     def log_likelihood(self, position: Sites) -> Float[Array, " terms"]:
         """Return the log-likelihood terms of all observed sites, one after the other."""
@@ -171,23 +172,30 @@ class ModelPosterior:
         """Return log prior + sum of log likelihood, the log posterior up to a constant."""
         terms = self._terms(position)
         likelihood = _powered(self.likelihood_power, _total(terms.likelihood))
-        return likelihood + _powered(self.prior_power, _total(terms.prior))
+        return likelihood + _powered_prior(self.prior_power, _total, terms.prior)
 
     def log_density_from(self, reference: Sites) -> Callable[[Sites], Float[Array, ""]]:
         """Return position -> log_density(position) - log_density(reference), term by term."""
         origin = self._terms(reference)
-        prior, likelihood = _flat(origin.prior), _flat(origin.likelihood)
+        likelihood = _flat(origin.likelihood)
+
+        def change(proposed, current):
+            return sum_of_differences(_flat(proposed), _flat(current))
 
         def log_density(position):
             terms = self._terms(position)
             ratio = sum_of_differences(_flat(terms.likelihood), likelihood)
-            prior_ratio = sum_of_differences(_flat(terms.prior), prior)
-            return _powered(self.likelihood_power, ratio) + _powered(self.prior_power, prior_ratio)
+            prior_ratio = _powered_prior(self.prior_power, change, terms.prior, origin.prior)
+            return _powered(self.likelihood_power, ratio) + prior_ratio
 
         return log_density
 
     def tempered(self, t: ArrayLike, what: str = "likelihood") -> "ModelPosterior":
-        """Return the posterior with its likelihood, or all of it, raised to the power t >= 0."""
+        """Return the posterior with its likelihood, or all of it, raised to the power t >= 0.
+
+        The power is one of the density of the sites' values, in either space: the Jacobian of the
+        way to unconstrained numbers stays as it is.
+        """
         if what not in ("likelihood", "posterior"):
             raise ValueError(f"what must be 'likelihood' or 'posterior', but is {what!r}.")
         if is_concrete(t) and not (np.isfinite(t) and np.asarray(t) >= 0):
@@ -288,6 +296,18 @@ def _flat(terms: dict) -> Float[Array, " terms"]:
 def _total(terms: dict) -> Float[Array, ""]:
     parts = [jnp.sum(leaf) for leaf in jax.tree.leaves(terms)]
     return sum(parts[1:], start=parts[0])
+
+
+def _powered_prior(
+    power: ArrayLike | None, combine: Callable[..., Array], *priors: dict[str, SitePrior]
+) -> Array:
+    """Return `combine(*priors)` with the densities to a power, the Jacobians not."""
+    if power is None:
+        return combine(*priors)
+    densities = [{name: site.density for name, site in prior.items()} for prior in priors]
+    jacobians = [{name: site.jacobian for name, site in prior.items()} for prior in priors]
+    value = _powered(power, combine(*densities))
+    return value + combine(*jacobians) if jax.tree.leaves(jacobians) else value
 
 
 def _powered(power: ArrayLike | None, value: Array) -> Array:

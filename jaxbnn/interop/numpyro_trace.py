@@ -23,10 +23,21 @@ Sites = dict[str, Any]
 Trace = dict[str, dict]
 
 
+class SitePrior(NamedTuple):
+    """Log prior terms of a latent site, and those of its bijection, None in constrained space.
+
+    Each array apart: a support may have fewer terms than the distribution, or more. And a power of
+    the density, whose terms are multiplied, is none of the volume.
+    """
+
+    density: Any
+    jacobian: Any
+
+
 class Terms(NamedTuple):
     """Log density of a model, site by site; see `model_terms`."""
 
-    prior: dict
+    prior: dict[str, SitePrior]
     likelihood: dict
     values: Sites
     deterministic: Sites
@@ -48,7 +59,7 @@ def model_terms(
     A position that is not whole is that of some of the sites; the others are anywhere.
     """
     trace = trace_at(model, args, kwargs, position, space, is_whole=is_whole, key=key)
-    prior: dict[str, tuple] = {}
+    prior: dict[str, SitePrior] = {}
     likelihood, values, deterministic = {}, {}, {}
     for name, site in trace.items():
         if site["type"] == "deterministic":
@@ -59,8 +70,7 @@ def model_terms(
         if site["is_observed"]:
             likelihood[name] = terms
             continue
-        # Each array apart: a support may have fewer terms than the distribution, or more.
-        prior[name] = (terms,)
+        jacobian = None
         if name in position:
             values[name] = site["value"]
             if space == "unconstrained":
@@ -68,7 +78,7 @@ def model_terms(
                 # from the scale of the site: a volume is no density that a handler could scale.
                 free = jnp.asarray(position[name])
                 jacobian = bijection(site).log_abs_det_jacobian(free, site["value"])
-                prior[name] = (terms, jacobian)
+        prior[name] = SitePrior(terms, jacobian)
     return Terms(prior, likelihood, values, deterministic)
 
 

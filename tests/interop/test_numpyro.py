@@ -210,21 +210,42 @@ def test_both_spaces_agree_with_numpyro_and_scipy(x64):
     # The Jacobian is that of automatic differentiation.
     flat = lambda v: jnp.stack([v["low"], v["high"]])  # noqa: E731
     jacobian = jax.jacobian(lambda v: flat(free.constrain({"low": v[0], "high": v[1]})))(flat(u))
-    np.testing.assert_allclose(
-        free.log_prior(u) - prior, np.linalg.slogdet(jacobian)[1], rtol=1e-10
-    )
+    volume = np.linalg.slogdet(jacobian)[1]
+    np.testing.assert_allclose(free.log_prior(u) - prior, volume, rtol=1e-10)
     cold = free.tempered(0.3)
     np.testing.assert_allclose(
         cold.log_density(u), free.log_prior(u) + 0.3 * free.log_likelihood(u).sum(), rtol=1e-12
     )
     colder = free.tempered(0.3, what="posterior").tempered(0.5, what="posterior")
-    np.testing.assert_allclose(colder.log_density(u), 0.15 * free.log_density(u), rtol=1e-12)
+    np.testing.assert_allclose(colder.log_prior(u), 0.15 * prior + volume, rtol=1e-10)
+    powered = 0.15 * (prior + free.log_likelihood(u).sum())  # no power of the volume
+    np.testing.assert_allclose(colder.log_density(u), powered + volume, rtol=1e-10)
     reference = free.unconstrain({"low": jnp.array(0.1), "high": jnp.array(2.0)})
-    np.testing.assert_allclose(
-        free.log_density_from(reference)(u),
-        free.log_density(u) - free.log_density(reference),
-        rtol=1e-10,
-    )
+    for target in (free, cold, colder):
+        np.testing.assert_allclose(
+            target.log_density_from(reference)(u),
+            target.log_density(u) - target.log_density(reference),
+            rtol=1e-10,
+        )
+
+
+@pytest.mark.parametrize("t", [0.25, 2.0])
+def test_a_power_of_the_posterior_is_one_law_in_both_spaces(t, x64):
+    """Gamma(2, 1)^t is Gamma(1 + t, t), and here nothing else is in the posterior."""
+
+    def model():
+        numpyro.sample("r", dist.Gamma(2.0, 1.0))
+        numpyro.factor("constant", 0.7)
+
+    u = jnp.linspace(-30.0, 6.0, 4001)  # the trapezoidal rule is exact for such integrands
+    r = jnp.exp(u)
+    for space, at, volume in (("unconstrained", u, 1.0), ("constrained", r, r)):
+        tempered = posterior_from_numpyro(model, space=space).tempered(t, what="posterior")
+        apart = tempered.log_density_from({"r": at[2000]})
+        for log_density in (tempered.log_density, apart):
+            density = np.exp(jax.vmap(lambda v, f=log_density: f({"r": v}))(at)) * volume
+            mean = (density * r).sum() / density.sum()
+            np.testing.assert_allclose(mean, (1 + t) / t, rtol=1e-8)
 
 
 def test_log_density_from_keeps_its_digits_in_float32():
