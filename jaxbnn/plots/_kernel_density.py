@@ -67,12 +67,12 @@ def beta_estimate(
 
 
 def silverman_bandwidth(draws: Float[np.ndarray, " draws"]) -> float:
-    """Silverman's rule of thumb; never zero, so that draws that are all equal give a spike."""
+    """Silverman's rule of thumb; of draws that are all equal, a width that shows as a spike."""
     quartiles = np.quantile(draws, [0.25, 0.75])
     spreads = [float(np.std(draws)), float(quartiles[1] - quartiles[0]) / 1.34]
     spread = min((s for s in spreads if s > 0), default=0.0)
-    smallest = 1e-3 * max(abs(float(draws[0])), 1e-3)
-    return max(0.9 * spread * len(draws) ** -0.2, smallest)
+    rule = 0.9 * spread * len(draws) ** -0.2
+    return rule if rule > 0 else 1e-3 * max(abs(float(draws[0])), 1e-3)
 
 
 def _weighted_points(

@@ -61,6 +61,17 @@ def test_default_bandwidth_is_silvermans(rng):
     np.testing.assert_allclose(curve(default, "draws")[1], curve(explicit, "draws")[1], rtol=1e-9)
 
 
+@pytest.mark.parametrize(("mean", "sd"), [(0, 1), (1000, 0.1), (-50_000, 5), (1e6, 20)])
+def test_draws_far_from_zero_are_no_wider(mean, sd, rng):
+    """A log density, or a year: ten times too wide once. In units of sd, float64 and float32."""
+    standard = stats.norm.ppf((np.arange(4000) + 0.5) / 4000).reshape(4, 1000)
+    for dtype in (np.float64, np.float32):
+        x, y = curve(plots.density((mean + sd * standard).astype(dtype)), "draws")
+        above = x[y > y.max() / 2]
+        width = (above[-1] - above[0]) / sd / (2 * np.sqrt(2 * np.log(2)))
+        assert width == pytest.approx(np.sqrt(1 + 0.17**2), rel=0.03)  # h = .9 * 4000^(-1/5) = .17
+
+
 def test_each_chain_has_its_own_thin_line(rng):
     draws = rng.normal(size=(3, 100))
     axes = plots.density(draws, limits=(-3, 3), bandwidth=0.3)
