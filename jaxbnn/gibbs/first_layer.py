@@ -9,6 +9,7 @@ import math
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
@@ -103,14 +104,17 @@ def first_layer(model: IntermediateNoise, x: Float[Array, "..."], bias: str) -> 
 def can_be_kept(model: IntermediateNoise, x: Float[Array, "..."], bias: str) -> bool:
     """Return whether the decomposed inputs tell of the weights all that the inputs do.
 
-    Not so where one input is so large beside another that the latter is lost. True, too, where
-    it cannot be known yet, since `x` or the model is traced: draws are NaN then.
+    Not so where one input is so large beside another that the latter is lost. True, too, where it
+    cannot be known, since `x` or the model is traced or lies on other hosts: draws are NaN then
+    where much is lost.
     """
     layer = model.stages[0].layer
     if not isinstance(layer, Dense | Conv):
         return True
     ridge = model.variance(0, x.dtype) * model.precisions(0, x.dtype)[0]
-    if not is_concrete((x, ridge)) or not _is_uneven(layer, np.asarray(model.stages[0].view(x))):
+    if not is_concrete((x, ridge)) or not x.is_fully_addressable:
+        return True
+    if not _is_uneven(layer, np.asarray(model.stages[0].view(x))):
         return True
     with jax.ensure_compile_time_eval():
         kept = jax.jit(first_layer, static_argnames="bias")(model, x, bias=bias)
@@ -122,5 +126,5 @@ def _is_uneven(layer: Dense | Conv, x: Float[np.ndarray, "..."]) -> bool:
     by_input = np.moveaxis(x, -2, 0).reshape(x.shape[-2], -1)
     sizes = np.concatenate([np.linalg.norm(by_input, axis=1), np.ptp(by_input, axis=1)])
     count = x.shape[-2] * (math.prod(layer.window) if isinstance(layer, Conv) else 1) + 1
-    least = np.finfo(x.dtype).eps * count * np.linalg.norm(by_input) * math.sqrt(count)
+    least = float(jnp.finfo(x.dtype).eps) * count * np.linalg.norm(by_input) * math.sqrt(count)
     return bool(np.any((sizes > 0) & (sizes < _SAFELY * least)))
