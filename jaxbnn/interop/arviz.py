@@ -24,7 +24,7 @@ from jaxbnn.targets import Posterior
 
 _STRUCTURE = "jaxbnn_structure"
 # ArviZ's conventional names for what kernels call otherwise.
-_STATS = {"is_divergent": "diverging", "logdensity": "lp", "num_integration_steps": "n_steps"}
+_STATS = {"is_divergent": "diverging", "num_integration_steps": "n_steps"}
 
 
 def to_arviz(
@@ -45,8 +45,10 @@ def to_arviz(
     posterior
         The `Posterior` that was sampled. It gives the groups `log_likelihood` (one number a datum,
         which `az.loo` and `az.compare` need), `observed_data`, `constant_data`, and "lp", the log
-        density, in `sample_stats`. Of a `tempered` one "lp" is the density that was sampled, and
-        `log_likelihood` that of the data, not raised to the power. Or what
+        density, in `sample_stats`. Without it "lp" is the kernel's `logdensity`, if its Info has
+        one, which may lack a constant, another in each chain (`log_density_from`); beside the
+        posterior's "lp" it keeps its own name. Of a `tempered` one "lp" is the density that was
+        sampled, and `log_likelihood` that of the data, not raised to the power. Or what
         `posterior_from_numpyro` returned: then the groups have a variable for each observed site
         (but for `numpyro.factor`), `posterior` holds latent and deterministic sites' values, and
         `unconstrained_posterior` the positions.
@@ -91,13 +93,13 @@ def to_arviz(
     groups = {"posterior": _by_path(positions)}
     if isinstance(posterior, ModelPosterior):
         of_model, log_density = model_groups(posterior, positions, key, batch_size)
-        stats.setdefault("lp", log_density)
+        stats["lp"] = log_density
         if posterior.space == "unconstrained":
             groups["unconstrained_posterior"] = groups["posterior"]
         groups |= of_model
     elif isinstance(posterior, Posterior):
         terms, log_density = _log_likelihood(posterior, positions, batch_size)
-        stats.setdefault("lp", log_density)
+        stats["lp"] = log_density
         y = np.asarray(posterior.y)
         columns = ("datum", *(f"y_dim_{i}" for i in range(y.ndim - 1)))
         groups["log_likelihood"] = ({"y": terms}, {"y": ("datum",)})
@@ -113,6 +115,8 @@ def to_arviz(
             "posterior must be a Posterior or what posterior_from_numpyro returns, but is of type "
             f"{type(posterior).__name__}; the draws come first."
         )
+    elif "logdensity" in stats:
+        stats["lp"] = stats.pop("logdensity")
     if stats:
         groups["sample_stats"] = (stats, {name: _stat_dims(name, v) for name, v in stats.items()})
     datasets = _datasets(groups, coords or {})

@@ -227,7 +227,8 @@ class NumPyroKernel(MCMCKernel):
             return jax.tree.map(jnp.asarray, init_params)
         given = dict(init_params or {})
         if given and GIBBS_SITES_KWARG in kwargs:
-            check_is_a_function(self._model, args, kwargs, given)
+            # The values of other blocks may be traced: all sites are anywhere.
+            self._traced(args, {k: v for k, v in kwargs.items() if k != GIBBS_SITES_KWARG})
             return ModelPosterior.at(self._model, args, kwargs, "constrained").unconstrain(given)
         latent = self._latent(args, kwargs)
         unknown = sorted(set(given) - set(latent))
@@ -249,12 +250,18 @@ class NumPyroKernel(MCMCKernel):
         return {name: jnp.asarray(given[name]) for name in latent}
 
     def _latent(self, args, kwargs):
-        model: Any = self._model
-        trace = traced(model, args, kwargs, anywhere)
+        trace = self._traced(args, kwargs)
         check_sites(trace, "unconstrained")
-        latent = {name: site["value"] for name, site in trace.items() if is_latent(site)}
-        check_is_a_function(model, args, kwargs, latent)
-        return list(latent)
+        return [name for name, site in trace.items() if is_latent(site)]
+
+    def _traced(self, args, kwargs):
+        """Return the trace of the model somewhere; refuse one with random numbers of its own."""
+        model: Any = self._model
+        with jax.ensure_compile_time_eval():  # numbers to look at where a parallel chain starts
+            trace = traced(model, args, kwargs, anywhere)
+        values = {name: site["value"] for name, site in trace.items() if is_latent(site)}
+        check_is_a_function(model, args, kwargs, values)
+        return trace
 
     def _position(self, z):
         """Lay the sites' values out as the kernel wants them."""

@@ -207,12 +207,16 @@ def check_is_a_function(model: Callable, args: tuple, kwargs: dict, values: Site
     """
     if not is_concrete((args, kwargs, values)):
         return
-    one, other = (
-        model_terms(model, args, kwargs, values, "constrained", key=jax.random.key(seed))
-        for seed in (0, 1)
-    )
-    pairs = zip(*(jax.tree.leaves((t.prior, t.likelihood)) for t in (one, other)), strict=True)
-    if not all(np.array_equal(a, b, equal_nan=True) for a, b in pairs):
+    with jax.ensure_compile_time_eval():  # while a chain's start is traced, too
+        one, other = (
+            model_terms(model, args, kwargs, values, "constrained", key=jax.random.key(seed))
+            for seed in (0, 1)
+        )
+    terms = [jax.tree.leaves((of.prior, of.likelihood)) for of in (one, other)]
+    # A model may hold traced numbers besides its arguments.
+    if not is_concrete(terms):
+        return
+    if not all(np.array_equal(a, b, equal_nan=True) for a, b in zip(*terms, strict=True)):
         raise ValueError(
             "the model draws random numbers besides its sample sites (numpyro.prng_key, as for "
             "dropout, or a minibatch), so that its log density is another one at each call; "
@@ -319,7 +323,8 @@ def _check_observed(name: str, site: dict) -> None:
         )
     if not _is_constant(fn.support):
         return
-    inside = np.asarray(fn.support(jnp.asarray(value)))
+    with jax.ensure_compile_time_eval():  # a parallel chain's start is traced
+        inside = np.asarray(fn.support(jnp.asarray(value)))
     if not np.all(inside | ~mask):
         raise ValueError(
             f"the observed site {name!r} holds data outside the support of its "

@@ -1,7 +1,7 @@
 """Kernel density estimates fast enough for a million draws.
 
 Up to `NUM_BINS` draws are summed exactly; more are first counted in bins, each much narrower than
-the bandwidth: in `NUM_BINS` of them, unless a few draws lie so far out that these are too wide.
+the bandwidth: in `NUM_BINS` of them, unless these are too wide, as where a few draws lie far out.
 """
 
 import math
@@ -51,28 +51,54 @@ def beta_estimate(
 
     It puts no mass outside the bounds and does not sag towards them, as a Gaussian kernel
     would. This is the first estimator of Chen (1999), "Beta kernel estimators for density
-    functions"; b is by default the standard deviation of the rescaled draws times n^(-2/5).
+    functions"; b is by default that of `_beta_bandwidth`.
     """
     low, high = bounds
-    unit = (draws - low) / (high - low)
-    b = bandwidth or max(float(np.std(unit)), 1e-3) * len(draws) ** -0.4
-    weights, points = _weighted_points(unit, 0.0, 1.0)
-    points = np.clip(points, 1e-9, 1 - 1e-9)  # a draw on a bound has a finite logarithm
-    u = (grid - low) / (high - low)
+    unit, u = (draws - low) / (high - low), (grid - low) / (high - low)
+    b = bandwidth or _beta_bandwidth(unit, float(np.max(np.diff(u), initial=0.0)) / 2)
+    narrowest = math.sqrt(b * (float(np.min(unit * (1 - unit))) + b))
+    if len(unit) <= NUM_BINS or narrowest * NUM_BINS >= _BINS_PER_BANDWIDTH:
+        parts = [_weighted_points(unit, 0.0, 1.0)]
+    else:
+        parts = _narrow_bins(unit, 0.0, 1.0, narrowest / _BINS_PER_BANDWIDTH)
     log_norm = np.array(
         [math.lgamma(1 / b + 2) - math.lgamma(v / b + 1) - math.lgamma((1 - v) / b + 1) for v in u]
     )
-    log_kernel = (u[:, None] * np.log(points) + (1 - u)[:, None] * np.log1p(-points)) / b
-    return np.exp(log_norm[:, None] + log_kernel) @ weights / (high - low)
+    total = np.zeros(len(grid))
+    for weights, points in parts:
+        points = np.clip(points, 1e-9, 1 - 1e-9)  # a draw on a bound has a finite logarithm
+        log_kernel = (u[:, None] * np.log(points) + (1 - u)[:, None] * np.log1p(-points)) / b
+        total += np.exp(log_norm[:, None] + log_kernel) @ weights
+    return total / (high - low)
 
 
 def silverman_bandwidth(draws: Float[np.ndarray, " draws"]) -> float:
-    """Silverman's rule of thumb; of draws that are all equal, a width that shows as a spike."""
+    """Silverman's rule of thumb; zero for draws that are all equal."""
+    if draws.min() == draws.max():  # their standard deviation may be a rounding error
+        return 0.0
     quartiles = np.quantile(draws, [0.25, 0.75])
     spreads = [float(np.std(draws)), float(quartiles[1] - quartiles[0]) / 1.34]
     spread = min((s for s in spreads if s > 0), default=0.0)
-    rule = 0.9 * spread * len(draws) ** -0.2
-    return rule if rule > 0 else 1e-3 * max(abs(float(draws[0])), 1e-3)
+    return 0.9 * spread * len(draws) ** -0.2
+
+
+def _beta_bandwidth(unit: Float[np.ndarray, " draws"], smallest: float | int) -> float:
+    """Return b for draws on the unit interval, by a rule of thumb.
+
+    The standard deviation times n^(-2/5), but not more than makes the kernel as wide as Silverman's
+    rule wants it: narrow draws inside the interval would be smeared otherwise. No kernel is
+    narrower than `smallest`, between the grid's points.
+    """
+    n = len(unit)
+    inside = float(np.mean(unit * (1 - unit)))
+
+    def as_wide_as(h):
+        # Beta(u / b + 1, (1 - u) / b + 1) has the variance b (u (1 - u) + b) for small b.
+        return 2 * h**2 / (inside + math.hypot(inside, 2 * h)) if h > 0 else 0.0
+
+    b = min(float(np.std(unit)) * n**-0.4, as_wide_as(silverman_bandwidth(unit)))
+    # The logarithms of yet narrower kernels are lost in rounding.
+    return max(b, as_wide_as(smallest), 1e-12)
 
 
 def _weighted_points(

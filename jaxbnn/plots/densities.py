@@ -139,7 +139,7 @@ def _grid(
     bandwidth: float | int | None,
 ) -> Float[np.ndarray, " points"]:
     if limits is None and bounds is None:
-        h = bandwidth or silverman_bandwidth(pooled)
+        h = bandwidth or silverman_bandwidth(pooled) or 1e-3 * max(abs(float(pooled[0])), 1e-3)
         limits = _around(float(pooled.min()), float(pooled.max()), h)
         for tail in _TAILS:
             if limits[1] - limits[0] <= 2 * h * (NUM_POINTS - 1):

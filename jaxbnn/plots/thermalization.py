@@ -39,7 +39,8 @@ def thermalization_criteria(
     thermalization time is a filled marker on the time axis of the uppermost panel; a criterion
     that is not passed within the run is a hollow one at its end. Values that are not finite leave
     gaps, and the title counts them; where an R-hat or an error is infinite, a triangle stands at
-    the upper edge.
+    the upper edge. The panel of scores is scaled to the last three quarters of their records, and
+    its title counts the scores that lie outside.
 
     Parameters
     ----------
@@ -236,12 +237,20 @@ def _styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def _show_the_end(panel: Axes) -> None:
-    """Scale a panel to the last three quarters of its curves: the first values would hide them."""
+    """Scale a panel to the last three quarters of its curves: the first values would hide them.
+
+    The title says how many are outside.
+    """
     curves = [np.asarray(line.get_ydata(), float) for line in panel.get_lines()[:-1]]
     values = np.concatenate([curve[len(curve) // 4 :] for curve in curves])
     values = values[np.isfinite(values)]
-    if values.size and (largest := np.abs(values).max()) > 0:
-        panel.set_ylim(-1.2 * largest, 1.2 * largest)
+    if not values.size or (largest := np.abs(values).max()) == 0:
+        return
+    panel.set_ylim(-1.2 * largest, 1.2 * largest)
+    whole = np.concatenate(curves)
+    whole = whole[np.isfinite(whole)]
+    if outside := int((np.abs(whole) > 1.2 * largest).sum()):
+        add_to_title(panel, f"{outside:,} of {whole.size:,} scores lie outside what is shown")
 
 
 def _circles(panel: Axes, lower_bounds: Mapping[str, tuple[float | int, bool]]) -> None:

@@ -221,6 +221,28 @@ def test_a_tempered_posterior_has_the_likelihood_of_its_data(narrow):
         np.testing.assert_allclose(lp, tempered.log_density(one), rtol=1e-4)
 
 
+def test_lp_is_the_posteriors_and_else_the_kernels(narrow):
+    """Kernels of `log_density_from` leave a constant out, another one in each chain."""
+    posterior, draws, plain = narrow
+    own = np.asarray(plain.sample_stats["lp"]) - np.array([[100.0], [250.0]])
+    shifted = draws._replace(infos={"logdensity": own})
+    found = to_arviz(shifted, posterior).sample_stats
+    np.testing.assert_array_equal(found["lp"], plain.sample_stats["lp"])
+    np.testing.assert_array_equal(found["logdensity"], own)
+    alone = to_arviz(shifted).sample_stats
+    assert set(alone.data_vars) == {"lp"}
+    np.testing.assert_array_equal(alone["lp"], own)
+
+    def model(y):
+        numpyro.sample("y", dist.Normal(numpyro.sample("m", dist.Normal(0.0, 1.0)), 1.0), obs=y)
+
+    of_model = posterior_from_numpyro(model, np.zeros(2))
+    m = np.array([[0.0, 1.0]])
+    infos = {"logdensity": np.zeros((1, 2))}
+    found = to_arviz(draws._replace(positions={"m": m}, infos=infos), of_model).sample_stats
+    np.testing.assert_allclose(found["lp"], 3 * stats.norm.logpdf(m), rtol=1e-6)
+
+
 def test_errors_are_sentences():
     with pytest.raises(ValueError, match="to_arviz got positions without any array"):
         to_arviz(())

@@ -113,6 +113,48 @@ def test_refresh_computes_the_density_anew():
     )
 
 
+@NUMPYRO
+def test_random_numbers_of_the_model_are_refused():
+    """One draw of them, by the key that models are run with, would be the target of all steps."""
+
+    def model(y):
+        a = numpyro.sample("a", dist.Normal(0.0, 1.0))
+        b = numpyro.sample("b", dist.Normal(1.0, 2.0))
+        rows = jax.random.choice(numpyro.prng_key(), len(y), (2,), replace=False)
+        numpyro.sample("y", dist.Normal(a + b, 0.5), obs=y[rows])
+
+    made = kernel(lambda target: jaxbnn.underdamped_langevin(target, 0.1, 1.0), model)
+    rest = CustomGibbs(lambda rng_key, gibbs_sites, hmc_sites: gibbs_sites)
+    block = Gibbs([(made, ["a"]), (rest, ["b"])])
+    one, two = jax.random.key(0), jax.random.split(jax.random.key(0))
+    words = "random numbers besides its sample sites"
+    for params in (None, {"a": jnp.zeros(()), "b": jnp.zeros(())}):
+        with pytest.raises(ValueError, match=words):
+            made.init(one, 0, params, (Y,), {})
+    with pytest.raises(ValueError, match=words):
+        made.init(two, 0, None, (Y,), {})
+    for each in (made, block):  # as parallel chains start, and blocks of several chains
+
+        def start(key, each=each):
+            return each.init(key, 0, None, (Y,), {})
+
+        for begin, keys in ((start, one), (jax.jit(start), one), (jax.vmap(start), two)):
+            with pytest.raises(ValueError, match=words):
+                begin(keys)
+
+
+@NUMPYRO
+def test_chains_start_while_traced():
+    """As parallel ones do: what is looked at is known all the same."""
+    made = kernel(pcn_of_means, means)
+
+    def start(key):
+        return made.init(key, 0, None, (Y,), {}).z
+
+    plain, traced = start(jax.random.key(0)), jax.jit(start)(jax.random.key(0))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), plain, traced)
+
+
 NETWORK = jaxbnn.mlp((1, 2, 1), "tanh")
 X = jnp.array([[-1.0], [0.5], [1.0]])
 TARGETS = jnp.array([[-0.7], [0.4], [0.6]])
@@ -246,6 +288,21 @@ def test_a_power_of_the_posterior_is_one_law_in_both_spaces(t, x64):
             density = np.exp(jax.vmap(lambda v, f=log_density: f({"r": v}))(at)) * volume
             mean = (density * r).sum() / density.sum()
             np.testing.assert_allclose(mean, (1 + t) / t, rtol=1e-8)
+
+
+def test_swaps_of_power_posterior_exchange_what_is_powered(x64):
+    """Two replicas' log density changes by (t - s)(f(b) - f(a)), f what `tempered` docs name."""
+    y = jnp.array([0.5, 2.0])
+    free = posterior_from_numpyro(hierarchy, y)
+    constrained = posterior_from_numpyro(hierarchy, y, space="constrained")
+    a, b = ({"low": jnp.array(v), "high": jnp.array(w)} for v, w in ((-0.7, 1.1), (0.4, -2.0)))
+    hot, cold = (free.tempered(t, what="posterior").log_density for t in (0.25, 1.0))
+
+    def powered(u):
+        return constrained.log_prior(free.constrain(u)) + free.log_likelihood(u).sum()
+
+    change = hot(b) + cold(a) - hot(a) - cold(b)
+    np.testing.assert_allclose(change, (0.25 - 1.0) * (powered(b) - powered(a)), rtol=1e-10)
 
 
 def test_log_density_from_keeps_its_digits_in_float32():

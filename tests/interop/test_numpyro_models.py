@@ -13,7 +13,6 @@ import pytest
 from numpyro import handlers
 from numpyro.contrib.control_flow import cond, scan
 from numpyro.contrib.module import flax_module, random_flax_module, random_nnx_module
-from numpyro.infer import MCMC, CustomGibbs, Gibbs
 from numpyro.infer.reparam import LocScaleReparam, TransformReparam
 from numpyro.infer.util import potential_energy
 from scipy import stats
@@ -345,38 +344,6 @@ def test_kernels_in_numpyros_loop_refuse_the_same(model):
         warnings.simplefilter("ignore")
         with pytest.raises(ValueError, match=r"rows at random|no prior|is masked|is discrete"):
             made.init(jax.random.key(0), 0, None, (Y,), {})
-
-
-def test_kernels_in_numpyros_loop_refuse_random_numbers_of_the_model():
-    """One draw of them, by the key that models are run with, would be the target of all steps."""
-
-    def model(y):
-        numpyro.sample("a", dist.Normal(0.0, 1.0))
-        own_minibatch(y)
-
-    made = kernel(lambda target: jaxbnn.underdamped_langevin(target, 0.1, 1.0), model)
-    rest = CustomGibbs(lambda rng_key, gibbs_sites, hmc_sites: gibbs_sites)
-    block = Gibbs([(made, ["m"]), (rest, ["a"])])
-    words = "random numbers besides its sample sites"
-    start = {"a": jnp.zeros(()), "m": jnp.zeros(())}
-    for params in (None, start):
-        with pytest.raises(ValueError, match=words):
-            made.init(jax.random.key(0), 0, params, (Y,), {})
-    with pytest.raises(ValueError, match=words):
-        made.init(jax.random.split(jax.random.key(0), 2), 0, None, (Y,), {})
-    with pytest.raises(ValueError, match=words):
-        block.init(jax.random.key(0), 0, None, (Y,), {})
-    for chain_method in ("sequential", "vectorized"):
-        mcmc = MCMC(
-            made,
-            num_warmup=0,
-            num_samples=1,
-            num_chains=2,
-            chain_method=chain_method,
-            progress_bar=False,
-        )
-        with pytest.raises(ValueError, match=words):
-            mcmc.run(jax.random.key(0), Y)
 
 
 def test_kernels_in_numpyros_loop_start_improper_priors():

@@ -17,6 +17,12 @@ def curve(axes, label):
     return line.get_xdata(), line.get_ydata()
 
 
+def half_width(x, y):
+    """Width at half height, in units of a normal's standard deviation."""
+    above = x[y > y.max() / 2]
+    return (above[-1] - above[0]) / (2 * np.sqrt(2 * np.log(2)))
+
+
 @pytest.mark.parametrize(("num_draws", "tolerance"), [(200, 1e-12), (5000, 3e-4)])
 def test_gaussian_kernel_is_the_sum_over_draws(num_draws, tolerance, rng):
     draws = rng.normal(3.0, 2.0, size=(2, num_draws))
@@ -67,9 +73,8 @@ def test_draws_far_from_zero_are_no_wider(mean, sd, rng):
     standard = stats.norm.ppf((np.arange(4000) + 0.5) / 4000).reshape(4, 1000)
     for dtype in (np.float64, np.float32):
         x, y = curve(plots.density((mean + sd * standard).astype(dtype)), "draws")
-        above = x[y > y.max() / 2]
-        width = (above[-1] - above[0]) / sd / (2 * np.sqrt(2 * np.log(2)))
-        assert width == pytest.approx(np.sqrt(1 + 0.17**2), rel=0.03)  # h = .9 * 4000^(-1/5) = .17
+        # h = .9 * 4000^(-1/5) = .17
+        assert half_width(x, y) / sd == pytest.approx(np.sqrt(1 + 0.17**2), rel=0.03)
 
 
 def test_each_chain_has_its_own_thin_line(rng):
@@ -101,6 +106,37 @@ def test_beta_kernel_does_not_sag_at_the_bounds(rng):
     np.testing.assert_allclose(y, 1 / 40, rtol=0.25)
     gaussian = curve(plots.density(draws, limits=(-20, 20)), "draws")[1]
     assert gaussian[0] < 0.7 / 40  # what the Beta kernel is for
+
+
+@pytest.mark.parametrize("num_draws", [1000, 4000])  # summed exactly, and in bins
+@pytest.mark.parametrize("sd", [1.0, 0.1, 0.01, 1e-4])
+@pytest.mark.parametrize("mean", [0.0, 7.0])
+def test_beta_kernel_is_no_wider_than_silvermans_within_wide_bounds(mean, sd, num_draws):
+    draws = mean + sd * stats.norm.ppf((np.arange(num_draws) + 0.5) / num_draws)
+    draws = np.clip(draws, -10, 10)
+    limits = (max(mean - 5 * sd, -10), min(mean + 5 * sd, 10))
+    axes = plots.density(draws[None], bounds=(-10, 10), limits=limits)
+    expected = np.sqrt(1 + (0.9 * num_draws**-0.2) ** 2)
+    assert half_width(*curve(axes, "draws")) / sd == pytest.approx(expected, rel=0.03)
+
+
+@pytest.mark.parametrize("mean", [0.0, 0.025, 3.3])
+def test_beta_kernel_is_seen_between_the_points_of_wide_bounds(mean):
+    """Points lie .05 apart, draws within .03; the area is that of a density."""
+    draws = mean + 0.01 * stats.norm.ppf((np.arange(4000) + 0.5) / 4000)
+    x, y = curve(plots.density(draws[None], bounds=(-10, 10)), "draws")
+    np.testing.assert_allclose(trapezoid(y, x), 1.0, atol=0.02)
+
+
+@pytest.mark.parametrize("scale", [0.1, 0.01])
+def test_beta_kernel_is_that_of_the_law_at_a_bound(scale):
+    draws = -scale * np.log((np.arange(20_000) + 0.5) / 20_000)
+    draws = draws[draws < 1]
+    for values in (draws, 1 - draws):
+        limits = (0, 3 * scale) if values is draws else (1 - 3 * scale, 1)
+        x, y = curve(plots.density(values[None], bounds=(0, 1), limits=limits), "draws")
+        law = np.exp(-(x if values is draws else 1 - x) / scale) / scale
+        np.testing.assert_allclose(y, law, rtol=0.05)
 
 
 def test_bounds_inside_wider_limits_end_the_density(rng):
@@ -155,10 +191,28 @@ def test_draws_on_the_bounds_count():
     np.testing.assert_allclose(y, y[::-1], rtol=1e-5)
 
 
-def test_draws_that_are_all_equal_give_a_spike():
-    x, y = curve(plots.density(np.full((2, 5), 3.0)), "draws")
-    assert abs(x[np.argmax(y)] - 3.0) < 0.01
+@pytest.mark.parametrize("value", [3.0, 0.1, -1234.567, 0.0])
+@pytest.mark.parametrize("bounds", [None, (-2000, 2000)])
+def test_draws_that_are_all_equal_give_a_spike(value, bounds):
+    """Also where rounding gives them a standard deviation that is not zero, as twenty times .1."""
+    x, y = curve(plots.density(np.full((2, 10), value), bounds=bounds), "draws")
+    assert abs(x[np.argmax(y)] - value) < (0.01 if bounds is None else 10)
+    np.testing.assert_allclose(trapezoid(y, x), 1.0, atol=0.05)
+
+
+def test_a_chain_that_stands_still_is_a_spike_beside_the_others(rng):
+    draws = rng.normal(1000.0, 0.1, size=(3, 500))
+    draws[1] = 1000.125
+    thin = [line for line in plots.density(draws).get_lines() if line.get_label() == "_chain"]
+    x, y = thin[1].get_xdata(), thin[1].get_ydata()
+    assert half_width(x, y) < 3 * (x[1] - x[0])
+    np.testing.assert_allclose(trapezoid(y, x), 1.0, atol=0.05)
+
+
+def test_draws_on_both_bounds_alone():
+    _, y = curve(plots.density(np.array([[0.0] * 30 + [1.0] * 10]), bounds=(0, 1)), "draws")
     assert np.isfinite(y).all()
+    assert y[0] > 2 * y[-1] > 0
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,22 @@ def test_every_series_and_criterion_is_drawn_where_it_belongs(rng):
     assert scores.get_xlabel() == "sweeps"
 
 
+def test_scores_that_lie_outside_are_counted():
+    ones = {"zero": np.ones(200), "informed": np.ones(200)}
+    steps = np.arange(1, 201)
+    early = np.where(steps <= 20, 50.0, 0.1)
+    early[3] = np.nan  # counted for itself
+    scores = {"zero": early, "informed": np.full(200, -0.1)}
+    panel = plots.thermalization_criteria(steps, ones, score=scores)[-1]
+    assert panel.get_ylim() == pytest.approx((-0.12, 0.12))
+    assert panel.get_title().splitlines() == [
+        "zero: 1 of 200 values not finite",
+        "19 of 399 scores lie outside what is shown",
+    ]
+    scores["zero"] = np.full(200, 0.1)
+    assert plots.thermalization_criteria(steps, ones, score=scores)[-1].get_title() == ""
+
+
 def test_only_errors_make_one_panel():
     assert len(plots.thermalization_criteria(STEPS, {"zero": np.ones(len(STEPS))})) == 1
 
