@@ -150,7 +150,7 @@ def _most_error(paper: PaperValue) -> float:
 
 def _entries(record: Path, papers: Iterable[PaperValue]) -> list[Entry]:
     found = _found(record)
-    reasons = _read(record / "reasons.toml", "reason")
+    reasons = _reasons_of(record)
     entries = []
     for paper in papers:
         if paper.kind != "result":
@@ -219,21 +219,25 @@ def _read(path: Path, name: str) -> list[dict[str, str]]:
 
 
 def _reason(reasons: Iterable[Mapping[str, str]], paper: PaperValue, state: str) -> str | None:
-    """Return the first reason for a state whose patterns match; a pattern left out matches all."""
+    """Return the first reason for a state that is one of this number."""
+    found = (r["reason"] for r in reasons if r["state"] == state and _is_of(r, paper))
+    return next(found, None)
+
+
+def _reasons_of(record: Path) -> list[dict[str, str]]:
+    """Return the entries of `reasons.toml`, each with a state that asks for a reason."""
+    reasons = _read(record / "reasons.toml", "reason")
     for reason in reasons:
         if reason.get("state") not in REASONED:
             raise InputError(
                 f"A reason of reasons.toml has state {reason.get('state')!r}; it must say which "
                 f"it explains, one of {', '.join(REASONED)} ({reason['reason']})."
             )
-        if reason["state"] != state:
-            continue
-        if _is_of(reason, paper):
-            return reason["reason"]
-    return None
+    return reasons
 
 
 def _is_of(reason: Mapping[str, str], paper: PaperValue) -> bool:
+    """Whether the patterns of a reason match a number; one that is left out matches all."""
     fields = ("source", "quantity", "setting")
     return all(fnmatchcase(getattr(paper, f), reason.get(f, "*")) for f in fields)
 

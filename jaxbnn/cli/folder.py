@@ -104,7 +104,8 @@ def load(folder: Path) -> tuple[PyTree, Encoding, Posterior]:
         positions = from_arviz({"posterior": draws})
     except Exception:  # a damaged file makes the readers of HDF5 raise anything
         raise ValueError(_not_ours(folder / DRAWS)) from None
-    if draws.attrs.get(_OF_MODEL, _digest(text)) != _digest(text):  # fits of before had none
+    own = _digest(text)
+    if draws.attrs.get(_OF_MODEL, own) != own:  # fits of before had none
         raise ValueError(
             f"{MODEL} and {DRAWS} in {folder} are not of one fit, or {MODEL} was changed; copy "
             "both from one folder again, or fit again."

@@ -52,8 +52,8 @@ def choose_likelihood(
     Raises
     ------
     ValueError
-        If values, the likelihood and the task asked for do not fit each other; if a few fields of
-        numbers are none.
+        If values, the likelihood and the task asked for do not fit each other; if a few fields
+        among numbers hold something else.
 
     Examples
     --------

@@ -21,6 +21,7 @@ from jaxbnn.networks.validation import check_params
 from jaxbnn.numerics import check_count, standard_normal
 from jaxbnn.numerics.products import product
 
+# Of a datum's variances: the jitter of a smaller one is as if the largest were so many times it.
 _LARGEST_RATIO = 100.0
 
 

@@ -17,14 +17,15 @@ _TIMES = (np.datetime64, np.timedelta64, datetime.date, datetime.time, datetime.
 
 
 def check_columns(X: Any) -> None:
-    """Check that the columns of a pandas table are numbers; other X is left to scikit-learn.
+    """Check that the columns of a pandas table are numbers; other X as `check_numbers` does.
 
     Raises
     ------
     ValueError
-        Text or dates, with the column's name.
+        Text or dates, with the column's name; of other X, dates or masked values.
     """
     if not hasattr(getattr(X, "dtypes", None), "items"):
+        check_numbers("X", X)
         return
     for place, (name, dtype) in enumerate(X.dtypes.items()):
         if dtype.kind not in "mMO" or not len(X):

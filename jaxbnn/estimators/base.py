@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from jaxbnn.estimators.arguments import check_columns, check_numbers
+from jaxbnn.estimators.arguments import check_columns
 from jaxbnn.estimators.rows import by_blocks, simulate
 from jaxbnn.estimators.scaling import Scaling, learn_scaling
 from jaxbnn.numerics import check_count
@@ -108,8 +108,6 @@ class BayesianNetwork(BaseEstimator):
     def _validated(self, x: Any, *y: Any, **checks: Any) -> Any:
         """Return rows, and targets where they are given, as scikit-learn checks them."""
         check_columns(x)
-        if not hasattr(x, "iloc"):  # a table of pandas, of which columns are looked at
-            check_numbers("X", x)
         return validate_data(self, x, *y, dtype=np.float64, **checks)
 
     def _predicted(self, x: Any, *fields: str, level: float = 0.9) -> list[np.ndarray]:

@@ -6,7 +6,7 @@ others, then all others at once, bounded above by it: given z_label they are ind
 """
 
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, Integer, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Bool, Float, Integer, PRNGKeyArray
 
 from jaxbnn.gibbs.arguments import check_labels
 from jaxbnn.numerics import truncated_normal_from_mode, uniform_open
@@ -57,8 +57,7 @@ def sample_logits(
             "use sample_binary_logit."
         )
     scale = jnp.sqrt(jnp.asarray(noise_variance, mean.dtype))
-    classes = jnp.arange(mean.shape[0], dtype=jnp.int32)
-    is_label = classes[:, None] == labels[None, :].astype(jnp.int32)
+    is_label = _is_label(mean, labels)
     uniform = uniform_open(key, mean.shape, mean.dtype)
     largest = jnp.max(jnp.where(is_label, -jnp.inf, logits), axis=0, keepdims=True)
 
@@ -142,9 +141,13 @@ def satisfying_logits(
     if logits.shape[0] == 1:
         is_one = (labels > 0)[None, :]
         return jnp.where(is_one, jnp.maximum(logits, 0), jnp.minimum(logits, 0))
+    return jnp.where(_is_label(logits, labels), jnp.max(logits, axis=0, keepdims=True), logits)
+
+
+def _is_label(logits: Array, labels: Array) -> Bool[Array, "classes n"]:
+    """Say of each logit whether it is its label's; labels of few bits do not hold all classes."""
     classes = jnp.arange(logits.shape[0], dtype=jnp.int32)
-    is_label = classes[:, None] == labels[None, :].astype(jnp.int32)
-    return jnp.where(is_label, jnp.max(logits, axis=0, keepdims=True), logits)
+    return classes[:, None] == labels[None, :].astype(jnp.int32)
 
 
 def _above(uniform: Array, low: Array, mean: Array, scale: Array) -> Array:

@@ -194,10 +194,10 @@ class ModelPosterior:
         """Return the posterior with its likelihood, or all of it, raised to the power t >= 0.
 
         The power is one of the density of the sites' values, in either space: the Jacobian of the
-        way to unconstrained numbers stays as it is. It is none of the swaps of
-        `power_posterior(..., tempered="posterior")` either: in unconstrained space its
-        `log_prior_fn` is `lambda u: constrained.log_prior(posterior.constrain(u))`, `constrained`
-        the same posterior in constrained space.
+        way to unconstrained numbers stays as it is. The swaps of
+        `power_posterior(..., tempered="posterior")` must leave it out, too: in unconstrained space
+        give `lambda u: constrained.log_prior(posterior.constrain(u))` for its `log_prior_fn`, where
+        `constrained` is the same posterior in constrained space.
         """
         if what not in ("likelihood", "posterior"):
             raise ValueError(f"what must be 'likelihood' or 'posterior', but is {what!r}.")

@@ -26,8 +26,8 @@ Trace = dict[str, dict]
 class SitePrior(NamedTuple):
     """Log prior terms of a latent site, and those of its bijection, None in constrained space.
 
-    Each array apart: a support may have fewer terms than the distribution, or more. And a power of
-    the density, whose terms are multiplied, is none of the volume.
+    Each array apart: a support may have fewer terms than the distribution, or more. And where the
+    density is raised to a power, the Jacobian is not.
     """
 
     density: Any

@@ -1,5 +1,6 @@
 """What the reparametrisation needs of a network and its data, in one sentence each."""
 
+import itertools
 import math
 from collections.abc import Iterator
 from functools import partial
@@ -182,11 +183,14 @@ def check_precision(
     if not is_concrete((x, y, noise_scale)):
         return
     sigma = np.asarray(noise_scale, x.dtype)
-    psi = np.asarray(next(_prior_designs(network, x)))
-    if _is_negligible(_scale_of(psi, x), x, y, float(sigma)):
+    designs = _prior_designs(network, x, 4)
+    first = next(designs)
+    if _is_negligible(_scale_of(np.asarray(first), x), x, y, float(sigma)):
         return
     with jax.ensure_compile_time_eval(), np.errstate(over="ignore", invalid="ignore"):
-        measured = [rounding_error(psi, y, sigma, form) for psi in _prior_designs(network, x, 4)]
+        measured = [
+            rounding_error(psi, y, sigma, form) for psi in itertools.chain([first], designs)
+        ]
         errors, shifts = np.transpose(measured)
         spread, shift = np.std(errors, ddof=1), np.sqrt(np.mean(np.square(shifts)))
     if not (spread <= _MOST_NATS and shift <= _MOST_DEVIATIONS):  # NaN is refused as well
