@@ -209,27 +209,26 @@ def touched_by(root: Path, changed: list[str], rewritten: Sequence[str] = ()) ->
         str(path.relative_to(root)): path.read_text(encoding="utf-8")
         for path in (root / "tests").rglob("*.py")
     }
+    # What collects the tests names many, and computes nothing.
+    spared = {*_NO_TEST, "tests/conftest.py"}
     experiments = [path for path in changed if path.startswith(_EXPERIMENTS)]
     touched = {path for path in changed if path not in (*_NO_TEST, *experiments)}
     examples: set[str] = set()
     if rewritten:
         uses = users_of(root, rewritten)
-        # What collects the tests names many, and computes nothing.
-        spared = {*_NO_TEST, "tests/conftest.py"}
         touched |= {path for path, text in texts.items() if uses.search(text)} - spared
         library = [path for one in PACKAGES for path in (root / one).rglob("*.py")]
         examples = {
             str(path.relative_to(root))
             for path in library
             if uses.search(path.read_text(encoding="utf-8"))
-        }
+        }.union(rewritten)
     if experiments:
         of_them = re.compile(EXPERIMENTS)
-        touched |= {path for path, text in texts.items() if of_them.search(text)} - set(_NO_TEST)
-    names = {p.split("/")[0] if p.startswith(_PAGES) else Path(p).stem for p in pages}
-    of_pages = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in sorted(names)))
-    if names:
-        touched |= {path for path, text in texts.items() if of_pages.search(text)} - set(_NO_TEST)
+        touched |= {path for path, text in texts.items() if of_them.search(text)} - spared
+    if pages:
+        of_pages = re.compile("|".join(sorted(map(_named_page, pages))))
+        touched |= {path for path, text in texts.items() if of_pages.search(text)} - spared
     while True:
         modules = {path for path in touched if path.startswith(_LIBRARY)}
         words = [_named(Path(path)) for path in sorted(touched - modules)]
@@ -241,10 +240,28 @@ def touched_by(root: Path, changed: list[str], rewritten: Sequence[str] = ()) ->
         # Fixtures of a folder are taken by their names, without an import.
         folders = tuple(path[: -len("conftest.py")] for path in touched if "/conftest.py" in path)
         more |= {path for path in texts if path.startswith(folders)}
-        more -= touched | set(_NO_TEST)
+        more -= touched | spared
         if not more:
             return touched | examples
         touched |= more
+
+
+def _named_page(path: str) -> str:
+    """Return the pattern of a text that names a page, or its folder where pages have one.
+
+    Examples
+    --------
+    >>> pattern = re.compile(_named_page("record/toy/run.json"))
+    >>> [bool(pattern.search(text)) for text in ("record/toy", "'record'", "record(comparison)")]
+    [True, True, False]
+    >>> re.search(_named_page("docs.md"), "docs-md"), _named_page("README.md")
+    (None, '\\\\bREADME\\\\b')
+    """
+    if path.startswith(_PAGES):
+        folder = path.split("/")[0]
+        return rf"\b{folder}/|[\"']{folder}[\"']"
+    page = Path(path)
+    return rf"\b{page.stem if page.stem.isupper() else re.escape(page.name)}\b"
 
 
 def _named(path: Path) -> str:

@@ -61,11 +61,12 @@ def test_families_that_no_other_file_takes_from_are_all_that_is_touched(root):
 def test_the_record_and_the_pages_touch_what_names_their_folder(root):
     one, two, _, four = list(FILES)[4:]
     (root / two).write_text('ROOT / "record" / "unfinished"')
-    (root / one).write_text("recorded; the README's command")
+    (root / one).write_text("recorded by record(docs); the README's command")
     changed = ["record/toy/run.json", "docs/toy.md", "tests/long/kept/0123456789.jsonl"]
     assert touched_by(root, changed) == {two, four}
     assert touched_by(root, ["docs/toy.md"]) == set()
     assert touched_by(root, ["README.md"]) == {one}
+    assert touched_by(root, ["experiments/recorded.md"]) == set()
     (root / four).write_text("energy_errors.toml")
     assert touched_by(root, ["jaxbnn/diagnostics/energy_errors.toml"]) == {four}
 

@@ -3,7 +3,8 @@
 From a changed module the way goes to all modules that import it, by names: an import from a package
 leads to the module that defines the name, so that packages, which only hand names on, carry
 nothing. A text uses these modules if it names one of them, or one of their public names; or if it
-takes names that are made at run time, which may be anybody's.
+takes names that are made at run time, which may be anybody's. A name is used where it is taken from
+something, imported or quoted: as a word alone it may be the text's own.
 """
 
 import ast
@@ -47,7 +48,7 @@ def users_of(root: Path, changed: Iterable[str]) -> re.Pattern[str]:
     if modules & packages or modules - texts.keys():
         return re.compile("")  # what is handed on, or is gone: anything
     while True:
-        names = [rf"\b{name}\b" for name in _handed_on(packages, modules)]
+        names = [_used(*handed) for handed in _handed_on(packages, modules)]
         pattern = re.compile("|".join(names) or "(?!)")
         more = {name for name, others in used.items() if others & modules}
         # A package as a whole: its names are then taken from it.
@@ -66,6 +67,27 @@ def users_of(root: Path, changed: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(words), re.MULTILINE)
 
 
+def _used(package: str, name: str) -> str:
+    """Return the pattern of a text that uses a package's public name, be it a common word.
+
+    Examples
+    --------
+    >>> pattern = re.compile(_used("jaxbnn.plots", "density"), re.MULTILINE)
+    >>> uses = ["plots.density(x)", "from jaxbnn.plots import (\\n    density,\\n)", "'density'"]
+    >>> uses += ["from jaxbnn.plots import trace, density as f"]
+    >>> uses += ["from jaxbnn import a\\nimport jaxbnn.plots as p\\n\\np.density(x)\\n"]
+    >>> all(map(pattern.search, uses))
+    True
+    >>> any(map(pattern.search, ["# the density at 0", "def density(x):", "law.density(x)"]))
+    False
+    """
+    of_it = rf"\b(jaxbnn|{package.split('.')[-1]})\.{name}\b"
+    imported = rf"\bfrom [\w.]+ import (\([^)]*|.*)\b{name}\b"
+    # Where something of the library has a name of the text's own, of whatever it is.
+    renamed = r"import jaxbnn[\w.]* as |from jaxbnn[\w.]* import [^\n]*\bas "
+    return rf"{of_it}|{imported}|[\"']{name}[\"']|(?s:\A(?=.*?(?:{renamed})).*?\.{name}\b)"
+
+
 def _hands_on(text: str) -> bool:
     """Return whether a module does nothing but hand names on.
 
@@ -80,11 +102,11 @@ def _hands_on(text: str) -> bool:
     )
 
 
-def _handed_on(packages: Iterable[str], modules: set[str]) -> list[str]:
-    """Return the names that packages hand on from these modules."""
+def _handed_on(packages: Iterable[str], modules: set[str]) -> list[tuple[str, str]]:
+    """Return the names that packages hand on from these modules, each with its package."""
     return sorted(
         {
-            name
+            (package, name)
             for package in packages
             for name in code._reexported(package)
             if modules.intersection(code._definers(package, name))
