@@ -220,6 +220,18 @@ def test_the_limit_of_wide_networks_is_extrapolated(s_0):
     limit = infinite_width_acceptance(rates)
     assert limit.value == pytest.approx(2 * norm.cdf(-s_0 / 2), abs=1e-6)
     assert 0 < limit.error < 0.01
+    two = infinite_width_acceptance({width: rates[width] for width in (128, 512)})
+    assert two.value == pytest.approx(limit.value, abs=1e-6)
+    assert math.isnan(two.error)
+
+
+@pytest.mark.parametrize("c, exponent, s_0", [(500, 0.8, 0.0), (1500, 1.5, 0.0), (20, 0.5, -0.3)])
+def test_no_limit_is_told_where_a_line_does_not_hold(c, exponent, s_0):
+    rates = {
+        width: Estimate(2 * norm.cdf(-(s_0 + c * width**-exponent) / 2), 1e-3)
+        for width in (512, 1024, 2096)
+    }
+    assert all(map(math.isnan, infinite_width_acceptance(rates)))
 
 
 def test_the_shape_of_a_curve_in_words():

@@ -93,27 +93,33 @@ def mean_rhats(
 
 
 def infinite_width_acceptance(rates: Mapping[int, Estimate]) -> Estimate:
-    """Extrapolate acceptance rates at some widths to infinite width.
+    """Extrapolate acceptance rates at some widths to infinite width, where they bear it.
 
     A log ratio that is N(-s^2 / 2, s^2), as reversibility asks of a small normal one, is accepted
     at the rate 2 Phi(-s / 2), and the kernel's fluctuations make s fall like width^(-1/2): a line
-    s = s_0 + c width^(-1/2) is fitted to the two widest (three where there are four or more), by
-    weighted least squares, and 2 Phi(-max(s_0, 0) / 2) returned.
+    s = s_0 + c width^(-1/2) is fitted to the three widest by weighted least squares, and
+    2 Phi(-max(s_0, 0) / 2) returned. A line that the rates reject (chi-squared, at 1e-3), or whose
+    s_0 is below zero by more than three errors, which no s can be, gives no limit: NaN. Two rates
+    leave nothing to judge a line by, and the error is NaN.
     """
     normal = NormalDist()
-    widths = sorted(rates)[-2 if len(rates) < 4 else -3 :]
     points = []
-    for width in widths:
+    for width in sorted(rates)[-3:]:
         value = min(max(rates[width].value, 1e-6), 1 - 1e-9)
         s = -2 * normal.inv_cdf(value / 2)
         points.append((width**-0.5, s, max(rates[width].error, 1e-6) / normal.pdf(s / 2)))
     x, s, error = np.array(points).T
     design = np.stack([np.ones_like(x), x], axis=1) / error[:, None]
     covariance = np.linalg.inv(design.T @ design)
-    s_0 = float((covariance @ design.T @ (s / error))[0])
+    line = covariance @ design.T @ (s / error)
+    s_0, s_0_error = float(line[0]), float(np.sqrt(covariance[0, 0]))
+    # Of one degree of freedom: three points, two numbers.
+    is_rejected = np.sum((design @ line - s / error) ** 2) > normal.inv_cdf(1 - 1e-3 / 2) ** 2
+    if is_rejected or s_0 < -3 * s_0_error:
+        return Estimate(float("nan"), float("nan"))
     limit = max(s_0, 0.0)
-    slope = normal.pdf(limit / 2)
-    return Estimate(2 * normal.cdf(-limit / 2), slope * float(np.sqrt(covariance[0, 0])))
+    stated = normal.pdf(limit / 2) * s_0_error if len(points) > 2 else float("nan")
+    return Estimate(2 * normal.cdf(-limit / 2), stated)
 
 
 def shape_of(rates: Sequence[Estimate]) -> str:
