@@ -225,7 +225,9 @@ def test_the_limit_of_wide_networks_is_extrapolated(s_0):
     assert math.isnan(two.error)
 
 
-@pytest.mark.parametrize("c, exponent, s_0", [(500, 0.8, 0.0), (1500, 1.5, 0.0), (20, 0.5, -0.3)])
+@pytest.mark.parametrize(
+    ("c", "exponent", "s_0"), [(500, 0.8, 0.0), (1500, 1.5, 0.0), (20, 0.5, -0.3)]
+)
 def test_no_limit_is_told_where_a_line_does_not_hold(c, exponent, s_0):
     rates = {
         width: Estimate(2 * norm.cdf(-(s_0 + c * width**-exponent) / 2), 1e-3)
