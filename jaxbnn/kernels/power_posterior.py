@@ -136,7 +136,9 @@ def power_posterior(
         temperature invariant: `posterior.tempered(temperature, what=tempered)` has its density.
         Any kernel; called with traced values, the rungs run under one `vmap`.
     log_prior_fn
-        position -> log prior density. Read only where the whole posterior is tempered.
+        position -> the log prior density that the temperature is a power of: a Jacobian that stays
+        as it is at all temperatures has no part in it. Read only where the whole posterior is
+        tempered.
     log_likelihood_fn
         position -> log-likelihood terms, one per datum, or a scalar.
     temperatures
