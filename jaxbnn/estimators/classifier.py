@@ -65,8 +65,8 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
         sentence.
     draws_, posterior_
         Draws and posterior in standardised units, as `jaxbnn.interop.arviz.to_arviz(draws_,
-        posterior_)` and `jaxbnn.summary` take them. The posterior's labels of ordinal classes are
-        places in their order.
+        posterior_)` takes them; `jaxbnn.summary` takes `draws_.positions`. The posterior's labels
+        of ordinal classes are places in their order.
     sampler_, likelihood_, hidden_, activation_
         Those that were taken; units are "tanh" or "relu".
     notes_

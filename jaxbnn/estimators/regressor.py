@@ -79,7 +79,7 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
         sentence.
     draws_, posterior_
         Draws and posterior in standardised units, as `jaxbnn.interop.arviz.to_arviz(draws_,
-        posterior_)` and `jaxbnn.summary` take them.
+        posterior_)` takes them; `jaxbnn.summary` takes `draws_.positions`.
     sampler_, likelihood_, hidden_, activation_
         Those that were taken; units are "tanh" or "relu".
     notes_
