@@ -60,6 +60,13 @@ def trace_of_square(rows):
     return np.mean(terms), np.trace(np.cov(rows.T))
 
 
+def beside(rows):
+    """Correlation of neighbouring blocks' rows (chain, block, entry), about each chain's mean."""
+    rest = rows - rows.mean(axis=1, keepdims=True)
+    products = (rest[:, 1:] * rest[:, :-1]).sum(axis=2).mean()
+    return products / (rest**2).sum(axis=2).mean() + 1 / (rows.shape[1] - 1)
+
+
 def combined(p_values):
     return stats.cauchy.sf(np.mean(stats.cauchy.isf(p_values)))
 
@@ -88,6 +95,11 @@ def test_between_chains_equals_the_definition(rng, x64):
     expected = np.sqrt((np.log(values) ** 2).sum())
     np.testing.assert_allclose(found.distances[[0, 1], [1, 0]], expected, rtol=1e-7)
     np.testing.assert_allclose(np.diagonal(found.distances), 0)
+    rows = rows_of(blocks, whole)[0].reshape(2, 4, 9)
+    # Both means of four blocks have errors.
+    chance = sum(np.trace(np.cov(chain.T)) / 4 for chain in rows)
+    np.testing.assert_allclose(found.null_distance, np.sqrt(chance), rtol=1e-8)
+    np.testing.assert_allclose(found.neighbour_correlation, beside(rows), rtol=1e-8)
 
 
 @pytest.mark.long
@@ -141,6 +153,9 @@ def test_against_a_reference_equals_the_definition(rng, x64):
     np.testing.assert_allclose(found.ratio, judgements[0][0], rtol=1e-8)
     np.testing.assert_allclose(found.variance_ratio, judgements[1][0], rtol=1e-8)
     np.testing.assert_allclose(found.p_value, combined([j[1] for j in judgements]), rtol=1e-6)
+    np.testing.assert_allclose(found.null_distance, np.sqrt(judgements[0][2]), rtol=1e-8)
+    correlation = beside(every.reshape(2, 5, 9))
+    np.testing.assert_allclose(found.neighbour_correlation, correlation, rtol=1e-8)
 
     other_blocks, other_whole = estimates_of(others, 5)
     noises = []
@@ -148,7 +163,7 @@ def test_against_a_reference_equals_the_definition(rng, x64):
         rows, _ = rows_of(one, mean)
         noises.append(np.trace(np.cov(rows.T)) / len(rows))
     metric = (whole * noises[1] + other_whole * noises[0]) / sum(noises)
-    sides = zip(rows_of(blocks, metric), rows_of(other_blocks, metric), strict=True)
+    sides = list(zip(rows_of(blocks, metric), rows_of(other_blocks, metric), strict=True))
     judgements = [
         judged(ours.mean(axis=0) - theirs.mean(axis=0), [ours, theirs], num_free)
         for (ours, theirs), num_free in zip(sides, (6, 3), strict=True)
@@ -157,6 +172,9 @@ def test_against_a_reference_equals_the_definition(rng, x64):
     np.testing.assert_allclose(found.ratio, judgements[0][0], rtol=1e-8)
     np.testing.assert_allclose(found.variance_ratio, judgements[1][0], rtol=1e-8)
     np.testing.assert_allclose(found.p_value, combined([j[1] for j in judgements]), rtol=1e-6)
+    np.testing.assert_allclose(found.null_distance, np.sqrt(judgements[0][2]), rtol=1e-8)
+    correlations = [beside(rows.reshape(-1, 5, 9)) for rows in sides[0]]
+    np.testing.assert_allclose(found.neighbour_correlation, max(correlations), rtol=1e-8)
 
 
 def test_numbers_of_rows_and_entries_do_not_overflow(rng):
@@ -171,6 +189,17 @@ def test_numbers_of_rows_and_entries_do_not_overflow(rng):
     white = Moments(jnp.asarray(second), jnp.asarray(first))
     # Normal means of variance 1 are those of one draw each.
     assert float(_effective_draws(white)) == pytest.approx(400, rel=0.05)
+
+
+def test_second_moments_count_as_the_draws_that_would_vary_so(rng):
+    """One normal draw has entries of variance 1 off the diagonal, and 2 on it.
+
+    Of 465 entries in 390 rows that is known to .33 %.
+    """
+    noise = rng.normal(size=(10, 40, 30, 30)).astype(np.float32) / np.float32(np.sqrt(2))
+    second = jnp.asarray(noise + noise.swapaxes(2, 3))
+    white = Moments(second, jnp.zeros((10, 40, 30), jnp.float32))
+    assert float(_effective_draws(white)) == pytest.approx(400, rel=0.0163)
 
 
 @pytest.mark.long

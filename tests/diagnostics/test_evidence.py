@@ -1,5 +1,6 @@
 """Log evidence of a linear Gaussian model, whose tempered posteriors are drawn exactly."""
 
+import arviz
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -108,9 +109,8 @@ def test_bennett_solves_his_equation(rng):
     ladder = np.array([0.0, 0.2, 1.0])
     draws = exact_draws(rng, ladder)
     found = bennett_acceptance_ratio(draws, ladder)
-    total = 0.0
+    total, terms = 0.0, 0.0
     for i, step in enumerate(np.diff(ladder)):
-        low, high = np.linspace(-60, 10, 2), None
         low, high = step * draws[..., i], step * draws[..., i + 1]
         c = np.linspace(-60.0, 10.0, 2)
         for _ in range(60):
@@ -118,7 +118,11 @@ def test_bennett_solves_his_equation(rng):
             gap = special.expit(low - middle).mean() - special.expit(middle - high).mean()
             c = np.array([middle, c[1]] if gap > 0 else [c[0], middle])
         total += c.mean()
+        below, above = special.expit(low - c.mean()), special.expit(c.mean() - high)
+        slope = (below * (1 - below)).mean() + (above * (1 - above)).mean()
+        terms = terms + (below - above) / slope
     np.testing.assert_allclose(found.log_evidence, total, rtol=1e-5)
+    np.testing.assert_allclose(found.standard_error, arviz.mcse(terms), rtol=1e-4)
 
 
 def test_swaps_that_correlate_the_rungs_are_in_the_error(rng):

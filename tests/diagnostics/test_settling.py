@@ -12,6 +12,7 @@ from jaxbnn.diagnostics import (
     merge_time,
     rhat_brooks_gelman,
     score_time,
+    settling,
     stationarity_time,
 )
 
@@ -28,6 +29,27 @@ def equilibrium(rng, correlation_time, *shape):
     for i, a in enumerate(keep):
         state = series[..., i] = a * state + np.sqrt(1 - a**2) * noise[..., i]
     return series
+
+
+def test_the_level_is_its_definition(rng):
+    """Of ten batches of four; the first three of 43 records are left over."""
+    judged = np.cumsum(rng.normal(size=(5, 43)), axis=1)
+    found = settling.level_of(judged)
+    kept = judged[:, 3:]
+    means = kept.reshape(5, 10, 4).mean(axis=2)
+    error, spread = means.std(axis=1, ddof=1) / np.sqrt(10), kept.std(axis=1, ddof=1)
+    worth = np.maximum((spread / error) ** 2, 5)
+    assert (worth > 5).any()
+    slopes = [stats.linregress(np.arange(10), row) for row in means]
+    expected = {
+        "mean": kept.mean(axis=1),
+        "error": error,
+        "spread": spread * np.sqrt(worth / (worth - 1)),
+        "worth": worth,
+        "slope_t": [line.slope / line.stderr for line in slopes],
+    }
+    for name, values in expected.items():
+        np.testing.assert_allclose(getattr(found, name), values, rtol=1e-9, err_msg=name)
 
 
 @pytest.mark.parametrize("correlation_time", [1e-9, 0.01 * JUDGED])
@@ -136,7 +158,10 @@ def test_blockwise_rhat_is_formula_16_block_by_block(rng):
         )
     assert found.steps[1] == 10 * np.mean(np.arange(26, 51))
     assert found.is_passed
-    np.testing.assert_allclose(found.level, np.exp(np.log(found.mean[20:]).mean()))
+    logs = np.log(found.mean[20:])
+    np.testing.assert_allclose(found.level, np.exp(logs.mean()))
+    error = logs.reshape(10, 2).mean(axis=1).std(ddof=1) / np.sqrt(10)
+    np.testing.assert_allclose(found.level_error, found.level * error)
     strict = blockwise_rhat(draws, 10 * np.arange(1, 1004), block_length=25, threshold=1.2)
     assert not strict.is_passed
     assert strict.lower_bound == 10_030

@@ -2,6 +2,8 @@
 moments, step size, length and matrix become what they should be; blow-ups are counted.
 """
 
+from typing import NamedTuple
+
 import blackjax
 import jax
 import jax.numpy as jnp
@@ -118,20 +120,30 @@ def test_the_autocorrelation_time_of_a_series_of_known_time(rng):
     assert np.isnan(time_of(jnp.ones((4000, 3))))
 
 
-@pytest.mark.parametrize("is_slow", [False, True])
-def test_a_window_of_a_few_draws_does_not_shorten_the_length(is_slow):
+class Told(NamedTuple):
+    energy_change: jax.Array
+    acceptance_rate: jax.Array
+
+
+@pytest.mark.parametrize(
+    ("target", "is_slow", "expected"),
+    [(None, False, 0.4 * 0.1), (None, True, 50), (0.8, False, 0.4 * 50)],
+    ids=["noise", "walk", "noise, adjusted"],
+)
+def test_a_window_of_a_few_draws_does_not_shorten_the_length(target, is_slow, expected):
+    """Noise has a time of one step: eps long, or, of an adjusted kernel, as long as L was."""
     adapt = microcanonical_adaptation(
-        200, energy_error=0.1, start_energy_error=0.1, is_preconditioned=False
-    )
+        200, energy_error=0.1, start_energy_error=0.1, is_preconditioned=False,
+        target_acceptance_rate=target,
+    )  # fmt: skip
     parameters = jax.tree.map(
         lambda x: x[0], microcanonical_parameters(STARTS, step_size=0.1, decoherence_length=50.0)
     )
     noise = np.random.default_rng(0).standard_normal((200, 10)).astype(np.float32)
     walk = np.cumsum(noise, axis=0) if is_slow else noise
     state = unadjusted(parameters, SCALES).init(jnp.asarray(STARTS[0]), jax.random.key(0))
-    info = blackjax.mcmc.mclmc.MCLMCInfo(
-        state.logdensity, jnp.zeros(()), jnp.ones(()), jnp.array(True)
-    )  # an energy error of 1 / 10, which leaves the step size as it is
+    # An energy error of 1 / 10, which leaves the step size as it is.
+    info = Told(jnp.ones(()), jnp.array(0.8))
 
     def step(a, seen):
         return adapt.update(a, seen[0], state._replace(position=seen[1]), info)[0], None
@@ -139,7 +151,17 @@ def test_a_window_of_a_few_draws_does_not_shorten_the_length(is_slow):
     steps = (jnp.arange(200, dtype=jnp.uint32), jnp.asarray(walk))
     a = jax.jit(lambda a: jax.lax.scan(step, a, steps)[0])(adapt.init(parameters))
     length = adapt.final(a)["decoherence_length"]
-    np.testing.assert_allclose(length, 50 if is_slow else 0.4 * 0.1, rtol=1e-5 if is_slow else 0.3)
+    np.testing.assert_allclose(length, expected, rtol=1e-5 if is_slow else 0.3)
+
+
+def test_pooled_chains_start_from_their_geometric_means():
+    adapt = microcanonical_adaptation(100, is_pooled=True)
+    given = microcanonical_parameters(STARTS[:2]) | {
+        "step_size": jnp.array([0.01, 1.0]), "decoherence_length": jnp.array([1.0, 100.0])
+    }  # fmt: skip
+    found = adapt.final(adapt.init(given))
+    np.testing.assert_allclose(found["step_size"], 0.1, rtol=1e-5)
+    np.testing.assert_allclose(found["decoherence_length"], 10, rtol=1e-5)
 
 
 def test_chains_that_never_move_keep_their_matrix_and_are_counted():

@@ -3,6 +3,7 @@ posterior is, goes on where it stopped, and says what went wrong.
 """
 
 import functools
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -10,9 +11,12 @@ import pytest
 
 import jaxbnn
 from jaxbnn.ensembles import recipe, sample_ensemble, way_in
+from jaxbnn.ensembles.energy_error import EnergyError
 from jaxbnn.ensembles.found_again import found_again
 from jaxbnn.ensembles.likelihood_metric import first_metric
 from jaxbnn.ensembles.microcanonical import microcanonical, microcanonical_parameters
+from jaxbnn.sampling import Draws
+from jaxbnn.sampling.draws import Reduced
 from jaxbnn.sampling.store import files
 from tests.kernels.reference_measure import module_of
 
@@ -67,9 +71,37 @@ def test_the_kept_draws_have_the_posterior_s_moments(kernel):
     told = found.way_in
     assert told.log_density.shape == (4, len(told.steps))
     assert (np.diff(told.steps) > 0).all()
-    assert told.num_steps >= told.steps[-1]
+    assert told.num_steps == told.steps[-1]
+    assert told.steps[0] > 200  # of tuning
     assert told.energy_error.shape[1] == 4
     assert told.is_settled.all() == ("settled" not in " ".join(found.warnings))
+
+
+def test_the_way_in_tells_of_each_part_and_counts_the_blow_ups_of_all(monkeypatch):
+    """Three parts, of 100, 200 and 600 steps, each of them after 100 of tuning."""
+    of_tuning = np.array([[20, 1], [3, 0], [0, 5]])
+    undone = np.array([[1, 0], [0, 40], [300, 0]])
+    errors = np.array([[0.01, 0.02], [0.03, 0.05], [0.07, 0.11]])
+    parts = iter(zip(of_tuning, undone, errors, strict=True))
+
+    def drawn(key, phase, kernel, positions, num_samples, *, parameters, thinning, **options):
+        first, later, error = next(parts)
+        return Draws(
+            {"log_density": np.zeros((2, num_samples))}, None,
+            {"energy": Reduced(EnergyError(error, thinning[-1], later), None)},
+            SimpleNamespace(position=positions), parameters | {"num_blow_ups": first}, thinning,
+            np.full(2, np.nan), interrupted=False,
+        )  # fmt: skip
+
+    monkeypatch.setattr(way_in, "settled", lambda *arguments: np.zeros(2, bool))
+    tuning = way_in.Tuning(100, 0.02, 0.5, False, 0)
+    starts = np.ones((2, 3), np.float32)
+    _, told = way_in.go_in(jax.random.key(0), drawn, dict, None, starts, tuning, 1200)
+    records = [np.arange(101, 201), np.arange(301, 501), np.arange(603, 1201, 3)]
+    np.testing.assert_array_equal(told.steps, np.concatenate(records))
+    assert told.num_steps == 1200
+    np.testing.assert_array_equal(told.energy_error, errors)
+    np.testing.assert_array_equal(told.num_blow_ups, (of_tuning + undone).sum(axis=0))
 
 
 @pytest.mark.short("10000-microcanonical")

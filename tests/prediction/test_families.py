@@ -84,6 +84,7 @@ def test_moments_are_those_of_the_mixture(case):
     np.testing.assert_allclose(found.mean, law.mean().mean(0), rtol=1e-4)
     np.testing.assert_allclose(found.aleatoric, law.var().mean(0), rtol=1e-3)
     np.testing.assert_allclose(found.epistemic, law.mean().var(0), rtol=1e-3)
+    np.testing.assert_allclose(found.sd**2, found.aleatoric + found.epistemic, rtol=1e-5)
 
 
 @pytest.mark.short("student")
@@ -98,8 +99,9 @@ def test_intervals_hold_their_probability(case):
         assert (at > probability - 0.03).all(), (at, probability)
 
 
-def test_log_score_and_pit_are_exact(case):
+def test_log_score_error_and_pit_are_exact(case):
     law, y, _, found = case
+    np.testing.assert_allclose(found.error, y - law.mean().mean(0), rtol=1e-4, atol=1e-4)
     density = law.pmf(y) if not hasattr(law.dist, "pdf") else law.pdf(y)
     np.testing.assert_allclose(found.log_score, np.log(density.mean(0)), rtol=1e-4)
     top = law.cdf(y).mean(0)

@@ -240,6 +240,8 @@ def test_reliability_by_hand():
     p = np.array([[0.95, 0.05], [0.55, 0.45], [0.4, 0.6], [0.2, 0.8]])
     found = reliability(p, [0, 1, 1, 0], bins=4)
     np.testing.assert_array_equal(found.num_data, [0, 0, 2, 2])
+    on_an_edge = reliability([[0.5, 0.5]], [0], bins=4)
+    np.testing.assert_array_equal(on_an_edge.num_data, [0, 1, 0, 0])
     np.testing.assert_allclose(found.confidence[2:], [0.575, 0.875])
     np.testing.assert_allclose(found.accuracy[2:], [0.5, 0.5])
     by_hand = 0.5 * 0.075 + 0.5 * 0.375

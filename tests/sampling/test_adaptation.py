@@ -112,6 +112,24 @@ def test_parameters_are_frozen_while_sampling(name, is_pooled):
 
 
 @THIRD_PARTY
+@pytest.mark.parametrize(
+    ("adapt", "gamma"),
+    [
+        (jaxbnn.dual_averaging(0.6), 0.05),
+        (jaxbnn.dual_averaging(0.6, learning_rate=0.2), 0.2),
+        (jaxbnn.window_adaptation(60, target_acceptance_rate=0.6, is_pooled=True), 0.05),
+    ],
+    ids=["dual averaging", "slower", "windows"],
+)
+def test_the_first_step_is_dual_averaging_s_from_the_geometric_mean(adapt, gamma):
+    """log(10 eps) - (target - rate) / (gamma (1 + t0)) with t0 = 10; eps is 0.1."""
+    parameters = {"step_size": jnp.array([0.01, 1.0]), "inverse_mass_matrix": jnp.ones((2, 3))}
+    state, info = Still(jnp.ones((2, 3)), jnp.zeros(2)), ShownInfo(jnp.array([0.6, 0.8]), None)
+    _, learnt = adapt.update(adapt.init(parameters), jnp.uint32(0), state, info)
+    np.testing.assert_allclose(learnt["step_size"], np.exp(0.1 / (11 * gamma)), rtol=1e-5)
+
+
+@THIRD_PARTY
 def test_a_rate_that_is_nan_shrinks_the_step_size():
     # All proposals but tiny ones leave the domain: their rate must count as 0.
     def make_kernel(parameters, data):

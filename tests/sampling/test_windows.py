@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from blackjax.adaptation.window_adaptation import build_schedule
 from blackjax.base import SamplingAlgorithm
 
 import jaxbnn
@@ -105,6 +106,40 @@ def test_a_diagonal_metric_from_gradients():
 class Pushed(NamedTuple):
     position: jax.Array
     logdensity_grad: jax.Array
+
+
+def test_each_window_learns_from_its_own_slow_steps_and_restarts_the_step_size(rng):
+    """Windows of 25 and 50 steps; the fast steps before and after have gradients of 1000."""
+    is_slow, is_end = np.asarray(build_schedule(200), bool).T
+    gradients = rng.standard_normal((200, 3)) * np.where(is_slow, 1, 1e3)[:, None]
+    gradients[100:] *= 10
+    rates = rng.uniform(0.4, 1, 200)
+    adapt = jaxbnn.window_adaptation(200, target_acceptance_rate=0.6, metric="gradients")
+    averaging = jaxbnn.dual_averaging(0.6)
+
+    def step(a, seen):
+        number, gradient, rate = seen
+        return adapt.update(a, number, Pushed(gradient, gradient), JumpInfo(rate))
+
+    def reference(a, seen):
+        ended, rate = seen
+        a, learnt = averaging.update(a, None, None, JumpInfo(rate))
+        final = averaging.final(a)
+        return jax.lax.cond(ended, lambda: (averaging.init(final), final), lambda: (a, learnt))
+
+    start = {"step_size": jnp.array(0.1), "inverse_mass_matrix": jnp.full(3, 2.0)}
+    seen = jnp.arange(200, dtype=jnp.uint32), jnp.float32(gradients), jnp.float32(rates)
+    last, found = jax.lax.scan(step, adapt.init(start), seen)
+    _, expected = jax.lax.scan(reference, averaging.init(start), (is_end, seen[2]))
+    np.testing.assert_allclose(found["step_size"], expected["step_size"], rtol=1e-4)
+
+    inverse_mass = np.full((200, 3), 2.0)
+    ends = np.flatnonzero(is_end)
+    assert ends.tolist() == [99, 149]
+    for begin, end in ((75, 99), (100, 149)):
+        inverse_mass[end:] = 1 / np.mean(gradients[begin : end + 1] ** 2, axis=0)
+    np.testing.assert_allclose(found["inverse_mass_matrix"], inverse_mass, rtol=1e-4)
+    np.testing.assert_allclose(adapt.final(last)["inverse_mass_matrix"], inverse_mass[-1], 1e-4)
 
 
 def test_gradients_that_are_not_finite_leave_the_metric_alone():

@@ -53,6 +53,15 @@ def test_every_data_set_has_its_say():
     assert best_sampler(("nuts", "ensemble"), 100, 500, is_class=False, cases=cases) == "ensemble"
 
 
+def test_networks_of_like_size_are_judged_by():
+    small = case(100, nuts=(-1.0, 50), dvi=(-2.0, 5)) | {"parameters": 50}
+    large = case(100, nuts=(-2.0, 50), dvi=(-1.0, 5)) | {"parameters": 5_000}
+    for parameters, expected in ((50, "nuts"), (5_000, "dvi")):
+        for cases in ([small, large], [large, small]):
+            found = best_sampler(("nuts", "dvi"), 100, parameters, is_class=False, cases=cases)
+            assert found == expected
+
+
 def test_what_is_preferred_comes_first_if_it_ends_in_time():
     cases = [case(rows, nuts=(-1.0, rows), dvi=(-0.5, 5)) for rows in (100, 400)]
     for num_data, expected in ((100, "nuts"), (1000, "dvi")):

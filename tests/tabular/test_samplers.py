@@ -37,12 +37,45 @@ def test_weights_have_the_prior_that_is_described():
     assert isinstance(make_posterior("nuts", settings(), X, Y, None).prior, HierarchicalPrior)
 
 
+@pytest.mark.parametrize(
+    ("likelihood", "name", "mean", "sd"),
+    [
+        ("gaussian", "log_noise_scale", -1.0, 1.0),
+        ("student-t", "log_degrees", 2.7, 0.8),
+        ("negative-binomial", "log_concentration", 1.0, 1.5),
+        ("ordinal", "cutpoint_gaps", [-1.0, 0.0], 1.5),
+    ],
+)
+def test_what_a_likelihood_learns_has_the_prior_that_pcn_is_told(
+    likelihood, name, mean, sd, monkeypatch
+):
+    told = []
+
+    def watched(*given, **named):
+        told.append((*given, named))
+        return pcn(*given, **named)
+
+    monkeypatch.setattr(samplers, "pcn", watched)
+    y, number = (np.arange(13) % 3, 3) if likelihood == "ordinal" else (np.ones(13, np.float32), 0)
+    posterior = make_posterior("pcn", settings(likelihood=likelihood), X, y, number or None)
+    np.testing.assert_allclose(posterior.prior[name].mean, mean, rtol=1e-6)
+    np.testing.assert_allclose(posterior.prior[name].variance, sd**2, rtol=1e-6)
+    samplers._pcn_for(posterior.network, X.shape)({"step_size": 0.3}, posterior)
+    ((_, step_size, variances, named),) = told
+    assert step_size == 0.3
+    np.testing.assert_allclose(named["mean"][name], mean, rtol=1e-6)
+    np.testing.assert_allclose(variances[name], np.full(np.shape(mean), sd**2), rtol=1e-6)
+    network = posterior.prior["network"][0]["w"]
+    np.testing.assert_allclose(variances["network"][0]["w"], network.variance, rtol=1e-6)
+
+
 def test_gibbs_has_the_prior_that_is_described(monkeypatch):
     network = make_posterior("gibbs", settings("gibbs"), X, Y, None).network
     usual, wide = (samplers._gibbs_for(network, X.shape, 0.3, scale)[0] for scale in (1.0, 3.0))
     for name in ("weight_precision", "bias_precision"):
         found, expected = (np.asarray(getattr(model, name), float) for model in (wide, usual))
         np.testing.assert_allclose(found, expected / 9, rtol=1e-6)
+    assert usual.noise_variance[-1] == pytest.approx(0.3**2)
     asked = []
 
     def stop(*arguments):

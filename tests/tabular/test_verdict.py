@@ -1,11 +1,13 @@
 """The verdict on draws: whether chains agree about what they predict, in one sentence."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 
+from jaxbnn.diagnostics import summary
 from jaxbnn.sampling import Draws
 from jaxbnn.tabular.fitted import Fitted
 from jaxbnn.tabular.posteriors import make_posterior, predicted
@@ -193,6 +195,20 @@ def test_chains_with_divergent_trajectories_are_not_believed(sampler, said):
     few = judge_chains(sampler, of_divergent(30), POSTERIOR, X)
     assert few == judge_chains(sampler, fitted(0.0), POSTERIOR, X)
     assert few.is_good
+
+
+@pytest.mark.parametrize("divergent", [0, 31])
+@pytest.mark.parametrize(("ess", "is_settled"), [(99, False), (100, True)])
+def test_chains_of_few_effective_draws_have_not_settled(monkeypatch, divergent, ess, is_settled):
+    def of_few(*arguments, **options):
+        table = summary(*arguments, **options)
+        return replace(table, ess_bulk=np.append(table.ess_bulk[:-1], ess))
+
+    monkeypatch.setattr("jaxbnn.tabular.verdict.summary", of_few)
+    verdict = judge_chains("pcn", of_divergent(divergent), POSTERIOR, X)
+    assert verdict.numbers["rhat"] < 1.05
+    assert verdict.is_good == (is_settled and not divergent)
+    assert ("the chains have not settled" in str(verdict)) != is_settled
 
 
 def test_where_the_scales_of_the_prior_are_learnt_they_can_be_given():

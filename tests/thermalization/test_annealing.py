@@ -1,5 +1,6 @@
 """A warm-up that is annealed ends at the model's posterior, with a step size found there."""
 
+from importlib import import_module
 from typing import NamedTuple
 
 import jax
@@ -109,6 +110,42 @@ def step_sizes(adapt, num_warmup, rate, **parameters):
     begun = adapt.init(PARAMETERS | parameters)
     a, found = jax.lax.scan(step, begun, jnp.arange(num_warmup, dtype=jnp.uint32))
     return np.append(PARAMETERS["step_size"], found), float(adapt.final(a)["step_size"])
+
+
+def test_what_cannot_be_accepted_counts_as_a_rejection():
+    sizes, kept = step_sizes(annealing(MODEL, 40), 40, np.nan)
+    rejected, kept_of_rejected = step_sizes(annealing(MODEL, 40), 40, 0.0)
+    np.testing.assert_array_equal(sizes, rejected)
+    assert np.all(np.diff(sizes[1:20]) < 0)
+    assert kept == kept_of_rejected > 0
+
+
+@pytest.mark.parametrize(("rate", "sign"), [(0.65, 1), (0.35, -1)])
+def test_step_sizes_rise_where_more_is_accepted_than_is_asked_for(rate, sign):
+    adapt = annealing(MODEL, 40, target_acceptance_rate=0.5)
+    sizes, _ = step_sizes(adapt, 40, rate)
+    assert np.all(sign * np.diff(sizes[1:20]) > 0)
+
+
+def test_a_run_begins_at_the_noise_that_is_asked_for(monkeypatch):
+    asked = {}
+
+    def stop(*_, **options):
+        asked.update(options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(import_module("jaxbnn.thermalization.annealing"), "sample", stop)
+    x, y = jnp.ones((3, 2)), jnp.ones((3, 1))
+    zero = jax.tree.map(lambda leaf: leaf[None], MODEL.zero_position(x, y))
+    with pytest.raises(KeyboardInterrupt):
+        sample_annealed(jax.random.key(0), MODEL, x, y, zero, 2, num_warmup=40, start=2.0)
+    np.testing.assert_allclose(asked["parameters"]["noise_variance"], np.full((1, 3), 2.0))
+    adapt = asked["adapt"]
+    accepted = Accepted(jnp.asarray(0.8))
+    _, now = adapt.update(adapt.init(PARAMETERS), jnp.asarray(0), None, accepted)
+    final = np.array([0.3, 1e-3, 0.02])
+    expected = final * (2.0 / final) ** (27 / 28)  # a step of the 28 that are not held
+    np.testing.assert_allclose(now["noise_variance"], expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize(("num_warmup", "hold"), [(1, 0.3), (2, 0.3), (3, 0.3), (100, 0.01)])

@@ -132,7 +132,7 @@ def test_blackjax_samples_both_posteriors(posterior, sampler):
 
 @pytest.mark.parametrize("output", ["regression", "probit", "binary_probit"])
 def test_the_temperature_is_that_of_the_paper(output, rng, x64):
-    """exp(-loss / (2 Delta)), written with NumPy (erratum A11)."""
+    """exp(-loss / (2 Delta)) of the last Delta, written with NumPy (errata A10 and A11)."""
     width = 4 if output == "probit" else 1
     x = rng.normal(size=(9, 2))
     y = {
@@ -140,20 +140,26 @@ def test_the_temperature_is_that_of_the_paper(output, rng, x64):
         "probit": rng.integers(0, 4, 9),
         "binary_probit": rng.integers(0, 2, 9),
     }[output]
-    model = IntermediateNoise(mlp((2, width)), 2.0, 3.0, 5.0, output=output)
+    model = IntermediateNoise(mlp((2, 3, width)), (0.3, 0.7, 2.0), 3.0, 5.0, output=output)
     posterior = classical_posterior(model, jnp.asarray(x), jnp.asarray(y))
-    pair = [({"w": rng.normal(size=(2, width)), "b": rng.normal(size=width)},) for _ in range(2)]
+
+    def layer(before, after):
+        return {"w": rng.normal(size=(before, after)), "b": rng.normal(size=after)}
+
+    pair = [(layer(2, 3), (), layer(3, width)) for _ in range(2)]
 
     def log_density(params):
-        f = x @ params[0]["w"] + params[0]["b"]
+        first, _, last = params
+        f = np.maximum(x @ first["w"] + first["b"], 0) @ last["w"] + last["b"]
         if output == "regression":
             loss = ((y - f) ** 2).sum()
         elif output == "probit":
             loss = (special.logsumexp(f, axis=1) - f[np.arange(9), y]).sum()
         else:
             loss = np.log1p(np.exp(-(2 * y - 1) * f[:, 0])).sum()
-        prior = 3.0 / 2 * (params[0]["w"] ** 2).sum() + 5.0 / 2 * (params[0]["b"] ** 2).sum()
-        return -loss / (2 * 2.0) - prior
+        layers = (first, last)
+        prior = sum(3.0 * (one["w"] ** 2).sum() + 5.0 * (one["b"] ** 2).sum() for one in layers)
+        return -loss / (2 * 2.0) - prior / 2
 
     ours = posterior.log_density(pair[0]) - posterior.log_density(pair[1])
     np.testing.assert_allclose(ours, log_density(pair[0]) - log_density(pair[1]), rtol=1e-9)

@@ -62,6 +62,8 @@ def test_noiseless_labels_are_the_networks_outputs():
     np.testing.assert_allclose(teacher.post[0], np.maximum(teacher.pre[0], 0), rtol=1e-6)
     assert list(found.positions) == ["informed", "zero"]
     assert float(mean_squared_error(NETWORK, teacher.params, found.x_test, found.f_test)) == 0
+    apart = mean_squared_error(NETWORK, teacher.params, found.x_test, found.f_test + 2)
+    np.testing.assert_allclose(apart, 4, rtol=1e-5)
 
 
 @pytest.mark.parametrize("output", ["probit", "binary_probit"])
@@ -90,16 +92,25 @@ def test_the_near_zero_start_has_the_stated_scales():
 
 
 def test_the_score_is_the_formula(x64, rng):
-    """U = Delta mean_ij [ sum_mu (Z - W x - b) x / Delta - lambda W ], written with NumPy."""
+    """U = Delta mean_ij [ sum_mu (Z - W x - b) x / Delta - lambda W ], with the layer's Delta."""
     first, last = ({"w": rng.normal(size=s), "b": rng.normal(size=s[1])} for s in ((3, 4), (4, 1)))
     z, x, y = rng.normal(size=(4, 7)), rng.normal(size=(7, 3)), rng.normal(size=(7, 1))
     position = jax.tree.map(jnp.asarray, GibbsPosition((first, (), last), (z,), (z**2,)))
-    residual = z.T - x @ first["w"] - first["b"]
-    expected = 0.3 * np.mean(x.T @ residual / 0.3 - 3.0 * first["w"])
-    ours = score_statistic(model_at(0.3), position, jnp.asarray(x), jnp.asarray(y))
-    np.testing.assert_allclose(ours, expected, rtol=1e-10)
+    model, of_first = model_at((0.3, 0.5, 0.7)), z.T - x @ first["w"] - first["b"]
+    of_last = y - (z**2).T @ last["w"] - last["b"]
+    expected = [
+        0.3 * np.mean(x.T @ of_first / 0.3 - 3.0 * first["w"]),
+        0.7 * np.mean(z**2 @ of_last / 0.7 - 4.0 * last["w"]),
+    ]
+    data = jnp.asarray(x), jnp.asarray(y)
+
+    @jax.jit
+    def scores(position):
+        return [score_statistic(model, position, *data, **of) for of in ({}, {"layer": 1})]
+
+    np.testing.assert_allclose(scores(position), expected, rtol=1e-10)
     with pytest.raises(ValueError, match="layer must be"):
-        score_statistic(model_at(0.3), position, jnp.asarray(x), jnp.asarray(y), layer=2)
+        score_statistic(model, position, *data, layer=2)
 
 
 @pytest.mark.long

@@ -20,6 +20,7 @@ from jaxbnn.networks import (
     mlp,
     parameter_shapes,
 )
+from jaxbnn.wide import validation
 from jaxbnn.wide.design import design_matrix
 from jaxbnn.wide.validation import (
     as_computed,
@@ -392,6 +393,23 @@ def test_targets_that_are_known_while_something_is_traced_are_looked_at():
 def test_targets_that_float32_is_fine_enough_for_are_accepted(form, noise_scale, offset):
     network, _, x, y = coarse_problem(ROWS[form], noise_scale, offset)
     assert wide.reparametrise(network, x, y, noise_scale).form == form
+
+
+@pytest.mark.parametrize(
+    ("spread", "shift", "is_refused"),
+    [(0.9, 0.9, False), (1.1, 0.9, True), (0.9, 1.1, True), (np.nan, 0.9, True)],
+)
+def test_a_spread_of_045_nats_and_a_shift_of_02_deviations_are_allowed(
+    spread, shift, is_refused, monkeypatch
+):
+    """Parts of them; a constant error does no harm, and of the shifts the mean square counts."""
+    signs = np.array([1, -1, 1, -1]) * np.sqrt(3 / 4)
+    errors, shifts = 50 + 0.45 * spread * signs, 0.2 * shift * np.array([0, 0, 2, 0])
+    found = zip(errors, shifts, strict=True)
+    monkeypatch.setattr(validation, "rounding_error", lambda *arguments: next(found))
+    network, _, x, y = coarse_problem(50, 0.01, 0.0)
+    assert _is_too_coarse(network, x, y, 0.01, "data") == is_refused
+    assert next(found, None) is None
 
 
 def test_less_offset_and_more_noise_help_where_it_is_said():
