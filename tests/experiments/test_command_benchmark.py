@@ -16,6 +16,7 @@ from experiments.benchmarks.stored import Stored
 from experiments.errors import InputError
 from experiments.fetch import MissingDataError
 from jaxbnn.cli.prepare import _split
+from jaxbnn.tabular import verdict
 
 
 @pytest.mark.parametrize("num_rows", [10, 150, 207, 1599])
@@ -246,6 +247,16 @@ def test_the_page_says_how_long_a_fit_takes_by_the_clock_on_so_many_cores():
     assert "| boston | 200 (1) | 110 ± 10 (2) |" in text
     assert "| iris | - | 50 (1) |" in text
     assert page._by_the_clock(ours[3:4]) == []
+
+
+def test_the_page_says_which_fits_are_to_be_believed():
+    fits = [("iris", 1.05, 100), ("iris", 1.06, 500), ("glass", 1.001, 99), ("yacht", 1.4, 9)]
+    ours = [{"set": name, "rhat": rhat, "ess_bulk": ess} for name, rhat, ess in fits]
+    (said,) = page._believed([*ours, {"set": "heart"}])
+    assert "0 of 1 fits of numbers (R-hat 1.4 to 1.4) and 1 of 3 fits of classes" in said
+    assert "(R-hat 1 to 1.06)" in said
+    assert page._believed([{"set": "heart"}]) == []
+    assert (page._RHAT, page._ESS) == (verdict._RHAT, verdict._ESS)
 
 
 def test_the_page_is_of_its_methods_and_says_what_is_old(tmp_path):

@@ -32,6 +32,8 @@ column for numbers, one for classes, and of two kernels, squared exponential and
 """  # noqa: E501
 
 
+# What the command asks of chains, by R-hat and by effective draws of what they predict.
+_RHAT, _ESS = 1.05, 100
 # With fewer the error of a mean difference is mostly luck.
 _FEWEST_SPLITS = 3
 # Fewer copies are not told of.
@@ -49,6 +51,7 @@ def write(
     results = [one for one in stored if one["method"] in _NAMES]
     splits = len({one["split"] for one in results})
     parts = [_HEAD.format(splits=splits), _staleness(results, code), _verdict(results)]
+    parts += _believed([one for one in results if one["method"] == "jaxbnn"])
     parts += _without_numbers(results)
     parts += _of_copies(copies or {})
     parts.append("## Mean log score\n\nOf a held-out row, in nats; higher is better.\n")
@@ -75,6 +78,27 @@ def _staleness(results: list[dict[str, Any]], code: str) -> str:
             "to the last digit."
         )
     return text + "\n"
+
+
+def _believed(ours: list[dict[str, Any]]) -> list[str]:
+    """Say how many fits are to be believed, by what the command itself asks of chains."""
+    told = []
+    for kind, sets in (("numbers", NUMBERS), ("classes", CLASSES)):
+        fits = [one for one in ours if one["set"] in sets and "rhat" in one]
+        settled = [one for one in fits if one["rhat"] <= _RHAT and one["ess_bulk"] >= _ESS]
+        if fits:
+            rhats = sorted(one["rhat"] for one in fits)
+            told.append(
+                f"{len(settled)} of {len(fits)} fits of {kind} (R-hat {rhats[0]:.3g} to "
+                f"{rhats[-1]:.3g})"
+            )
+    if not told:
+        return []
+    return [
+        f"{' and '.join(told)} have chains that agree about what they predict: R-hat at most "
+        f"{_RHAT}, and {_ESS} effective draws. The others are told not to be believed yet: their "
+        "scores are those of chains that have not settled.\n"
+    ]
 
 
 def _without_numbers(results: list[dict[str, Any]]) -> list[str]:
