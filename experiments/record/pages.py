@@ -293,9 +293,9 @@ def _runs(record: Path) -> str:
     text = (
         f"\n## The runs\n\n{total:.1f} CPU hours in all; what ran on a GPU would take many more "
         "without one. `python -m experiments anew` makes them again, one after the other. Their "
-        "pictures and all their numbers are in `record/`. Runs at scale paper have the paper's sizes, at "
-        "scale desk what a few hours of two cores allow; + means that files differed from the "
-        "commit.\n\n"
+        "pictures and all their numbers are in `record/`. Runs at scale paper have the paper's "
+        "sizes, at scale desk what a few hours of two cores allow; + means that files differed "
+        "from the commit.\n\n"
     )
     return text + markdown_table(header, lines)
 
