@@ -44,6 +44,8 @@ _EXPERIMENTS = ("experiments/", "configs/")
 # What no kernel reads: tests of what is written there name it.
 _PAGES = ("record/", "docs/")
 _PAGE = (".md", BIAS_TABLE)
+# They read the record under names of their own.
+_READERS = r"\bexperiments\.(record import|record\.pages|benchmarks)\b"
 _KEPT = "tests/long/kept/"
 
 
@@ -252,14 +254,16 @@ def _named_page(path: str) -> str:
     Examples
     --------
     >>> pattern = re.compile(_named_page("record/toy/run.json"))
-    >>> [bool(pattern.search(text)) for text in ("record/toy", "'record'", "record(comparison)")]
-    [True, True, False]
+    >>> texts = ["record/toy", "'record'", "experiments.benchmarks.stored", "record(comparison)"]
+    >>> [bool(pattern.search(text)) for text in texts]
+    [True, True, True, False]
     >>> re.search(_named_page("docs.md"), "docs-md"), _named_page("README.md")
     (None, '\\\\bREADME\\\\b')
     """
     if path.startswith(_PAGES):
         folder = path.split("/")[0]
-        return rf"\b{folder}/|[\"']{folder}[\"']"
+        readers = "|" + _READERS if folder == "record" else ""
+        return rf"\b{folder}/|[\"']{folder}[\"']{readers}"
     page = Path(path)
     return rf"\b{page.stem if page.stem.isupper() else re.escape(page.name)}\b"
 

@@ -9,7 +9,7 @@ something, imported or quoted: as a word alone it may be the text's own.
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from experiments.record import code
@@ -48,8 +48,8 @@ def users_of(root: Path, changed: Iterable[str]) -> re.Pattern[str]:
     if modules & packages or modules - texts.keys():
         return re.compile("")  # what is handed on, or is gone: anything
     while True:
-        names = [_used(*handed) for handed in _handed_on(packages, modules)]
-        pattern = re.compile("|".join(names) or "(?!)")
+        names = _used(_handed_on(packages, modules))
+        pattern = re.compile(names)
         more = {name for name, others in used.items() if others & modules}
         # A package as a whole: its names are then taken from it.
         of_packages = {name for name, others in used.items() if others & packages}
@@ -57,7 +57,7 @@ def users_of(root: Path, changed: Iterable[str]) -> re.Pattern[str]:
         if more <= modules:
             break
         modules |= more
-    words = [*_ANY, *names]
+    words = [*_ANY, names]
     if any(name.startswith("experiments.") for name in modules):
         words.append(EXPERIMENTS)
     for name in sorted(modules):
@@ -67,25 +67,32 @@ def users_of(root: Path, changed: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(words), re.MULTILINE)
 
 
-def _used(package: str, name: str) -> str:
-    """Return the pattern of a text that uses a package's public name, be it a common word.
+def _used(handed: Mapping[str, Collection[str]]) -> str:
+    """Return the pattern of a text that uses public names of packages, be they common words.
 
     Examples
     --------
-    >>> pattern = re.compile(_used("jaxbnn.plots", "density"), re.MULTILINE)
+    >>> pattern = re.compile(_used({"jaxbnn.plots": ["density", "trace"]}), re.MULTILINE)
     >>> uses = ["plots.density(x)", "from jaxbnn.plots import (\\n    density,\\n)", "'density'"]
-    >>> uses += ["from jaxbnn.plots import trace, density as f"]
+    >>> uses += ["from jaxbnn.plots import ess, density as f"]
     >>> uses += ["from jaxbnn import a\\nimport jaxbnn.plots as p\\n\\np.density(x)\\n"]
     >>> all(map(pattern.search, uses))
     True
     >>> any(map(pattern.search, ["# the density at 0", "def density(x):", "law.density(x)"]))
     False
     """
-    of_it = rf"\b(jaxbnn|{package.split('.')[-1]})\.{name}\b"
-    imported = rf"\bfrom [\w.]+ import (\([^)]*|.*)\b{name}\b"
+    if not handed:
+        return "(?!)"
+    of_package = "|".join(
+        rf"(jaxbnn|{package.split('.')[-1]})\.({'|'.join(sorted(names))})"
+        for package, names in handed.items()
+    )
+    name = "|".join(sorted({name for names in handed.values() for name in names}))
+    imported = rf"\bfrom [\w.]+ import (\([^)]*|.*)\b({name})\b"
     # Where something of the library has a name of the text's own, of whatever it is.
     renamed = r"import jaxbnn[\w.]* as |from jaxbnn[\w.]* import [^\n]*\bas "
-    return rf"{of_it}|{imported}|[\"']{name}[\"']|(?s:\A(?=.*?(?:{renamed})).*?\.{name}\b)"
+    of_any = rf"(?s:\A(?=.*?(?:{renamed})).*?\.({name})\b)"
+    return rf"\b({of_package})\b|{imported}|[\"']({name})[\"']|{of_any}"
 
 
 def _hands_on(text: str) -> bool:
@@ -102,16 +109,17 @@ def _hands_on(text: str) -> bool:
     )
 
 
-def _handed_on(packages: Iterable[str], modules: set[str]) -> list[tuple[str, str]]:
-    """Return the names that packages hand on from these modules, each with its package."""
-    return sorted(
-        {
-            (package, name)
-            for package in packages
+def _handed_on(packages: Iterable[str], modules: set[str]) -> dict[str, list[str]]:
+    """Return the names that packages hand on from these modules, by package."""
+    found = {
+        package: [
+            name
             for name in code._reexported(package)
             if modules.intersection(code._definers(package, name))
-        }
-    )
+        ]
+        for package in sorted(packages)
+    }
+    return {package: names for package, names in found.items() if names}
 
 
 def _module(path: Path) -> str:
