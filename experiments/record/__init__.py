@@ -56,19 +56,30 @@ def record_runs(results: Path, record: Path = RECORD) -> list[Path]:
     ------
     InputError
         If there is no run, a run's settings or seed are not its config's, its scale is smoke, a
-        file of its is not the one that it wrote, or the record would exceed 25 MB. Nothing is
-        written then.
+        file of its is not the one that it wrote, two are of one config and scale, or the record
+        would exceed 25 MB. Nothing is written then.
     """
     if benchmark := _benchmark_in(results):
         names = {path.name for path in results.iterdir() if path.suffix in (".md", ".png")}
         return _put({record / "benchmarks" / benchmark: (results, names)}, record)
     folders = sorted(path.parent for path in results.rglob("metrics.json"))
-    folders = [folder for folder in folders if "benchmarks" not in folder.parts]
+    folders = [
+        folder
+        for folder in folders
+        if "benchmarks" not in folder.relative_to(results).parts and not _benchmark_in(folder)
+    ]
     if not folders:
         raise InputError(f"There is no finished run (metrics.json) in {results}.")
     runs = [(folder, read_run(folder)) for folder in folders]
+    seen: dict[tuple[str, str], Path] = {}
     for folder, run in runs:
         _check(folder, run)
+        other = seen.setdefault((run["experiment"], run["scale"]), folder)
+        if other != folder:
+            raise InputError(
+                f"{other} and {folder} are both of {run['experiment']} at scale {run['scale']}: "
+                "give the folder of the one that is wanted."
+            )
     chosen = {
         record / run["experiment"] / run["scale"]: (folder, {"table.md", *_files(folder, run)})
         for folder, run in runs

@@ -27,11 +27,12 @@ def keep_stages(results: Path, record: Path = RECORD) -> list[Path]:
     Raises
     ------
     InputError
-        If there is no stage, or one would take the place of a kept one of another seed, of other
-        settings or versions; nothing is written then. If all that is unfinished would exceed 60 MB,
-        which is told before anything is lost: the files that fit stay.
+        If there is no stage, or one would take the place of another, kept or below `results`, of
+        another seed, of other settings or versions; nothing is written then. If all that is
+        unfinished would exceed 60 MB, which is told before anything is lost: the files that fit
+        stay.
     """
-    found = sorted(path for path in results.rglob(f"{STAGES}/*.npz") if "smoke" not in path.parts)
+    found = sorted(path for path in results.rglob(f"{STAGES}/*.npz") if path.parts[-3] != "smoke")
     if not found:
         raise InputError(f"There is no finished stage (stages/*.npz) in {results}.")
     targets = []
@@ -43,6 +44,14 @@ def keep_stages(results: Path, record: Path = RECORD) -> list[Path]:
             raise InputError(
                 f"{target} is kept, and {path} is of another seed, of other settings or other "
                 "versions: remove the one that is not wanted."
+            )
+    firsts: dict[Path, Path] = {}
+    for path, target in zip(found, targets, strict=True):
+        other = firsts.setdefault(target, path)
+        if _fingerprint(path) != _fingerprint(other):
+            raise InputError(
+                f"{other} and {path} are of different seeds, settings or versions, and only one "
+                f"can be {target}: give the folder of the one that is wanted."
             )
     written = []
     for path, target in zip(found, targets, strict=True):

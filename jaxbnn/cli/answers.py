@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from jaxbnn.cli import folder as folders
-from jaxbnn.cli.encoding import Encoding
+from jaxbnn.cli.encoding import Encoding, fields_of
 from jaxbnn.cli.fields import as_numbers, is_missing
 from jaxbnn.cli.place import OUTSIDE, written
 from jaxbnn.cli.progress import Progress
@@ -179,7 +179,7 @@ def outside(encoding: Encoding, table: Table) -> tuple[np.ndarray, list[str]]:
     """Return for each row the columns in which it lies outside the training rows, and a remark."""
     strange: list[list[str]] = [[] for _ in range(table.num_rows)]
     for column in encoding.columns:
-        for row in np.flatnonzero(column.is_outside(table.columns[column.name])):
+        for row in np.flatnonzero(column.is_outside(fields_of(column, table))):
             strange[row].append(column.name)
     for name, value in encoding.constant.items():
         for row in np.flatnonzero(_is_other(table.columns.get(name, []), value)):

@@ -219,7 +219,7 @@ def learn_column(
     if every is not None and every[0] in (0, 1) and (np.diff(every) == 1).all():
         notes.append(
             f"{name}: counts the rows from {every[0]:.0f} on; if it tells no more than that, leave "
-            f"it out by --drop {name}."
+            f"it out by --drop {name!r}."
         )
     far = _far_off(numbers, "{:g}".format)
     notes += [f"{name}: {far}."] if far else []

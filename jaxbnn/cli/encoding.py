@@ -72,14 +72,14 @@ class Encoding:
                 raise ValueError(
                     f"the fit used {column.name!r}: {table.missing_column(column.name)}"
                 )
-            parts += column.encode(table.columns[column.name], table.source)
+            parts += column.encode(fields_of(column, table), table.source)
         return np.stack([np.asarray(part, np.float32) for part in parts], axis=1)
 
     def remarks(self, table: Table) -> list[str]:
         """Return what in a new table the fit had not seen."""
         notes = []
         for column in self.columns:
-            values = table.columns[column.name]
+            values = fields_of(column, table)
             if column.categories is not None:
                 strange = set(column.words(values)) - set(column.categories)
                 if strange:
@@ -106,6 +106,19 @@ class Encoding:
         numbers = as_numbers(values)
         assert numbers is not None
         return ((numbers - self.y_mean) / self.y_sd).astype(np.float32)
+
+
+def fields_of(column: Column, table: Table) -> list[str]:
+    """Return a column's fields as its encoding knows them.
+
+    Among other words 1,5 is a category. Where a file has no other one, it was read as a number.
+    """
+    fields = table.columns[column.name]
+    written = table.as_written.get(column.name, fields)
+    if column.categories is None or written == fields:
+        return fields
+    known = set(column.categories)
+    return [w if w in known else f for w, f in zip(written, fields, strict=True)]
 
 
 def usable_rows(table: Table, target: str, drop: list[str]) -> tuple[Table, list[str]]:

@@ -179,7 +179,9 @@ def _refitted(
         "the one that had not seen the held-out rows.",
         *last.fitted.notes,
     ]
-    return last, None if last.fitted.draws is None else verdict, sentences
+    # Of an approximation there is nothing more to say unless it was stopped too early.
+    says_nothing = last.fitted.draws is None and verdict.is_good
+    return last, None if says_nothing else verdict, sentences
 
 
 def _judge(first: _Sampled, level: float) -> tuple[Verdict, Callable[[Path], None]]:

@@ -141,7 +141,11 @@ def _add_fit(fit: argparse.ArgumentParser) -> None:
         help="each begins anew, from the prior or a trained network (default: 4, ensemble: 10)",
     )
     fit.add_argument(
-        "--warmup", type=int, default=400, help="draws before the kept ones; dvi: tens of updates"
+        "--warmup",
+        type=int,
+        default=400,
+        help="effort before the kept draws: nuts, so many draws; dvi, tens of updates; gibbs, five "
+        "sweeps each; pcn, twenty steps each; ensemble, a measure of each of its parts",
     )
     fit.add_argument("--samples", type=int, default=400, help="kept draws of each chain")
     fit.add_argument(

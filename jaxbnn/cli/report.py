@@ -1,5 +1,6 @@
 """What a fit has to say: the verdict, scores, what to do next, and what was made of the data."""
 
+import shlex
 from pathlib import Path
 from typing import NamedTuple
 
@@ -120,7 +121,7 @@ def next_steps(
         steps.append("Some thousand rows, or `--sampler nuts`, give draws of the posterior itself.")
     if not is_refitted:
         steps.append("`--refit --force` makes this fit again, and then one on all rows.")
-    steps.append(f"Predict new rows: `jaxbnn predict {out} new.csv`.")
+    steps.append(f"Predict new rows: `jaxbnn predict {shlex.quote(str(out))} new.csv`.")
     return steps
 
 

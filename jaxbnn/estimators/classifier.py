@@ -10,7 +10,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_X_y
 
-from jaxbnn.estimators.arguments import check_labels, check_unmasked, settings_of
+from jaxbnn.estimators.arguments import check_labels, settings_of
 from jaxbnn.estimators.base import BayesianNetwork
 from jaxbnn.tabular.candidates import candidates
 from jaxbnn.tabular.kinds import CLASSES
@@ -185,10 +185,10 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
         Raises
         ------
         ValueError
-            A class that `fit` has not seen, or one that is masked.
+            A class that `fit` has not seen, or a label that is missing or masked.
         """
         inputs = self._inputs(X)
-        check_unmasked("y", y)
+        check_labels(y)
         _, y = check_X_y(inputs, y)
         strange = np.setdiff1d(y, self.classes_)
         if len(strange):

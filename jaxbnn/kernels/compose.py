@@ -62,16 +62,20 @@ class MixInfo(NamedTuple):
     Attributes
     ----------
     acceptance_rate
-        Of that component; NaN where it reports none.
+        Of that component; None unless all components report one, since neither a mean over steps
+        nor an adaptation could tell a step that reports none from a rejection.
     component
         Its number.
     is_divergent
         Whether it diverged; False where it does not report it.
+    component_rate
+        Acceptance rate of that component; NaN where it reports none.
     """
 
-    acceptance_rate: Float[Array, ""]
+    acceptance_rate: Float[Array, ""] | None
     component: Int[Array, ""]
     is_divergent: Bool[Array, ""]
+    component_rate: Float[Array, ""]
 
 
 def _composed(infos: Sequence[Any]) -> ComposedInfo:
@@ -247,6 +251,7 @@ def mix(
         # may use the key itself.
         is_typed = jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key)
         words = jax.random.key_data(key_step) if is_typed else key_step
+        reports: dict[int, bool] = {}
 
         def branch(i):
             def run(operand):
@@ -258,6 +263,7 @@ def mix(
                 rate, divergent = (
                     getattr(info, name, None) for name in ("acceptance_rate", "is_divergent")
                 )
+                reports[i] = rate is not None
                 rate = jnp.asarray(jnp.nan if rate is None else rate, jnp.result_type(float))
                 divergent = jnp.asarray(False if divergent is None else divergent)
                 return CycleState(own_state.position, states), rate, divergent
@@ -265,8 +271,12 @@ def mix(
             return run
 
         branches = [branch(i) for i in range(len(kernels))]
-        state, rate, divergent = jax.lax.switch(index, branches, (words, state))
-        return state, MixInfo(rate, index, divergent)
+        operand = words, state
+        state, rate, divergent = jax.lax.switch(index, branches, operand)
+        for i, run in enumerate(branches):
+            if i not in reports:  # where nothing is compiled, only the chosen one was run
+                jax.eval_shape(run, operand)
+        return state, MixInfo(rate if all(reports.values()) else None, index, divergent, rate)
 
     return SamplingAlgorithm(_init_all(kernels), step)
 

@@ -179,6 +179,11 @@ def calibration(
         axes.plot(predicted, happened, ".-", color=COLORS[0], label="predictions")
     else:
         number = np.maximum(as_numbers("counts", counts), 1)
+        if number.shape != predicted.shape:
+            raise ValueError(
+                f"counts must have the shape of predicted, {predicted.shape}, but has "
+                f"{number.shape}."
+            )
         axes.errorbar(
             predicted,
             happened,

@@ -19,6 +19,7 @@ from jaxbnn.cli.options import _file_before_hidden
 from jaxbnn.cli.place import OUTSIDE, check_free, check_predictions
 from jaxbnn.cli.table import Table, read_table, take
 from jaxbnn.networks import mlp
+from jaxbnn.prediction import ClassPrediction
 from jaxbnn.targets import Gaussian, Posterior, normal_prior
 
 ENCODING = Encoding(
@@ -39,12 +40,32 @@ TABLE = Table(
 )
 
 
+def constant(*values):
+    """Return draws that are these constants, two rows, and a posterior with a noise of 0.5."""
+    network = mlp((1, 1))
+    x, y = np.zeros((2, 1), np.float32), np.zeros(2, np.float32)
+    posterior = Posterior(network, normal_prior(network), Gaussian(0.5), x, y)
+    b = np.array(values, np.float32)[None, :, None]
+    return ({"w": np.zeros((1, len(values), 1, 1), np.float32), "b": b},), x, posterior
+
+
 def test_rows_outside_the_training_range_are_told_apart():
     found, (note,) = outside(ENCODING, TABLE)
     assert found.tolist() == ["cement", "", "", "kind"]
     assert "2 of 4 rows" in note
     inside = TABLE._replace(columns=TABLE.columns | {"cement": ["100"] * 4, "kind": ["a"] * 4})
     assert outside(ENCODING, inside)[1] == []
+
+
+def test_outside_is_beyond_a_tenth_of_the_range():
+    column = Column("a", 0.0, 1.0, low=100.0, high=500.0)
+    assert column.is_outside(["59", "61", "539", "541"]).tolist() == [True, False, False, True]
+
+
+def test_a_gap_where_the_fit_had_none_is_told():
+    encoding = Encoding("y", [Column("a")], None, 0.0, 1.0)
+    (said,) = encoding.remarks(Table({"a": ["1", "", "NA"]}, "new.csv"))
+    assert said == "a: 2 missing, taken as the mean; none was in the fit."
 
 
 def test_a_fit_without_ranges_tells_nothing_apart():
@@ -67,14 +88,14 @@ def test_ids_are_copied():
         id_columns(TABLE, ENCODING, ["name"])
 
 
+def test_ids_tell_all_rows_apart():
+    table = Table({"a": ["1", "2"], "nr": ["x", ""]}, "new.csv")
+    assert id_columns(table, Encoding("y", [], None, 0.0, 1.0), []).keys() == {"a"}
+
+
 def test_quantiles_are_those_of_the_mixture():
-    network = mlp((1, 1))
-    x, y = np.zeros((2, 1), np.float32), np.zeros(2, np.float32)
-    posterior = Posterior(network, normal_prior(network), Gaussian(0.5), x, y)
-    draws = ({"w": np.zeros((1, 3, 1, 1)), "b": np.full((1, 3, 1), 1.0)},)
-    draws = ({name: leaf.astype(np.float32) for name, leaf in draws[0].items()},)
     asked = [0.05, 0.5, 0.9, 0.9999991, 0.9999999]  # the last two round to one name of six digits
-    found = predictions_of(draws, x, posterior, ENCODING, 0.9, asked)
+    found = predictions_of(*constant(1.0, 1.0, 1.0), ENCODING, 0.9, asked)
     for q in asked:
         expected = 10 + 2 * stats.norm.ppf(q, 1.0, 0.5)
         np.testing.assert_allclose(found[f"quantile {q}"], expected, rtol=1e-4)
@@ -84,6 +105,32 @@ def test_quantiles_are_those_of_the_mixture():
     classes = Encoding("kind", ENCODING.columns, ["a", "b"], 0.0, 1.0)
     with pytest.raises(ValueError, match="are of numbers"):
         check_quantiles([0.5], classes)
+
+
+def test_the_level_is_the_one_that_was_asked_for():
+    found = predictions_of(*constant(1.0, 1.0), ENCODING, 0.5)
+    for name, q in (("lower", 0.25), ("upper", 0.75)):
+        np.testing.assert_allclose(found[name], 12 + stats.norm.ppf(q), rtol=1e-4)
+
+
+def test_the_parts_of_an_uncertainty_are_told_apart():
+    found = predictions_of(*constant(0.25, 1.75), ENCODING, 0.9)
+    np.testing.assert_allclose(found["sd of the noise"], 1.0, rtol=1e-5)
+    np.testing.assert_allclose(found["sd unknown"], 1.5, rtol=1e-5)
+    np.testing.assert_allclose(found["sd"], np.hypot(1.0, 1.5), rtol=1e-5)
+
+
+def test_columns_of_classes_are_those_of_the_prediction(monkeypatch, annotations_unchecked):
+    p = np.array([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]])
+    told = ClassPrediction(p, p.argmax(1), p, p, np.array([0.5, 0.6]), np.array([0.1, 0.2]), 0.9)
+    monkeypatch.setattr("jaxbnn.cli.answers.predict", lambda *_, **__: told)
+    encoding = Encoding("kind", [], ["b", "c", "a"], 0.0, 1.0)
+    found = predictions_of(None, None, None, encoding, 0.9)
+    assert found["kind"].tolist() == ["b", "a"]
+    for i, name in enumerate("bca"):
+        np.testing.assert_array_equal(found[f"probability of {name}"], p[:, i])
+    assert found["entropy of the noise"].tolist() == [0.5, 0.6]
+    assert found["entropy unknown"].tolist() == [0.1, 0.2]
 
 
 def test_large_numbers_keep_their_digits():
@@ -96,14 +143,11 @@ def test_large_numbers_keep_their_digits():
 
 
 def test_a_target_called_as_a_column_of_the_predictions_keeps_its_own():
-    network = mlp((1, 1))
-    x, y = np.zeros((1, 1), np.float32), np.zeros(1, np.float32)
-    posterior = Posterior(network, normal_prior(network), Gaussian(0.5), x, y)
-    draws = ({"w": np.zeros((1, 2, 1, 1), np.float32), "b": np.ones((1, 2, 1), np.float32)},)
     encoding = Encoding("lower", ENCODING.columns, None, 10.0, 2.0)
-    found = predictions_of(draws, x, posterior, encoding, 0.9)
+    found = predictions_of(*constant(1.0, 1.0), encoding, 0.9)
     np.testing.assert_allclose(found["lower"], 12)
-    assert found["lower of the prediction"] < 12 < found["upper"]
+    assert (found["lower of the prediction"] < 12).all()
+    assert (found["upper"] > 12).all()
 
 
 def test_predictions_are_written_over_and_nothing_else(tmp_path):

@@ -1,6 +1,5 @@
-"""Tests of jaxbnn.__main__, cli.fit, cli.hosts, cli.one_host, cli.options,
-cli.pictures, cli.place, cli.prepare and cli.verdict: the command, called as from a shell: what it
-writes, says, and refuses.
+"""Tests of jaxbnn.__main__, cli.fit, cli.hosts, cli.one_host, cli.options, cli.place and
+cli.prepare: the command, called as from a shell: what it writes, says, and refuses.
 """
 
 import csv

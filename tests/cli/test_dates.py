@@ -41,8 +41,17 @@ def test_days_are_those_of_the_calendar(form, order):
 
 
 def test_zones_count():
-    (utc, east) = as_days(["2020-01-01T10:00Z", "2020-01-01T12:30+02:30"], "year-month-day")
-    assert utc == east
+    utc, east, west = as_days(
+        ["2020-01-01T10:00Z", "2020-01-01T12:30+02:30", "2020-01-01T04:30-05:30"], "year-month-day"
+    )
+    assert utc == east == west
+
+
+def test_afternoons_may_be_written_small():
+    late, midnight, small = as_days(
+        ["2020-01-01 3:00 PM", "2020-01-01 12:00 am", "2020-01-01 3:00 pm"], "year-month-day"
+    )
+    assert late == small == midnight + 15 / 24
 
 
 def test_fractions_of_a_second_count():
@@ -70,6 +79,14 @@ def test_parts_are_of_the_clock_that_a_date_is_written_by():
     assert one_instant[0][0] == one_instant[0][1]
 
 
+def test_the_parts_that_are_known_are_those_of_the_clock():
+    """Midnights of a country with summer time are at two hours of UTC."""
+    days = [f"2020-03-{day}T00:00+01:00" for day in range(10, 29)]
+    days += [f"2020-03-{day}T00:00+02:00" for day in (29, 30, 31)]
+    column, _ = learn_column("d", days, days)
+    assert column.date_parts == ["weekday"]
+
+
 def test_dates_with_and_without_a_zone_are_not_mixed():
     bare = [value[:-6] for value in ABROAD]
     with pytest.raises(ValueError, match="with a time zone and '2020-01-01 14:00' without one"):
@@ -92,10 +109,14 @@ def test_what_is_no_date():
     assert find_order(["2020-1"]) is None
     assert find_order(["20200101"]) is None
     assert find_order(["3-4-2020"]) == "open"
-    assert as_days(["2020-02-30"], "year-month-day") == "2020-02-30"
-    assert as_days(["2020-02-03 25:00"], "year-month-day") == "2020-02-03 25:00"
+    for value in ("2020-02-30", "2020-02-03 24:00", "2020-02-03 10:60", "2020-02-03 10:00:61"):
+        assert as_days([value], "year-month-day") == value
     assert look_like_dates(["2020-01-01", "2020-01-02", "soon"]) == ["soon"]
     assert look_like_dates(["2020-01-01", "now", "soon"]) == []
+
+
+def test_points_tell_of_an_order_where_all_dates_have_them():
+    assert find_order(["3/4/2020", "4.5.2020"]) == "open"
 
 
 def test_a_column_with_dates_of_two_kinds():
@@ -117,6 +138,8 @@ def test_parts():
     assert parts_known(np.array([0.0, 15.0, np.nan])) == ["weekday"]
     assert parts_known(np.array([0.0, 0.5])) == ["time of day"]
     assert parts_known(np.array([0.25, 700.25])) == ["season"]
+    assert parts_known(np.array([0.0, 365.0])) == ["weekday"]  # a year alone tells of no season
+    assert parts_known(np.array([0.0, 548.0])) == ["season", "weekday"]
     days = np.array([0.0, 4.0, 4.0 + 0.25, np.nan])
     weekday = np.stack(part_features(days, "weekday"))
     assert [part_names("weekday")[i] for i in weekday[:, :3].argmax(axis=0)] == [

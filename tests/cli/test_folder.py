@@ -121,3 +121,13 @@ def test_what_arviz_compares_is_in_the_units_of_the_target(tmp_path, rng):
     np.testing.assert_allclose(
         other["log_likelihood"].y, plain["log_likelihood"].y - np.log(8), rtol=1e-6, atol=1e-6
     )
+
+
+def test_log_likelihoods_that_are_left_out_are_told(tmp_path, monkeypatch):
+    monkeypatch.setattr("jaxbnn.cli.folder._MOST_TERMS", 10)
+    settings = Settings("nuts", (), 2, 10, 5, 0.3, 0)
+    encoding = Encoding("y", [Column("a"), Column("b")], None, 0.0, 1.0)
+    posterior = make_posterior("nuts", settings, X, X[:, 0], None)
+    positions = jax.tree.map(np.asarray, posterior.sample_prior(jax.random.key(0), (2, 5)))
+    (said,) = save(tmp_path, encoding, settings, "nuts", Fitted(positions, None, []), posterior)
+    assert "holds no log likelihoods" in said

@@ -76,6 +76,33 @@ def test_the_page_is_whole_and_needs_nothing_beside_it(tmp_path):
     assert "63,336" in page(report(NUMBERS), tmp_path)
 
 
+def test_the_page_has_the_table_of_classes_as_it_is(tmp_path):
+    text = page(report(), tmp_path)
+    assert "<th>is a|b</th><td class=right>5</td><td>1</td>" in text
+    assert "<th>is &lt;c&gt;</th><td>0</td><td class=right>4</td>" in text
+
+
+def test_a_doubt_is_seen_at_its_verdict(tmp_path):
+    good, bad = Verdict(["Good."], {"chains": 2}), Verdict(["Bad."], {"chains": 2}, False)
+    for chains, held in ((good, bad), (bad, good)):
+        text = page(report(held)._replace(chains=chains), tmp_path)
+        for title, verdict in (("The chains", chains), ("The held-out rows", held)):
+            kind = "verdict" if verdict.is_good else "verdict doubt"
+            assert f'<div class="{kind}"><b>{title}</b><p>{verdict}</p></div>' in text
+
+
+def test_scores_stand_beside_their_names():
+    numbers = {"rmse": 1.0, "rmse_of_the_mean": 2.0, "coverage": 0.8, "level": 0.9}
+    found = report(Verdict(["."], numbers | {"held_out": 12345}), refit=["Fitted again."])
+    assert found.scores["typical error (RMSE)"] == "1"
+    assert found.scores["RMSE of always guessing the mean"] == "2"
+    assert found.scores["share of rows inside their intervals"] == "80.0%"
+    assert found.scores["share that should be inside"] == "90.0%"
+    assert found.scores["held-out rows"] == "12,345"
+    assert found.scores["effective draws"] == "312"
+    assert "\nFitted again.\n" in markdown(found)
+
+
 def test_markdown_has_a_table_of_classes():
     text = markdown(report())
     assert "| held-out rows | said a\\|b | said <c> |\n| --- | --- | --- |\n" in text
@@ -111,6 +138,11 @@ def test_what_to_do_next(chains, held, sampler, is_refitted, wanted):
     assert len(steps) == len(wanted)
     for step, words in zip(steps, wanted, strict=True):
         assert words in step
+
+
+def test_a_folder_whose_name_has_a_blank_is_quoted():
+    *_, last = next_steps(SETTINGS, "nuts", Verdict([], {}), Verdict([], {}), Path("my fit"), True)
+    assert "`jaxbnn predict 'my fit' new.csv`" in last
 
 
 @pytest.mark.parametrize(

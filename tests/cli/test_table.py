@@ -7,7 +7,7 @@ import pytest
 
 from jaxbnn.cli.encoding import learn_encoding, usable_rows
 from jaxbnn.cli.fields import as_numbers, how_to_mend, is_missing
-from jaxbnn.cli.kinds import Kind
+from jaxbnn.cli.kinds import Kind, choose_likelihood
 from jaxbnn.cli.table import Table, read_table
 
 JANUARY = [f"2020-01-{day:02d}" for day in range(1, 31)]
@@ -39,6 +39,10 @@ def test_one_table_written_five_ways(table_of, content, separator, decimal):
     assert list(table.columns) == ["x", "y"]
     assert as_numbers(table.columns["x"]).tolist() == [1.5, -3.25]
     assert as_numbers(table.columns["y"]).tolist() == [2, 4]
+
+
+def test_that_commas_were_decimal_is_told(table_of):
+    assert table_of("x;y\n1,5;2\n").notes == ("Decimal commas were read as such.",)
 
 
 def test_thousands_or_decimals_is_asked_for(table_of):
@@ -107,6 +111,7 @@ def test_refusals_say_where_and_what_to_do(table_of, content, sentence):
 
 def test_fields():
     assert is_missing(["", "NA", "n/a", "?", "0", "nano"]).tolist() == [1, 1, 1, 1, 0, 0]
+    assert is_missing(["null", "NULL", "nan", "None"]).all()
     np.testing.assert_array_equal(as_numbers(["1e3", "NaN", "-2"]), [1000, np.nan, -2])
     for bad in ("inf", "1_000", "1,5", "12O"):
         assert as_numbers(["1", bad]) is None
@@ -142,6 +147,36 @@ def learnt(**columns):
     table = Table(columns, "t")
     encoding, notes = learn_encoding(table, table, "y", "auto", Kind("gaussian", None, ""))
     return encoding, " ".join(notes)
+
+
+def test_what_is_left_out_or_taken_otherwise_is_said():
+    few = ["1", "2", "4"] * 6 + ["1", "2"]
+    _, said = learnt(gone=["", "NA"] * 10, x=list("0123456789") * 2, y=few)
+    assert "gone: empty; left out." in said
+    assert "y: 3 different numbers, taken as numbers; if they stand for classes" in said
+
+
+def test_classes_have_the_order_of_their_kind():
+    columns = {"x": list("012345678"), "y": ["low", "medium", "high"] * 3}
+    table = Table(columns, "t")
+    kind = choose_likelihood("y", columns["y"], "auto", "auto", None)
+    encoding, _ = learn_encoding(table, table, "y", "auto", kind)
+    assert encoding.classes == ["low", "medium", "high"]
+    assert encoding.targets(table).tolist() == [0, 1, 2] * 3
+
+
+def test_counts_stay_counts():
+    table = Table({"x": list("012345"), "y": list("021530")}, "t")
+    encoding, _ = learn_encoding(table, table, "y", "auto", Kind("poisson", None, ""))
+    assert encoding.targets(table).tolist() == [0, 2, 1, 5, 3, 0]
+
+
+def test_what_is_learnt_is_learnt_from_the_training_rows():
+    table = Table({"x": ["1", "2", "3", "90"], "y": list("1234")}, "t")
+    training = Table({name: values[:3] for name, values in table.columns.items()}, "t")
+    encoding, _ = learn_encoding(table, training, "y", "auto", Kind("gaussian", None, ""))
+    (column,) = encoding.columns
+    assert (column.low, column.mean, column.high) == (1.0, 2.0, 3.0)
 
 
 NUMBERS = [f"{i / 40:.3f}" for i in range(40)]

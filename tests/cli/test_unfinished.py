@@ -60,6 +60,21 @@ def test_only_the_same_fit_goes_on(data, tmp_path):
     assert not folder.exists()
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        *(["--target", "z"], ["--sampler", "dvi"], ["--task", "regression"], ["--drop", "x"]),
+        *(["--likelihood", "laplace"], ["--order", "a", "b"], ["--test", "0.3"], ["--relevance"]),
+        *(["--chains", "3"], ["--warmup", "7"], ["--samples", "7"], ["--noise", "0.1"]),
+        *(["--separator", ";"], ["--decimal", ","], ["--seed", "9"]),
+    ],
+)
+def test_a_fit_by_other_arguments_does_not_go_on(more, data, tmp_path):
+    unfinished.begin(tmp_path, identity(data), False)
+    with pytest.raises(ValueError, match=f"with {more[0]} .*, and not "):
+        unfinished.goes_on(tmp_path, identity(data, *more), False)
+
+
 def test_what_is_said_of_an_interruption(data, tmp_path):
     folder = unfinished.begin(tmp_path, identity(data), False)
     assert unfinished.what_is_left(tmp_path).startswith("interrupted before")
@@ -95,28 +110,6 @@ def test_the_network_that_was_taken_is_kept(data, tmp_path, monkeypatch):
     text = (folder / "choice.json").read_text()
     (folder / "choice.json").write_text(text[:-5])
     assert unfinished.kept_choice(folder, ["a", "b"]) is None
-
-
-def test_networks_are_not_compared_again(tmp_path, monkeypatch):
-    rows = np.random.default_rng(0).normal(size=(150, 3))
-    path = tmp_path / "three.csv"
-    path.write_text("a,b,y\n" + "".join(f"{a},{b},{a + 0.1 * c}\n" for a, b, c in rows))
-    arguments = ["fit", str(path), "--target", "y", "--out", str(tmp_path / "out"), "--quiet"]
-    compared = []
-
-    def best_of(candidates, *_):
-        compared.append(len(candidates))
-        return candidates[0], "the first is as good as any"
-
-    def stop(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(fit, "best_of", best_of)
-    monkeypatch.setattr(fit, "run", stop)
-    for _ in range(2):
-        assert main(arguments) != 0
-    assert len(compared) == 1
-    assert compared[0] > 1
 
 
 def test_a_damaged_note_begins_anew(data, tmp_path):

@@ -123,6 +123,14 @@ def test_data_that_cannot_be_used(model, x, y, said):
         model.fit(x, y)
 
 
+@pytest.mark.parametrize("label", [None, np.nan, pd.NA])
+def test_scores_of_labels_that_are_missing(label, monkeypatch):
+    model = BayesianClassifier()
+    monkeypatch.setattr(model, "_inputs", lambda x: x)  # as if it were fitted
+    with pytest.raises(ValueError, match=r"y holds .* at row 0; leave out rows without a label"):
+        model.log_score(X, [label, *LABELS[1:]])
+
+
 @pytest.mark.parametrize(
     ("model", "x", "y"),
     [

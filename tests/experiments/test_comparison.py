@@ -7,6 +7,7 @@ import pytest
 from experiments.errors import InputError
 from experiments.paper_numbers import PaperValue
 from experiments.report import full_report, judge
+from experiments.spreads import spread_name
 
 
 def paper(value, error=None, half_digit=0.0, setting="a", kind="result", bound=""):
@@ -80,6 +81,15 @@ def test_the_report_counts_compares_and_lists_what_is_missing(tmp_path):
     assert ["004 Table 1", "ess", "c", "7", "-", "MISSING"] in lines
     assert report.index("2 runs.") < report.index("## challenges/xor") < report.index("## MISSING")
     assert not [line for line in lines if "d" in line]
+
+
+def test_the_report_judges_by_the_spread_of_runs(tmp_path):
+    value = paper(1.0)
+    spread = row(0.08, source=None) | {"quantity": spread_name("ess")}
+    write_metrics(tmp_path, "xor", "desk", [row(1.24, 0.02), spread])
+    report = full_report(tmp_path, {(value.source, value.quantity, value.setting): value})
+    (line,) = [line for line in report.splitlines() if line.startswith("| ess ")]
+    assert "WITHIN" in line
 
 
 def test_a_directory_without_runs_reports_everything_missing(tmp_path):

@@ -179,6 +179,41 @@ def test_a_numpyro_model(tmp_path):
         to_arviz(positions, positions)
 
 
+@pytest.mark.third_party(reason="NumPyro promotes dtypes and ranks")
+def test_data_are_simulated_at_each_draw_and_by_random_numbers_of_their_own():
+    def model(y, z):
+        mean = numpyro.sample("mean", dist.Normal(0.0, 100.0))
+        numpyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+        numpyro.sample("z", dist.Normal(-mean, 1.0), obs=z)
+
+    posterior = posterior_from_numpyro(model, np.zeros(7), np.zeros(7))
+    mean = np.array([[-100.0, 0.0, 50.0], [200.0, 7.0, -30.0]], np.float32)
+    data = to_arviz({"mean": mean}, posterior, key=jax.random.key(0), format="DataTree")
+    y, z = (data["posterior_predictive"][name].to_numpy() for name in "yz")
+    noise = np.stack([y - mean[..., None], z + mean[..., None]])
+    assert np.abs(noise).max() < 6
+    assert len(np.unique(np.abs(noise).round(3))) > 70  # of 84
+
+
+def test_what_diverged_has_the_name_that_arviz_looks_for():
+    positions = np.zeros((2, 3))
+    infos = {"is_divergent": positions > 1, "num_integration_steps": positions.astype(int)}
+    draws = jaxbnn.sampling.Draws(positions, infos, {}, None, None, np.arange(3), None, False)
+    group = to_arviz(draws, format="DataTree")["sample_stats"]
+    assert set(group.data_vars) == {"diverging", "n_steps"}
+
+
+def test_the_inputs_are_beside_the_data():
+    network = jaxbnn.mlp((2, 1))
+    x = np.arange(6.0, dtype=np.float32).reshape(3, 2)
+    posterior = jaxbnn.Posterior(
+        network, jaxbnn.normal_prior(network), jaxbnn.Gaussian(0.3), x, x[:, :1]
+    )
+    positions = posterior.sample_prior(jax.random.key(0), (1, 2))
+    data = to_arviz(positions, posterior, format="DataTree")
+    np.testing.assert_array_equal(data["constant_data"]["x"], x)
+
+
 def test_other_structures():
     a, b = np.zeros((1, 4, 2)), np.ones((1, 4))
     positions = {"network": ({"w": a}, ()), "log_noise_scale": b}

@@ -283,7 +283,44 @@ def test_mix_draws_kernels_by_weight(weights):
     np.testing.assert_allclose(shares, expected, atol=0.0143)
     assert (shares[expected == 0] == 0).all()
     np.testing.assert_array_equal(state.position, 10.0 ** np.asarray(info.component))
-    assert np.isnan(info.acceptance_rate).all()
+    assert info.acceptance_rate is None
+    assert np.isnan(info.component_rate).all()
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_a_mix_with_a_component_that_reports_no_rate_has_none(is_compiled):
+    """A step of that component is no rejection: a step size tuned by it would go to nothing."""
+    walks = walk_on("a")
+    start = {"a": jnp.zeros(()), "b": jnp.ones(())}
+    silent = SamplingAlgorithm(
+        lambda x, rng_key=None: BlockState(x, jnp.zeros(())), lambda key, s: (s, ())
+    )
+    with jax.disable_jit(not is_compiled):
+        for weights, reports in (([1.0, 0.0], True), ([0.0, 1.0], False)):
+            mixed = jaxbnn.mix([walks, silent], weights)
+            _, info = mixed.step(jax.random.key(0), mixed.init(start))
+            assert info.acceptance_rate is None
+            assert np.isnan(info.component_rate) != reports
+            whole = jaxbnn.cycle(walks, mixed)
+            _, info = whole.step(jax.random.key(0), whole.init(start))
+            np.testing.assert_array_equal(info.acceptance_rate, info.infos[0].acceptance_rate)
+        _, info = (both := jaxbnn.mix([walks, walks])).step(jax.random.key(0), both.init(start))
+        np.testing.assert_array_equal(info.acceptance_rate, info.component_rate)
+    starts = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), start)
+    draws = jaxbnn.sample(jax.random.key(0), mixed, starts, 5, progress=False)
+    assert np.isnan(draws.acceptance_rate).all()
+    with pytest.raises(ValueError, match=r"follows the acceptance rate, but .*MixInfo.* has none"):
+        jaxbnn.sample(
+            jax.random.key(0),
+            lambda parameters, _: jaxbnn.mix([walk_on("a", parameters["step_size"]), silent]),
+            starts,
+            5,
+            num_warmup=5,
+            data=jnp.zeros(1),
+            parameters={"step_size": 0.5},
+            adapt=jaxbnn.dual_averaging(0.574),
+            progress=False,
+        )
 
 
 def test_weights_may_be_traced():

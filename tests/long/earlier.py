@@ -20,10 +20,11 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from experiments.record.code import BIAS_TABLE, PACKAGES
+from tests.long.definitions import changed_names
 from tests.long.users import EXPERIMENTS, users_of
 
 _EVERY_TEST = (
@@ -34,7 +35,7 @@ _EVERY_TEST = (
 )
 _NO_TEST = tuple(
     f"tests/long/{name}.py"
-    for name in ("__main__", "earlier", "users", "test_earlier", "test_users")
+    for name in ("__main__", "definitions", "earlier", "users", "test_earlier", "test_users")
 )
 # Bad input for the public functions; modules that are imported by names made at run time.
 _HOSTILE = "tests/kit/hostile"
@@ -72,14 +73,15 @@ def take_over(root: Path, folder: Path, commit: str, tests: list[str]) -> None:
     git = ["git", "diff", "--name-only", commit, "HEAD"]
     found = subprocess.run(git, cwd=root, capture_output=True, text=True, check=True)
     changed = found.stdout.split()
-    rewritten = []
+    rewritten: dict[str, Collection[str] | None] = {}
     for path in changed:
         if not path.startswith(_LIBRARY) or path == BIAS_TABLE:
             continue
         if not path.endswith(".py"):
             sys.exit(f"{path} changed since then, which may touch every test: run them all.")
-        if not differs_by_checks(*_both(root, commit, path)):
-            rewritten.append(path)
+        before, now = _both(root, commit, path)
+        if not differs_by_checks(before, now):
+            rewritten[path] = changed_names(_unchecked(before), _unchecked(now))
     families = {path: families_of(root, path) for path in changed}
     others = [path for path in changed if not families[path] and path not in rewritten]
     touched = touched_by(root, others, rewritten)
@@ -135,7 +137,7 @@ def differs_by_checks(before: str, now: str) -> bool:
     >>> differs_by_checks(body.format(""), body.format("") + "def check_size(x):\\n    pass\\n")
     True
     """
-    return _without_checks(before) == _without_checks(now)
+    return ast.dump(_unchecked(before)) == ast.dump(_unchecked(now))
 
 
 class _Checks(ast.NodeTransformer):
@@ -166,8 +168,8 @@ class _Checks(ast.NodeTransformer):
         return None if is_check else self.generic_visit(node)
 
 
-def _without_checks(text: str) -> str:
-    return ast.dump(_Checks().visit(ast.parse(text)))
+def _unchecked(text: str) -> ast.Module:
+    return _Checks().visit(ast.parse(text))
 
 
 def families_of(root: Path, path: str) -> list[str]:
@@ -192,11 +194,13 @@ def families_of(root: Path, path: str) -> list[str]:
     ]
 
 
-def touched_by(root: Path, changed: list[str], rewritten: Sequence[str] = ()) -> set[str]:
+def touched_by(
+    root: Path, changed: list[str], rewritten: Mapping[str, Collection[str] | None] | None = None
+) -> set[str]:
     """Return the files of tests that changed files may touch, as paths below `root`.
 
-    Of the library `changed` are those that differ by checks alone, `rewritten` all others. Examples
-    in docstrings are tests of their module.
+    Of the library `changed` are those that differ by checks alone, `rewritten` all others, with the
+    names that changed in them (None: any). Examples in docstrings are tests of their module.
     """
     changed = [path for path in changed if not path.startswith(_KEPT)]
     pages = [path for path in changed if path.startswith(_PAGES) or path.endswith(_PAGE)]

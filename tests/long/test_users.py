@@ -42,8 +42,9 @@ def root(tmp_path, monkeypatch):
         cached.cache_clear()
 
 
-def touched(root, *rewritten):
-    return {path for path in touched_by(root, [], rewritten) if path.startswith("tests/test_")}
+def touched(root, path, names=None):
+    found = touched_by(root, [], {path: names})
+    return {path for path in found if path.startswith("tests/test_")}
 
 
 ALWAYS = {"tests/test_names.py"}
@@ -59,12 +60,35 @@ def test_what_leads_to_a_module_is_touched_by_it(root):
 
 
 def test_examples_of_what_uses_a_module_are_touched(root):
-    found = touched_by(root, [], ["jaxbnn/kernels/pcn.py"])
+    found = touched_by(root, [], {"jaxbnn/kernels/pcn.py": None})
     assert {"jaxbnn/dvi/fit.py", "jaxbnn/kernels/pcn.py"} <= found
     assert "jaxbnn/kernels/hmc.py" not in found
 
 
+def test_of_a_module_that_changed_in_parts_only_what_takes_these_is_touched(root):
+    (root / "jaxbnn/kernels/accept.py").write_text("def metropolis(): ...\ndef always(): ...")
+    (root / "tests/test_accept.py").write_text("import jaxbnn")
+    (root / "tests/program.py").write_text("from jaxbnn.kernels import pcn")
+    path = "jaxbnn/kernels/accept.py"
+    assert touched(root, path, ["always"]) == ALWAYS
+    through = {f"tests/test_{name}.py" for name in ("pcn", "fit", "study", "program")}
+    assert touched(root, path, ["metropolis"]) == through | ALWAYS
+    assert touched(root, path, []) == ALWAYS
+    text = "from jaxbnn.kernels.accept import always, metropolis\nfrom jaxbnn.kernels import hmc\n"
+    (root / "jaxbnn/kernels/hmc.py").write_text(f"{text}def hmc():\n    return always()\n")
+    code._imports.cache_clear()
+    code._tree.cache_clear()
+    assert touched(root, path, ["always"]) == {"tests/test_hmc.py"} | ALWAYS
+
+
+@pytest.mark.parametrize(("first", "is_touched"), [("'a.b'", False), ("name", True)])
+def test_what_is_taken_from_a_module_may_be_anybody_s_unless_it_is_named(root, first, is_touched):
+    text = f"import importlib\nmodule = importlib.import_module({first})\nf = getattr(module, name)"
+    (root / "tests/test_taken.py").write_text(text)
+    assert ("tests/test_taken.py" in touched(root, "jaxbnn/kernels/hmc.py")) == is_touched
+
+
 @pytest.mark.parametrize("path", ["jaxbnn/kernels/__init__.py", "jaxbnn/kernels/gone.py"])
 def test_packages_and_what_is_gone_touch_everything(root, path):
-    assert users_of(root, [path]).search("")
+    assert users_of(root, {path: None}).search("")
     assert len(touched(root, path)) == 7

@@ -4,7 +4,8 @@ From a changed module the way goes to all modules that import it, by names: an i
 leads to the module that defines the name, so that packages, which only hand names on, carry
 nothing. A text uses these modules if it names one of them, or one of their public names; or if it
 takes names that are made at run time, which may be anybody's. A name is used where it is taken from
-something, imported or quoted: as a word alone it may be the text's own.
+something, imported or quoted: as a word alone it may be the text's own. Where only some definitions
+of a module changed, the way begins at their names.
 """
 
 import ast
@@ -18,7 +19,9 @@ from experiments.record import code
 _ANY = (
     r"\bdocs\b|\.md\b",
     r"import_module\((?![\"'])|__import__\((?![\"'])|pkgutil|\.__all__\b|getmembers",
-    r"getattr\((jaxbnn|module|package)",
+    r"getattr\((jaxbnn|package)",
+    # Unless the module is one that the text names.
+    r"(?s:\A(?!.*^module = importlib\.import_module\([\"']).*?getattr\(module\b)",
     r"jaxbnn (fit|predict)\b|[\"']-m[\"'], [\"']jaxbnn[\"']|README|\bcli\b",
 )
 # They load names late, by programs of their own.
@@ -27,7 +30,7 @@ _TOP = ("jaxbnn", "jaxbnn._public")
 EXPERIMENTS = r"\b(experiments|configs)\b"
 
 
-def users_of(root: Path, changed: Iterable[str]) -> re.Pattern[str]:
+def users_of(root: Path, changed: Mapping[str, Collection[str] | None]) -> re.Pattern[str]:
     """Return the pattern of a text that may use a changed module of the library.
 
     Parameters
@@ -35,7 +38,8 @@ def users_of(root: Path, changed: Iterable[str]) -> re.Pattern[str]:
     root
         The folder of the repository that this module lies in.
     changed
-        Paths of modules, below `root`, that are there.
+        Paths of modules, below `root`, that are there, and the names of each whose definitions
+        changed; None: any.
     """
     texts = {
         _module(path.relative_to(root)): path.read_text(encoding="utf-8")
@@ -44,13 +48,19 @@ def users_of(root: Path, changed: Iterable[str]) -> re.Pattern[str]:
     }
     packages = {name for name, text in texts.items() if name in _TOP or _hands_on(text)}
     used = {name: code._imports(name) for name in texts.keys() - packages}
-    modules = {_module(Path(path)) for path in changed}
-    if modules & packages or modules - texts.keys():
+    of_modules = {_module(Path(path)): names for path, names in changed.items()}
+    if of_modules.keys() & packages or of_modules.keys() - texts.keys():
         return re.compile("")  # what is handed on, or is gone: anything
+    modules = {name for name, names in of_modules.items() if names is None}
+    partly = {name: names for name, names in of_modules.items() if names is not None}
     while True:
-        names = _used(_handed_on(packages, modules))
+        names = _used(_handed_on(packages, modules, partly))
         pattern = re.compile(names)
         more = {name for name, others in used.items() if others & modules}
+        for name, of_it in partly.items():
+            takes = re.compile(rf"\b({'|'.join(map(re.escape, of_it)) or '(?!)'})\b")
+            importing = {one for one, others in used.items() if name in others}
+            more |= {one for one in importing if takes.search(texts[one])}
         # A package as a whole: its names are then taken from it.
         of_packages = {name for name, others in used.items() if others & packages}
         more |= {name for name in of_packages if pattern.search(texts[name])}
@@ -58,9 +68,9 @@ def users_of(root: Path, changed: Iterable[str]) -> re.Pattern[str]:
             break
         modules |= more
     words = [*_ANY, names]
-    if any(name.startswith("experiments.") for name in modules):
+    if any(name.startswith("experiments.") for name in modules | partly.keys()):
         words.append(EXPERIMENTS)
-    for name in sorted(modules):
+    for name in sorted(modules | partly.keys()):
         package, stem = name.rsplit(".", 1)
         words.append(rf"\b{package.split('.')[-1]}[./]{stem}\b")
         words.append(rf"\bfrom {re.escape(package)} import (\([^)]*|.*)\b{stem}\b")
@@ -109,14 +119,19 @@ def _hands_on(text: str) -> bool:
     )
 
 
-def _handed_on(packages: Iterable[str], modules: set[str]) -> dict[str, list[str]]:
+def _handed_on(
+    packages: Iterable[str], modules: set[str], partly: Mapping[str, Collection[str]]
+) -> dict[str, list[str]]:
     """Return the names that packages hand on from these modules, by package."""
+
+    def is_changed(package: str, name: str) -> bool:
+        definers = set(code._definers(package, name))
+        of_parts = [of_it for one, of_it in partly.items() if one in definers]
+        is_renamed = code._reexported(package)[name][1] != name
+        return bool(definers & modules) or any(is_renamed or name in of_it for of_it in of_parts)
+
     found = {
-        package: [
-            name
-            for name in code._reexported(package)
-            if modules.intersection(code._definers(package, name))
-        ]
+        package: [name for name in code._reexported(package) if is_changed(package, name)]
         for package in sorted(packages)
     }
     return {package: names for package, names in found.items() if names}

@@ -4,8 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 
 from jaxbnn import plots
+from jaxbnn.plots._canvas import COLORS
 
 
 @pytest.fixture
@@ -26,6 +28,11 @@ def test_parallel_coordinates_are_the_draws(draws):
     assert high > draws.max()
 
 
+def test_each_chain_has_its_colour(rng):
+    axes = plots.parallel_coordinates(rng.normal(size=(3, 5, 2)))
+    assert [to_hex(c.get_color()[0]).upper() for c in axes.collections] == list(COLORS[:3])
+
+
 def test_many_draws_are_thinned_evenly_and_alike(rng):
     draws = np.broadcast_to(np.arange(1001.0)[:, None], (4, 1001, 2))
     axes = plots.parallel_coordinates(draws, max_lines=44)
@@ -42,14 +49,22 @@ def test_parallel_coordinates_leave_out_what_is_not_finite(draws):
 
 
 def test_heat_map_is_the_pooled_covariance(draws):
-    axes = plots.covariance_heat_map(draws, names=["a", "b", "c"])
+    axes = plots.covariance_heat_map(draws)
     expected = np.cov(draws.reshape(-1, 3), rowvar=False)
     image = axes.images[0]
     np.testing.assert_allclose(image.get_array(), expected, rtol=1e-12)
     assert image.get_clim() == (-np.abs(expected).max(), np.abs(expected).max())
     written = np.array([float(text.get_text()) for text in axes.texts]).reshape(3, 3)
     np.testing.assert_allclose(written, expected, atol=0.0051)
-    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("correlation", [True, False])
+def test_heat_maps_name_both_their_sides(correlation, draws):
+    axes = plots.covariance_heat_map(draws, names=["a", "b", "c"], correlation=correlation)
+    for labels in (axes.get_xticklabels(), axes.get_yticklabels()):
+        assert [text.get_text() for text in labels] == ["a", "b", "c"]
+    bar = axes.images[0].colorbar.ax.get_ylabel()
+    assert bar == ("correlation" if correlation else "covariance")
 
 
 def test_correlations(draws):

@@ -185,6 +185,17 @@ def test_draws_that_are_not_finite_are_left_out_and_counted(rng):
     assert axes.get_title() == "20 of 200 draws not finite (chains 0, 1)"
 
 
+def test_densities_of_samplers_are_named(rng):
+    draws = rng.normal(size=(2, 50))
+    draws[0, 3] = np.nan
+    axes = plots.density(draws, prior=(np.zeros(2), np.ones(2)), label="MALA")
+    plots.density(draws, axes, prior=(np.zeros(2), np.ones(2)), label="RWM")
+    names = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert names == ["MALA", "prior of MALA", "RWM", "prior of RWM"]
+    said = "1 of 100 draws not finite (chain 0)"
+    assert axes.get_title() == f"MALA: {said}\nRWM: {said}"
+
+
 def test_draws_on_the_bounds_count():
     _, y = curve(plots.density(np.array([[0.0, 1.0, 0.5]]), bounds=(0, 1)), "draws")
     assert np.isfinite(y).all()

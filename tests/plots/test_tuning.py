@@ -1,11 +1,9 @@
-"""Tests of plots.predictions: curves over a parameter: means, medians and bars against NumPy."""
+"""Curves over a parameter: means, medians and bars against NumPy."""
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from jaxbnn import plots
-from jaxbnn.plots import predictions
 
 STEP_SIZES = np.array([0.3, 0.1, 0.2])
 ORDER = [1, 2, 0]
@@ -65,6 +63,11 @@ def test_a_setting_that_is_not_finite_is_named(rng):
     np.testing.assert_array_equal(axes.get_lines()[0].get_ydata(), [np.nan, 45.0, 15.0])
 
 
+def test_a_rate_that_is_not_finite_is_named():
+    axes = plots.acceptance_against([0.3, 0.1], np.array([[0.5, 0.6], [np.nan, 0.5]]), label="MALA")
+    assert axes.get_title() == "MALA: not finite at parameter 0.1"
+
+
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
@@ -84,57 +87,3 @@ def test_a_setting_that_is_not_finite_is_named(rng):
 def test_errors_are_sentences(call, sentence):
     with pytest.raises(ValueError, match=sentence):
         call()
-
-
-@pytest.mark.parametrize("number", [10, 50, 500])
-@pytest.mark.parametrize("chance", [0.5, 0.9, 0.98])
-def test_bars_of_calibration_hold_the_chance_as_often_as_two_standard_errors_do(number, chance):
-    """Exactly, by the binomial law: bars without length at 0 of 10 and 10 of 10 held nothing."""
-    counts = np.arange(number + 1)
-    axes = plots.calibration(
-        np.full(number + 1, chance), counts / number, counts=np.full(number + 1, number)
-    )
-    low, high = bars(axes).T
-    holds = (low <= chance) & (chance <= high)
-    assert 0.91 < stats.binom.pmf(counts, number, chance)[holds].sum() < 0.995
-
-
-def test_a_scatter_picture_says_how_many_rows_it_shows():
-    y = np.linspace(0, 1, 500)
-    few = plots.observed_against_predicted(*[y[:40]] * 4)
-    many = plots.observed_against_predicted(*[y] * 4)
-    assert few.get_title() == "40 rows"
-    assert many.get_title() == "400 of 500 rows"
-    assert sum(len(line.get_xdata()) for line in many.get_lines()[:-1]) == 400
-
-
-def test_a_confusion_matrix_has_its_counts_and_shades_by_class():
-    counts = np.array([[3, 1, 0], [0, 90, 10], [0, 0, 0]])
-    axes = predictions.confusion_matrix(counts, ["a", "b", "c"])
-    assert [text.get_text() for text in axes.texts] == list(map(str, counts.ravel()))
-    shades = axes.images[0].get_array()
-    np.testing.assert_allclose(shades, [[0.75, 0.25, 0], [0, 0.9, 0.1], [0, 0, 0]])
-    assert [text.get_text() for text in axes.get_yticklabels()] == ["a", "b", "c"]
-    many = predictions.confusion_matrix(np.eye(21), [str(i) for i in range(21)])
-    assert not many.texts
-    with pytest.raises(ValueError, match=r"\(2, 2\), but has shape \(3, 3\)"):
-        predictions.confusion_matrix(counts, ["a", "b"])
-
-
-def test_rows_that_are_not_finite_are_left_out_and_counted(rng):
-    y = rng.normal(size=50)
-    spoiled = y.copy()
-    spoiled[7], spoiled[9] = np.nan, np.inf
-    axes = plots.observed_against_predicted(spoiled, y, y - 1, y + 1)
-    assert axes.get_title() == "48 rows, 2 not finite"
-    (line,) = [a for a in axes.get_lines() if a.get_label() == "observed = predicted"]
-    assert np.isfinite(line.get_ydata()).all()
-    with pytest.raises(ValueError, match="no row is finite"):
-        plots.observed_against_predicted(y * np.nan, y, y, y)
-
-
-def test_percentages_are_no_probabilities():
-    for pair in (([50, 90], [0.4, 0.95]), ([0.5, 0.9], [40, 95]), ([-0.1], [0.0])):
-        with pytest.raises(ValueError, match="must lie between 0 and 1, but holds"):
-            plots.calibration(*pair)
-    plots.calibration([0.5, np.nan, np.float32(1 + 1e-6)], [0.4, np.nan, 1.0])

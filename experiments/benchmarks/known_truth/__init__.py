@@ -95,7 +95,8 @@ Data of a known law. Fits are of `BayesianRegressor` with default settings, but 
 scikit-learn's, by cross-validation), and are judged on {NUM_FRESH:,} fresh rows. Coverage is that of {LEVEL:.0%} intervals; of counts they hold more, since a count has a jump.
 The log score is given as what is lacking to that of the true law, in nats a row. Numbers are means over the seeds,
 ± one standard error. R-hat is the largest of the predictions and of the seeds: where it is beyond 1.05 the verdict was "do
-not believe it yet", and the scores are those of a mixture of chains that had not settled.
+not believe it yet", and the scores are those of a mixture of chains that had not settled. Two rows of the same data that differ in
+CPU seconds alone are of the same model, which one of them asks for by name and the other chose by itself.
 
 * heavy tails: 600 rows of y = sin(2 x_1) + x_2 / 2 + .3 t, t with {DEGREES:g} degrees of freedom.
 * counts: 600 rows, Poisson of mean exp(1 + sin(2 x_1) + x_2 / 2); scattered counts have variance m + m^2 /

@@ -17,6 +17,7 @@ from experiments.paper_numbers import PaperValue, load_paper_values
 from experiments.record import (
     RECORD,
     config_settings,
+    kept_stages,
     ledger,
     record_runs,
     recorded_runs,
@@ -24,9 +25,9 @@ from experiments.record import (
 )
 from experiments.record.anew import make_anew
 from experiments.record.code import BIAS_TABLE
-from experiments.record.energy_errors import TABLE, bias_table, write_bias_table
+from experiments.record.energy_errors import STUDY, TABLE, bias_table, write_bias_table
 from experiments.record.ledger import WRITTEN, Ledger, current_commit
-from experiments.record.pages import PAGES, current_code, pages, state_of
+from experiments.record.pages import PAGES, current_code, is_stale, pages, state_of
 from experiments.record.pictures import MOST_BYTES
 from experiments.results import Row, file_digest, write_json, write_results
 from experiments.spreads import spread_name
@@ -66,6 +67,19 @@ def name_files(folder, *names):
     run = json.loads((folder / "run.json").read_text())
     run["files"] = {name: file_digest(folder / name) for name in names}
     (folder / "run.json").write_text(json.dumps(run))
+
+
+def test_of_two_runs_of_one_config_none_is_lost(finished, tmp_path):
+    results = finished()
+    shutil.copytree(results / NAME, results / "again" / NAME)
+    with pytest.raises(InputError, match=f"are both of {NAME} at scale desk"):
+        record_runs(results, tmp_path / "record")
+    assert not (tmp_path / "record").exists()
+
+
+def test_results_may_lie_in_a_folder_of_any_name(finished, tmp_path):
+    results = finished().rename(tmp_path / "benchmarks")
+    assert record_runs(results, tmp_path / "record")
 
 
 def test_a_file_that_the_run_did_not_write_is_refused(finished, tmp_path):
@@ -143,6 +157,37 @@ def test_what_is_no_run_of_the_config_is_refused(finished, tmp_path, changes, wo
     assert not (tmp_path / "record").exists()
 
 
+@pytest.mark.parametrize("is_changed", [True, False])
+def test_a_run_with_a_setting_changed_or_lacking_is_refused(is_changed, finished, tmp_path):
+    results = finished()
+    path = results / NAME / "desk" / "run.json"
+    run = json.loads(path.read_text())
+    name = min(run["settings"])
+    del run["settings"][name]
+    run["settings"] |= {name: "another"} if is_changed else {}
+    path.write_text(json.dumps(run))
+    with pytest.raises(InputError, match=rf"other settings than .* \({name}\)"):
+        record_runs(results, tmp_path / "record")
+
+
+def test_stages_of_a_run_go_when_it_is_recorded(finished, tmp_path):
+    record = tmp_path / "record"
+    for scale in ("desk", "paper"):
+        kept_stages(NAME, scale, record).mkdir(parents=True)
+    record_runs(finished(), record)
+    assert not kept_stages(NAME, "desk", record).exists()
+    assert kept_stages(NAME, "paper", record).exists()
+
+
+def test_stages_of_unfinished_runs_take_no_room_of_the_record(finished, tmp_path, monkeypatch):
+    record = tmp_path / "record"
+    kept = kept_stages("challenges/xor", "desk", record)
+    kept.mkdir(parents=True)
+    (kept / "chains.npz").write_bytes(bytes(9000))
+    monkeypatch.setattr("experiments.record.MOST_BYTES", 8000)
+    assert record_runs(finished(), record)
+
+
 def test_the_whole_record_is_made_anew_and_goes_on_where_it_stopped(finished, tmp_path, capsys):
     record, out = tmp_path / "record", tmp_path / "out"
     results = finished()
@@ -169,8 +214,14 @@ def test_the_whole_record_is_made_anew_and_goes_on_where_it_stopped(finished, tm
     assert options == ["--scale", "desk", "--out", folder, "--resume", "--without-kept"]
     found = json.loads((record / NAME / "desk" / "metrics.json").read_text())
     assert found["rows"][0]["setting"] == "anew"
+
+    def fail(arguments):
+        asked.append(arguments)
+        return 1
+
     with pytest.raises(InputError, match=r"figure1 at scale desk failed; .* With --resume"):
-        make_anew(out, resume=False, record=record, run=lambda arguments: 1)
+        make_anew(out, resume=False, record=record, run=fail)
+    assert not {"--resume", "--without-kept"} & set(asked[-1])
 
 
 def test_a_benchmark_is_recorded_by_its_own_folder(tmp_path):
@@ -313,6 +364,12 @@ def test_pages_count_say_reasons_and_name_what_is_stale(finished, tmp_path):
     with pytest.raises(InputError, match="it must say which it explains"):
         pages(record, tmp_path / "reproduction.md")
     assert f"{NAME} desk" in page
+
+
+def test_a_run_that_older_code_began_is_stale():
+    now = current_code(NAME)
+    for codes, stale in (([now], False), (["old", now], True), ([now, "old"], True), ([], True)):
+        assert is_stale({"experiment": NAME, "code": codes}) == stale
 
 
 @pytest.mark.parametrize("state", ["NO ERROR", "NO VALUE"])
@@ -523,6 +580,23 @@ def test_the_pages_are_what_the_command_makes():
 
 def test_the_table_of_the_bias_is_what_the_command_makes():
     assert TABLE.read_text(encoding="utf-8") == bias_table(), "run: python -m experiments record"
+
+
+def test_the_table_of_the_bias_is_of_the_largest_scale(tmp_path):
+    for scale in ("desk", "paper"):
+        folder = tmp_path / STUDY / scale
+        shutil.copytree(RECORD / STUDY / "desk", folder)
+        run = json.loads((folder / "run.json").read_text()) | {"scale": scale}
+        (folder / "run.json").write_text(json.dumps(run))
+    before = bias_table(tmp_path)
+    metrics = json.loads((folder / "metrics.json").read_text())
+    for row in metrics["rows"]:
+        if row["quantity"] == "variance_ratio":
+            row["value"] = 0.5
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    after = bias_table(tmp_path)
+    assert after != before
+    assert {line for line in after.splitlines() if line.startswith("share")} == {"share = 0.5"}
 
 
 def test_the_table_of_the_bias_is_left_where_the_study_is_not_recorded(tmp_path):

@@ -74,6 +74,18 @@ def test_a_stage_of_other_settings_does_not_take_the_place_of_the_one_kept(tmp_p
     assert kept.read_bytes() == before
 
 
+def test_of_two_stages_in_one_place_none_is_lost(tmp_path):
+    for name, seed in (("a", 0), ("b", 1)):
+        run(tmp_path / "here" / name, seed=seed)
+    with pytest.raises(InputError, match="are of different seeds, settings or versions"):
+        keep_stages(tmp_path / "here", tmp_path / "record")
+    assert not (tmp_path / "record").exists()
+    same = tmp_path / "smoke" / "same"  # which is no scale here
+    for name in ("a", "b"):
+        run(same / name)
+    assert len(set(keep_stages(same, tmp_path / "record"))) == 1
+
+
 def test_a_stage_that_was_made_again_takes_the_place_of_the_one_kept(tmp_path):
     record = tmp_path / "record"
     for value in (1.0, 2.0):
