@@ -252,7 +252,7 @@ def _chunk(
     """Make epochs * batches updates of every run that is still running."""
 
     def one_run(key, state, status, x, y):
-        key_data, key_step = jax.random.split(key)
+        key_data, key_step = jax.random.split(jax.random.clone(key))  # each chunk folds its own
 
         def update(carry, inputs):
             state, status, total, made = carry
@@ -268,7 +268,7 @@ def _chunk(
             state = jax.tree.map(lambda a, b: jnp.where(moving & finite, a, b), new, state)
             status = jnp.where(moving & ~finite, _DIVERGED, status)
             total = total + jnp.where(moving & finite, info.elbo, 0)
-            made = made + (moving & finite)
+            made = made + (moving & finite).astype(made.dtype)
             return (state, status, total, made), None
 
         def epoch(carry, first):
@@ -295,12 +295,15 @@ def _elbo_of_all(keys, positions, x, y, *, elbo, batches, batch_size, own_data):
     """Return the ELBO of each run from all its whole batches, with the same draws every time."""
 
     def one_run(key, position, x, y):
-        key = jax.random.split(key, 3)[2]  # the updates have the first two
+        key = jax.random.split(jax.random.clone(key), 3)[2]  # the updates have the first two
         if batch_size is None:
             return elbo(position, x, y, key).elbo
         rows = jnp.arange(batches * batch_size).reshape(batches, batch_size)
-        parts = jax.lax.map(lambda r: elbo(position, x[r], y[r], key, x.shape[0]).elbo, rows)
-        return jnp.mean(parts)
+
+        def part(r):
+            return elbo(position, x[r], y[r], jax.random.clone(key), x.shape[0]).elbo
+
+        return jnp.mean(jax.lax.map(part, rows))
 
     axis = 0 if own_data else None
     return jax.vmap(one_run, in_axes=(0, 0, axis, axis))(keys, positions, x, y)
