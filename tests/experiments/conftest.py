@@ -14,8 +14,7 @@ def original(monkeypatch):
     """Call a function that reads sets as published, or skip with the sentence of where they were
     sought.
     """
-    if SHARED.is_dir():
-        monkeypatch.setenv("JAXBNN_DATA", str(SHARED))
+    _look_beside_the_clone(monkeypatch)
 
     def load(function, *arguments):
         try:
@@ -24,3 +23,15 @@ def original(monkeypatch):
             pytest.skip(str(error))
 
     return load
+
+
+@pytest.fixture
+def sets_or_skip(monkeypatch):
+    """Skip a test whose run lacks a set as published, with the sentence that the run would say."""
+    _look_beside_the_clone(monkeypatch)
+    monkeypatch.setattr(fetch, "MissingDataError", pytest.skip)
+
+
+def _look_beside_the_clone(monkeypatch):
+    if SHARED.is_dir():
+        monkeypatch.setenv("JAXBNN_DATA", str(SHARED))

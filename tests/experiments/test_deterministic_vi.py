@@ -237,7 +237,7 @@ def _params():
 
 @pytest.mark.long
 @pytest.mark.parametrize("config", list(_params()))
-def test_smoke_run_writes_numbers_and_pictures(config, tmp_path):
+def test_smoke_run_writes_numbers_and_pictures(config, tmp_path, sets_or_skip):
     assert main([str(config), "--scale", "smoke", "--out", str(tmp_path)]) == 0
     folder = tmp_path / "deterministic_vi" / config.stem / "smoke"
     rows = json.loads((folder / "metrics.json").read_text())["rows"]

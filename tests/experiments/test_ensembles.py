@@ -53,7 +53,7 @@ def test_distances_of_densities_that_are_known():
 
 @pytest.mark.long
 @pytest.mark.third_party(reason="BlackJAX's kernels promote dtypes")
-def test_metrics_are_compared_after_the_same_way_in(tmp_path, monkeypatch):
+def test_metrics_are_compared_after_the_same_way_in(tmp_path, monkeypatch, sets_or_skip):
     monkeypatch.chdir(tmp_path)
     assert main([str(CONFIGS / "metric.toml"), "--scale", "smoke", "--out", "out"]) == 0
     stages = tmp_path / "out" / "ensembles" / "metric" / "smoke" / "stages"
@@ -69,7 +69,7 @@ def test_metrics_are_compared_after_the_same_way_in(tmp_path, monkeypatch):
 
 @pytest.mark.long  # half a minute of compiling
 @pytest.mark.third_party(reason="BlackJAX's kernels promote dtypes")
-def test_the_study_writes_a_row_a_number(tmp_path, monkeypatch):
+def test_the_study_writes_a_row_a_number(tmp_path, monkeypatch, sets_or_skip):
     monkeypatch.chdir(tmp_path)
     assert main([str(CONFIGS / "bias.toml"), "--scale", "smoke", "--out", "out"]) == 0
     path = tmp_path / "out" / "ensembles" / "bias" / "smoke" / "metrics.json"

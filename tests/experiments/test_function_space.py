@@ -326,7 +326,7 @@ def test_a_run_has_acceptance_and_ess_of_every_cell(tmp_path, monkeypatch):
 
 @pytest.mark.long
 @pytest.mark.parametrize("config", sorted(CONFIGS.glob("*.toml")), ids=lambda path: path.stem)
-def test_every_config_s_smoke_scale_runs(config, tmp_path):
+def test_every_config_s_smoke_scale_runs(config, tmp_path, sets_or_skip):
     rows, folder = run(config.stem, tmp_path)
     assert all(set(row) >= {"quantity", "value", "standard_error"} for row in rows)
     assert list(folder.glob("*.png"))

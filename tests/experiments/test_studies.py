@@ -68,7 +68,7 @@ def _params():
 
 
 @pytest.mark.parametrize("config", list(_params()))
-def test_smoke_run_writes_numbers_and_pictures(config, tmp_path, capsys):
+def test_smoke_run_writes_numbers_and_pictures(config, tmp_path, capsys, sets_or_skip):
     assert main([str(config), "--scale", "smoke", "--seed", "3", "--out", str(tmp_path)]) == 0
     folder = tmp_path / config.parent.name / config.stem / "smoke"
     metrics = json.loads((folder / "metrics.json").read_text())
