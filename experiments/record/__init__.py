@@ -71,19 +71,16 @@ def record_runs(results: Path, record: Path = RECORD) -> list[Path]:
     if not folders:
         raise InputError(f"There is no finished run (metrics.json) in {results}.")
     runs = [(folder, read_run(folder)) for folder in folders]
-    seen: dict[tuple[str, str], Path] = {}
+    chosen: dict[Path, tuple[Path, set[str]]] = {}
     for folder, run in runs:
         _check(folder, run)
-        other = seen.setdefault((run["experiment"], run["scale"]), folder)
-        if other != folder:
+        target = record / run["experiment"] / run["scale"]
+        if target in chosen:
             raise InputError(
-                f"{other} and {folder} are both of {run['experiment']} at scale {run['scale']}: "
-                "give the folder of the one that is wanted."
+                f"{chosen[target][0]} and {folder} are both of {run['experiment']} at scale "
+                f"{run['scale']}: give the folder of the one that is wanted."
             )
-    chosen = {
-        record / run["experiment"] / run["scale"]: (folder, {"table.md", *_files(folder, run)})
-        for folder, run in runs
-    }
+        chosen[target] = folder, {"table.md", *_files(folder, run)}
     written = _put(chosen, record)
     for _, run in runs:
         shutil.rmtree(kept_stages(run["experiment"], run["scale"], record), ignore_errors=True)

@@ -36,23 +36,23 @@ def keep_stages(results: Path, record: Path = RECORD) -> list[Path]:
     if not found:
         raise InputError(f"There is no finished stage (stages/*.npz) in {results}.")
     targets = []
+    firsts: dict[Path, Path] = {}
     for path in found:
         study, name, scale = path.parts[-5:-2]
-        targets.append(kept_stages(f"{study}/{name}", scale, record) / path.name)
-    for path, target in zip(found, targets, strict=True):
-        if target.exists() and _fingerprint(path) != _fingerprint(target):
+        target = kept_stages(f"{study}/{name}", scale, record) / path.name
+        targets.append(target)
+        other = firsts.setdefault(target, target if target.exists() else path)
+        if other == path or _fingerprint(path) == _fingerprint(other):
+            continue
+        if other == target:
             raise InputError(
                 f"{target} is kept, and {path} is of another seed, of other settings or other "
                 "versions: remove the one that is not wanted."
             )
-    firsts: dict[Path, Path] = {}
-    for path, target in zip(found, targets, strict=True):
-        other = firsts.setdefault(target, path)
-        if _fingerprint(path) != _fingerprint(other):
-            raise InputError(
-                f"{other} and {path} are of different seeds, settings or versions, and only one "
-                f"can be {target}: give the folder of the one that is wanted."
-            )
+        raise InputError(
+            f"{other} and {path} are of different seeds, settings or versions, and only one can be "
+            f"{target}: give the folder of the one that is wanted."
+        )
     written = []
     for path, target in zip(found, targets, strict=True):
         if not _is_same(path, target):

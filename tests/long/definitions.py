@@ -26,14 +26,10 @@ def changed_names(before: ast.Module, now: ast.Module) -> frozenset[str] | None:
     >>> changed(text.format(1), text.format(1) + "h.append(f)\\n")
     """
     (old, old_others), (new, new_others) = _definitions(before), _definitions(now)
-    if [ast.dump(one) for one in old_others] != [ast.dump(one) for one in new_others]:
+    if _dumps(old_others) != _dumps(new_others):
         return None
-    found = {
-        name
-        for name in old.keys() | new.keys()
-        if [ast.dump(one) for one in old.get(name, [])]
-        != [ast.dump(one) for one in new.get(name, [])]
-    }
+    names = old.keys() | new.keys()
+    found = {name for name in names if _dumps(old.get(name, [])) != _dumps(new.get(name, []))}
     while True:
         more = {name for name, nodes in new.items() if found & _words(nodes)} - found
         if not more:
@@ -78,6 +74,10 @@ def _defined(node: ast.AST) -> list[str]:
         return []
     named = [one for target in targets for one in ast.walk(target)]
     return [one.id for one in named if isinstance(one, ast.Name)]
+
+
+def _dumps(nodes: Iterable[ast.AST]) -> list[str]:
+    return [ast.dump(node) for node in nodes]
 
 
 def _words(nodes: Iterable[ast.AST]) -> set[str]:

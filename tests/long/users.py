@@ -53,14 +53,15 @@ def users_of(root: Path, changed: Mapping[str, Collection[str] | None]) -> re.Pa
         return re.compile("")  # what is handed on, or is gone: anything
     modules = {name for name, names in of_modules.items() if names is None}
     partly = {name: names for name, names in of_modules.items() if names is not None}
+    for name, of_it in partly.items():
+        takes = re.compile(rf"\b({'|'.join(map(re.escape, of_it)) or '(?!)'})\b")
+        modules |= {
+            one for one, others in used.items() if name in others and takes.search(texts[one])
+        }
     while True:
         names = _used(_handed_on(packages, modules, partly))
         pattern = re.compile(names)
         more = {name for name, others in used.items() if others & modules}
-        for name, of_it in partly.items():
-            takes = re.compile(rf"\b({'|'.join(map(re.escape, of_it)) or '(?!)'})\b")
-            importing = {one for one, others in used.items() if name in others}
-            more |= {one for one in importing if takes.search(texts[one])}
         # A package as a whole: its names are then taken from it.
         of_packages = {name for name, others in used.items() if others & packages}
         more |= {name for name in of_packages if pattern.search(texts[name])}
@@ -68,9 +69,10 @@ def users_of(root: Path, changed: Mapping[str, Collection[str] | None]) -> re.Pa
             break
         modules |= more
     words = [*_ANY, names]
-    if any(name.startswith("experiments.") for name in modules | partly.keys()):
+    changed_or_using = modules | partly.keys()
+    if any(name.startswith("experiments.") for name in changed_or_using):
         words.append(EXPERIMENTS)
-    for name in sorted(modules | partly.keys()):
+    for name in sorted(changed_or_using):
         package, stem = name.rsplit(".", 1)
         words.append(rf"\b{package.split('.')[-1]}[./]{stem}\b")
         words.append(rf"\bfrom {re.escape(package)} import (\([^)]*|.*)\b{stem}\b")
