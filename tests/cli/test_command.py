@@ -226,7 +226,9 @@ def test_other_samplers(sampler, flowers, houses, tmp_path):
 @pytest.mark.long
 def test_classes_by_nuts(flowers, tmp_path):
     data = write(tmp_path / "flowers.csv", flowers)
-    arguments = ["--target", "kind", "--hidden", "5", "--warmup", "300", "--samples", "300"]
+    # Of classes this far apart some trajectories diverge: up to 3 % after a warm-up of 300 steps,
+    # at most 1 % after 600 (three seeds), where 5 % are borne.
+    arguments = ["--target", "kind", "--hidden", "5", "--warmup", "600", "--samples", "300"]
     assert main(["fit", data, *arguments]) == 0
     text, scores = check_folder(
         tmp_path / "flowers-fit", ["calibration.png", "chains.png", "confusion.png"]

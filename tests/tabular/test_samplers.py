@@ -90,6 +90,21 @@ def test_gibbs_has_the_prior_that_is_described(monkeypatch):
     assert asked == [1.0, 3.0]
 
 
+@pytest.mark.parametrize(("prior_scale", "acceptance"), [(None, 0.9), (1.0, 0.8)])
+def test_steps_of_learnt_scales_are_shorter(prior_scale, acceptance, monkeypatch):
+    asked = []
+
+    def stop(*arguments, target_acceptance_rate, **more):
+        asked.append(target_acceptance_rate)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(samplers, "window_adaptation", stop)
+    chosen = settings("nuts", prior_scale=prior_scale)
+    with pytest.raises(KeyboardInterrupt):
+        run("nuts", make_posterior("nuts", chosen, X, Y, None), chosen)
+    assert asked == [acceptance]
+
+
 def test_classes_are_predicted_by_their_probabilities():
     labels = np.arange(13, dtype=np.int32) % 3
     posterior = make_posterior("pcn", settings(), X, labels, 3)
