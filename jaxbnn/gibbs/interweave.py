@@ -39,6 +39,7 @@ from jaxbnn.gibbs.starts import satisfying
 from jaxbnn.gibbs.validation import check_data, inputs_last
 from jaxbnn.kernels import pcn
 from jaxbnn.kernels.arguments import check_one_number
+from jaxbnn.kernels.crank_nicolson import check_beta
 from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.numerics import check_count, check_positive, sum_of_differences
 from jaxbnn.targets.prior_density import prior_log_ratio
@@ -131,7 +132,10 @@ def interweave(
     (3, 5)
     """
     check_data(model.network, model.output, x, y)
+    proposal = _proposal_of(model, proposal)
     check_positive("step_size", step_size)
+    if proposal == "pcn":
+        check_beta("step_size", step_size)
     check_one_number("step_size", step_size)
     check_count("num_integration_steps", num_integration_steps)
     inputs = inputs_last(model.network, x)
@@ -234,8 +238,8 @@ def _moving(model: IntermediateNoise) -> list[Stage]:
     return affine[:-1] or affine
 
 
-def _move_of(model, x, step_size, num_integration_steps, proposal):
-    """Return move(key, params, errors, last) -> (params, info)."""
+def _proposal_of(model: IntermediateNoise, proposal: str) -> str:
+    """Return "hmc" or "pcn"."""
     if proposal == "auto":
         layers = [stage.layer for stage in model.stages]
         has_steps = any(
@@ -245,6 +249,11 @@ def _move_of(model, x, step_size, num_integration_steps, proposal):
         proposal = "pcn" if has_steps else "hmc"
     if proposal not in ("hmc", "pcn"):
         raise ValueError(f"proposal must be 'auto', 'hmc' or 'pcn', but is {proposal!r}.")
+    return proposal
+
+
+def _move_of(model, x, step_size, num_integration_steps, proposal):
+    """Return move(key, params, errors, last) -> (params, info)."""
 
     def make_kernel(stage, params, log_terms):
         entry = params[stage.index]

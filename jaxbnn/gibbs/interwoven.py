@@ -52,15 +52,15 @@ class InterwovenInfo(NamedTuple):
     ----------
     acceptance_rate
         Of the first move: of `interwoven_gibbs` that with the noise held fixed, which has a step
-        size.
+        size. None where that move reports none.
     is_accepted
-        Whether that move was made.
+        Whether that move was made; None where it does not report it, as no composition does.
     is_divergent
-        Whether a conditional of the sweep could not be drawn, or that move was divergent.
+        Whether a conditional of the sweep could not be drawn, or a move was divergent.
     """
 
-    acceptance_rate: Float[Array, ""]
-    is_accepted: Bool[Array, ""]
+    acceptance_rate: Float[Array, ""] | None
+    is_accepted: Bool[Array, ""] | None
     is_divergent: Bool[Array, ""]
 
 
@@ -159,7 +159,7 @@ def gibbs_with_moves(
         As for `gibbs_sampler`.
     moves
         Kernels of `GibbsPosition` that leave the same posterior invariant: at least one. The Info
-        is that of the first.
+        is that of the first: its step size is what an adaptation finds.
 
     Returns
     -------
@@ -211,10 +211,11 @@ def gibbs_with_moves(
             infos.append(info)
         is_divergent = sweep_info.is_divergent
         for info in infos:
-            is_divergent |= getattr(info, "is_divergent", False)
-        # A composition tells neither: what it has done is told by its own parts.
-        rate = getattr(infos[0], "acceptance_rate", sweep_info.acceptance_rate)
-        is_accepted = getattr(infos[0], "is_accepted", sweep_info.is_accepted)
+            if (told := getattr(info, "is_divergent", None)) is not None:
+                is_divergent |= told
+        # What the first move does not report is not the sweep's: step sizes would be adapted to it.
+        rate = getattr(infos[0], "acceptance_rate", None)
+        is_accepted = getattr(infos[0], "is_accepted", None)
         info = InterwovenInfo(rate, is_accepted, is_divergent)
         return InterwovenState(position, moved_to(model, inputs, y, swept, position)), info
 

@@ -280,6 +280,8 @@ def test_bad_input_gets_one_sentence():
         interweave(model, x, y, 0.0)
     with pytest.raises(ValueError, match="proposal must be 'auto', 'hmc' or 'pcn'"):
         interweave(model, x, y, 0.1, proposal="nuts")
+    with pytest.raises(ValueError, match=r"step_size must lie in \(0, 1\], but is 1.5"):
+        interweave(model, x, y, 1.5, proposal="pcn")
     with pytest.raises(ValueError, match="num_integration_steps must be"):
         interweave(model, x, y, 0.1, 0)
     with pytest.raises(TypeError, match="more_moves"):

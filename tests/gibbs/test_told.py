@@ -17,6 +17,7 @@ from jaxbnn.gibbs import (
     scale_moves,
     turn_units,
 )
+from jaxbnn.kernels import cycle, mix
 from jaxbnn.networks import mlp
 from tests.gibbs.cases import drawn
 
@@ -100,6 +101,26 @@ def test_a_sweep_with_moves_tells_whether_the_first_was_accepted():
     moves = [interweave(model, x, y, 100.0, 1)]
     _, infos = many(gibbs_with_moves(model, x, y, moves), position, 5)
     assert not np.any(infos.is_accepted)
+
+
+def test_a_first_move_that_reports_nothing_has_no_rate_to_adapt_to():
+    """The sweep's rate of 1 would drive any step size up, whatever the move does."""
+    model, x, position, y = drawn("regression", 6, np.float32)
+    silent = scale_moves(model, x)
+    moves = [mix([silent, tells_nothing(silent)]), interweave(model, x, y, 0.1, 1)]
+    kernel = gibbs_with_moves(model, x, y, moves)
+    _, info = jax.jit(kernel.step)(jax.random.key(0), jax.jit(kernel.init)(position))
+    assert info.acceptance_rate is None
+    assert info.is_accepted is None
+    assert not bool(info.is_divergent)
+    kernel = gibbs_with_moves(model, x, y, [cycle(tells_nothing(silent), tells_nothing(silent))])
+    _, info = jax.jit(kernel.step)(jax.random.key(0), jax.jit(kernel.init)(position))
+    assert info.acceptance_rate is None
+    assert not bool(info.is_divergent)
+
+
+def tells_nothing(kernel):
+    return kernel._replace(step=lambda rng_key, state: (kernel.step(rng_key, state)[0], ()))
 
 
 def test_a_sweep_over_infinite_labels_is_divergent():
