@@ -14,10 +14,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from blackjax.adaptation.step_size import dual_averaging_adaptation
+from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, Shaped
 
-from jaxbnn.gibbs import GibbsPosition, IntermediateNoise, interwoven_gibbs
+from jaxbnn.gibbs import GibbsPosition, IntermediateNoise, interwoven_gibbs, turn_units
 from jaxbnn.gibbs.validation import check_data
+from jaxbnn.kernels import cycle, repeat
 from jaxbnn.numerics import check_count, check_fraction, check_positive, is_concrete
 from jaxbnn.sampling import Adaptation, Draws, sample
 from jaxbnn.sampling.adaptation import require_floats
@@ -166,6 +168,7 @@ def sample_annealed(
     start: ArrayLike = 0.1,
     step_size: ArrayLike = 0.3,
     num_integration_steps: int = 5,
+    turns_every: int = 0,
     **options: Any,
 ) -> Draws:
     """Sample an intermediate-noise posterior after a warm-up that is annealed to it.
@@ -186,6 +189,9 @@ def sample_annealed(
         The first; adapted in warm-up.
     num_integration_steps
         As for `interwoven_gibbs`.
+    turns_every
+        Of a model that `turn_units` takes: so many steps of `interwoven_gibbs` and one turn are one
+        step, in which `num_warmup`, `num_samples` and thinning count; 50 is usual. 0: no turns.
     options
         Of `jaxbnn.sample`: thinning, collect, reduce, checkpoint, progress, and so on. By default
         the weights are collected.
@@ -197,7 +203,7 @@ def sample_annealed(
     Raises
     ------
     ValueError
-        As `annealing`, `interwoven_gibbs` and `jaxbnn.sample`.
+        As `annealing`, `interwoven_gibbs` and `jaxbnn.sample`; with turns as `turn_units`.
 
     Notes
     -----
@@ -216,11 +222,14 @@ def sample_annealed(
     (2, 10, 2, 3)
     """
     check_data(model.network, model.output, x, y)  # inside the program values cannot be seen
+    check_count("turns_every", turns_every, least=0)
+    if turns_every:
+        turn_units(model, x, y)  # which refuses models of another kind
     options = {"collect": _collect_params} | options
     first_step = jnp.asarray(step_size, jnp.result_type(float))  # a whole number cannot be tuned
     return sample(
         key,
-        make_annealed(model, num_integration_steps),
+        make_annealed(model, num_integration_steps, turns_every),
         positions,
         num_samples,
         parameters={"noise_variance": _one_row(model, positions, start), "step_size": first_step},
@@ -231,7 +240,9 @@ def sample_annealed(
     )
 
 
-def make_annealed(model: IntermediateNoise, num_integration_steps: int = 5) -> Callable:
+def make_annealed(
+    model: IntermediateNoise, num_integration_steps: int = 5, turns_every: int = 0
+) -> Callable:
     """Return make_kernel(parameters, data) with noise variance and step size as parameters.
 
     Parameters
@@ -240,14 +251,30 @@ def make_annealed(model: IntermediateNoise, num_integration_steps: int = 5) -> C
         The model.
     num_integration_steps
         As for `interwoven_gibbs`.
+    turns_every
+        As for `sample_annealed`.
     """
 
     def make_kernel(parameters, data):
         at = dataclasses.replace(model, noise_variance=parameters["noise_variance"])
         x, y = data
-        return interwoven_gibbs(at, x, y, parameters["step_size"], num_integration_steps)
+        sweep = interwoven_gibbs(at, x, y, parameters["step_size"], num_integration_steps)
+        return _with_a_turn(sweep, turn_units(at, x, y), turns_every) if turns_every else sweep
 
     return make_kernel
+
+
+def _with_a_turn(
+    sweep: SamplingAlgorithm, turn: SamplingAlgorithm, every: int
+) -> SamplingAlgorithm:
+    """Return `every` sweeps and then a turn as one step; its rate, of the sweeps, tunes theirs."""
+    both = cycle(repeat(sweep, every), turn)
+
+    def step(rng_key: PRNGKeyArray, state: Any):
+        state, info = both.step(rng_key, state)
+        return state, info.infos[0]._replace(is_divergent=info.is_divergent)
+
+    return SamplingAlgorithm(both.init, step)
 
 
 def stage_variances(model: IntermediateNoise) -> Float[Array, " stages"]:

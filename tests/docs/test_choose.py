@@ -9,7 +9,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "record" / "thermalization" / "faster" / "paper" / "metrics.json"
 TEXT = (ROOT / "docs" / "choose.md").read_text(encoding="utf-8")
-ARMS = {"plain Gibbs": "plain", "all moves and the annealing": "all and turns"}
+ARMS = {
+    "plain Gibbs": "plain",
+    "`sample_annealed`": "all",
+    "`sample_annealed(..., turns_every=50)`": "all and turns",
+}
 CASE = "Delta = 1e-4, noisy labels"
 
 

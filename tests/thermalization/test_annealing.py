@@ -1,14 +1,17 @@
 """A warm-up that is annealed ends at the model's posterior, with a step size found there."""
 
+from functools import partial
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from blackjax.base import SamplingAlgorithm
 
 from jaxbnn.gibbs import IntermediateNoise
+from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.networks import mlp
 from jaxbnn.thermalization import annealing, sample_annealed
 from jaxbnn.thermalization.annealing import _geometric, stage_variances
@@ -19,6 +22,16 @@ PARAMETERS = {"noise_variance": jnp.full(3, 0.1), "step_size": jnp.asarray(0.3)}
 
 class Accepted(NamedTuple):
     acceptance_rate: jax.Array
+
+
+class Lost(NamedTuple):
+    acceptance_rate: jax.Array
+    is_divergent: jax.Array
+
+
+@auxiliary_fields()
+class At(NamedTuple):
+    position: Any
 
 
 def dataset():
@@ -185,6 +198,70 @@ def test_each_chain_may_begin_elsewhere():
 
     np.testing.assert_allclose(first_of(0.0), (0.3, 1e-3, 0.02), rtol=1e-5)
     assert 0.8 < float(first_of(1.0)[1]) < 1
+
+
+def test_a_turn_follows_so_many_sweeps_and_their_rate_is_told(monkeypatch):
+    """A turn that sets the weights to 7 and tells of a divergence; sweeps that count themselves."""
+    x, y = dataset()
+    position = MODEL.zero_position(x, y)
+
+    def counting(model, x, y, *_):
+        def step(rng_key, state):
+            added = jax.tree.map(lambda leaf: leaf + 1, state.position.params)
+            told = Accepted(jnp.asarray(0.25))
+            return At(state.position._replace(params=added)), told
+
+        return SamplingAlgorithm(lambda position, rng_key=None: At(position), step)
+
+    def to_seven(model, x, y):
+        def step(rng_key, state):
+            met.append(state.position.params)
+            sevens = jax.tree.map(lambda leaf: jnp.full_like(leaf, 7), state.position.params)
+            return At(state.position._replace(params=sevens)), Lost(
+                jnp.asarray(0.0), jnp.asarray(True)
+            )
+
+        return SamplingAlgorithm(lambda position, rng_key=None: At(position), step)
+
+    met = []
+    rooms = import_module("jaxbnn.thermalization.annealing")
+    monkeypatch.setattr(rooms, "interwoven_gibbs", counting)
+    monkeypatch.setattr(rooms, "turn_units", to_seven)
+    kernel = rooms.make_annealed(MODEL, turns_every=4)(PARAMETERS, (x, y))
+    state, info = kernel.step(jax.random.key(0), kernel.init(position))
+    assert {float(v) for leaf in jax.tree.leaves(met) for v in np.ravel(leaf)} == {4.0}
+    assert {float(v) for v in np.ravel(jax.tree.leaves(state.position.params)[0])} == {7.0}
+    assert float(info.acceptance_rate) == 0.25
+    assert bool(info.is_divergent)
+    kernel = rooms.make_annealed(MODEL)(PARAMETERS, (x, y))
+    state, _ = kernel.step(jax.random.key(0), kernel.init(position))
+    assert {float(v) for v in np.ravel(jax.tree.leaves(state.position.params)[0])} == {1.0}
+
+
+def test_turns_of_a_model_that_has_none_are_refused_before_anything_is_compiled():
+    model = IntermediateNoise(mlp((2, 3, 3, 1)), 0.1)
+    x, y = jnp.ones((3, 2)), jnp.ones((3, 1))
+    zero = jax.tree.map(lambda leaf: leaf[None], model.zero_position(x, y))
+    sampled = partial(sample_annealed, jax.random.key(0), model, x, y, zero, 2, num_warmup=2)
+    with pytest.raises(ValueError, match="one hidden layer"):
+        sampled(turns_every=5)
+    with pytest.raises(ValueError, match="turns_every"):
+        sampled(turns_every=-1)
+
+
+@pytest.mark.long
+def test_chains_with_turns_keep_the_models_noise_and_their_step_size_is_tuned():
+    x, y = dataset()
+    zero = jax.tree.map(lambda leaf: jnp.stack([leaf] * 4), MODEL.zero_position(x, y))
+    draws = sample_annealed(
+        jax.random.key(1), MODEL, x, y, zero, 20, num_warmup=40, turns_every=5, progress=False
+    )
+    assert draws.positions[0]["w"].shape == (4, 20, 2, 3)
+    np.testing.assert_allclose(
+        draws.parameters["noise_variance"], np.tile((0.3, 1e-3, 0.02), (4, 1)), rtol=1e-6
+    )
+    # A turn is seldom accepted: in the mean with the sweeps' it would drive the step size down.
+    assert 0.6 < float(np.mean(draws.acceptance_rate)) < 0.98
 
 
 @pytest.mark.long
