@@ -120,7 +120,8 @@ def microcanonical_adaptation(
         False: each chain its own step size, length and matrix. True: all share one of each, learnt
         from all of them; variances are those within the chains.
     component
-        In a `cycle`, the number of the microcanonical kernel; None: the kernel is no cycle.
+        In a `cycle`, the number of the microcanonical kernel. None: the kernel is no cycle; of one,
+        the mean acceptance rate of its parts would be followed.
 
     Returns
     -------

@@ -68,9 +68,9 @@ class EnsembleDraws(NamedTuple):
     warnings
         Sentences: what did not go as it should.
     rejecting
-        The chains whose kept draws hardly move: that accepted less than half as many trajectories
-        of the exact kernel as `num_warmup` tunes to, or of whose unadjusted steps more than half
-        were undone. Their step size had not been found.
+        The chains whose kept draws hardly move: those whose acceptance rate is below half of what
+        the warm-up tunes to; with kernel="microcanonical", those of which more than half of the
+        steps were undone. Their step size had not been found.
     """
 
     draws: Draws
@@ -104,8 +104,9 @@ def sample_ensemble(
     The way in, in parts: `num_tuning` steps in which `microcanonical` is tuned, to an energy error
     that falls to `energy_error` in the first part and stays there in the others; then as many steps
     with frozen parameters, and in later parts as many as in all before. It ends after two parts at
-    the least, when every chain's log density is stationary over the last (`stationarity_time`) and
-    the chains have not moved together since the one before, or when `most_steps` are done. Each
+    the least, when every chain's log density is stationary over the last (`stationarity_time`), at
+    most a hundredth of its steps were undone and the chains have not moved together since the one
+    before, or when `most_steps` are done. Each
     part has the metric of the prior, and from the second on of the scores of the part before. The
     law: `num_warmup` steps in which dual averaging tunes the exact kernel's step size, in the
     metric of the last part's scores; then kept draws.
@@ -130,8 +131,9 @@ def sample_ensemble(
         Steps of each tuning, at least 100. The decoherence length is not tuned: it is half of
         sqrt(d), in units of the metric, since on the way in nothing is stationary yet.
     most_steps
-        Steps of the way in, at most, but for one part of `num_tuning` + 80, which there always is;
-        chains that have not settled by then are told of, as all are after a single part.
+        Steps of the way in, at most. One part, of `num_tuning` + 80 steps, is made even if that is
+        more. Chains that have not settled are named in a warning; after a single part that is all
+        of them.
     energy_error, start_energy_error
         As in `microcanonical_adaptation`.
     is_preconditioned
@@ -143,7 +145,7 @@ def sample_ensemble(
     num_directions
         Narrow directions that the metric has beside the diagonal, at most: half of a part's records
         of the scores, and of the dimensions. 0: none, as where chains times dimensions are more
-        than 160,000.
+        than 167,772.
     trajectory_steps
         Integration steps of a trajectory; each is two gradients of a microcanonical kernel, and one
         of HMC. Of unadjusted chains: steps from one draw to the next.
@@ -278,11 +280,18 @@ def _check_what(key: Any, posterior: Any, kernel: Any) -> None:
 
 def _warnings(way_in: WayIn, draws: Draws) -> tuple[str, ...]:
     found = []
-    if way_in.unsettled.size:
+    if (slow := np.flatnonzero(~way_in.is_settled & ~way_in.is_undone)).size:
         found.append(
-            f"The log density of {chains_in_words(way_in.unsettled)} had not settled after "
+            f"The log density of {chains_in_words(slow)} had not settled after "
             f"{way_in.num_steps} unadjusted steps: kept draws may begin on the way in; give more "
             "steps (most_steps)."
+        )
+    if (undone := np.flatnonzero(way_in.is_undone)).size:
+        found.append(
+            f"Of the last unadjusted steps of {chains_in_words(undone)} more than a hundredth was "
+            "undone, so that they count as not settled: their steps are too long where the "
+            "posterior is narrow; tune for a smaller energy error (energy_error), or for longer "
+            "(num_tuning)."
         )
     if (blown := way_in.blown_up).size:
         found.append(

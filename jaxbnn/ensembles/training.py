@@ -49,7 +49,8 @@ class OptimisedStarts(NamedTuple):
         included; NaN once the chain has stopped.
     validation
         (chain, epoch): mean negative log likelihood of the rows held out, in nats a row, after
-        each epoch; infinite where it is not a number.
+        each epoch; infinite where it, or the prior's density, is not a number; NaN once the chain
+        has stopped.
     best_epoch
         (chain,): the epoch, from 1, after which a chain was where `positions` has it; 0: it never
         got better than where it began.

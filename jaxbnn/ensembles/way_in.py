@@ -77,11 +77,14 @@ class WayIn(NamedTuple):
     steps, log_density
         (record,) and (chain, record): the log density on the way, but for the tuning.
     is_settled
-        (chain,): whether the chain's log density was stationary at the end.
+        (chain,): whether the chain's log density was stationary over the last part, the chains had
+        not moved together, and few of that part's steps were undone; none after a single part.
     metric
         Of the scores of the last part, in which no step size has been tuned yet: entries of the
         parameters, as `likelihood_metric` returns them. Where no scores were kept, the prior's at
         the end; ones if no metric was wanted.
+    is_undone
+        (chain,): whether more than a hundredth of the last part's steps were undone.
     """
 
     num_steps: int
@@ -92,10 +95,11 @@ class WayIn(NamedTuple):
     log_density: Float[np.ndarray, "chain record"]
     is_settled: Bool[np.ndarray, " chain"]
     metric: dict[str, Array]
+    is_undone: Bool[np.ndarray, " chain"]
 
     @property
     def unsettled(self) -> Int[np.ndarray, " some"]:
-        """The chains whose log density was not stationary at the end."""
+        """The chains that had not settled at the end."""
         return np.flatnonzero(~self.is_settled)
 
     @property
@@ -182,7 +186,8 @@ def go_in(
         ends.append(ends[-1] + num_tuning + int(drawn.steps[-1]))
         before = parts[-2].positions if len(parts) > 1 else None
         is_settled = settled(drawn.steps, parts[-1].positions, before)
-        is_settled &= undone <= _MOST_UNDONE_OF_SETTLED * drawn.steps[-1]
+        is_undone = undone > _MOST_UNDONE_OF_SETTLED * drawn.steps[-1]
+        is_settled &= ~is_undone
         # The first part alone, in which the energy error falls, cannot tell.
         is_settled &= len(parts) > 1
         if is_settled.all():
@@ -197,6 +202,7 @@ def go_in(
         log_density=np.concatenate([part.positions for part in parts], axis=1),
         is_settled=is_settled,
         metric=metric,
+        is_undone=np.asarray(is_undone),
     )
 
 

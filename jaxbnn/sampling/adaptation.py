@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from blackjax.adaptation.step_size import dual_averaging_adaptation
 from jaxtyping import Array, PyTree
 
-from jaxbnn.numerics import check_fraction
+from jaxbnn.numerics import check_fraction, check_positive
 
 
 class Adaptation(NamedTuple):
@@ -24,7 +24,7 @@ class Adaptation(NamedTuple):
     init
         `init(parameters) -> a`.
     update
-        `update(a, step, state, info) -> (a, parameters)`; `step` counts from 0.
+        `update(a, step, state, info) -> (a, parameters)`; `step`, an int32, counts from 0.
     final
         `final(a) -> parameters`, those used for every kept draw.
     is_pooled
@@ -142,8 +142,9 @@ def dual_averaging(
     Raises
     ------
     ValueError
-        A target outside (0, 1); parameters without the entry `name`, or with whole numbers in
-        it; a kernel without acceptance rate, or without that component.
+        A target outside (0, 1); a learning rate that is not positive; parameters without the
+        entry `name`, or with whole numbers in it; a kernel without acceptance rate, or without
+        that component.
 
     Examples
     --------
@@ -155,6 +156,7 @@ def dual_averaging(
     True
     """
     check_target(target_acceptance_rate)
+    check_positive("learning_rate", learning_rate)
     da_init, da_update, da_final = dual_averaging_adaptation(
         target_acceptance_rate, gamma=learning_rate
     )
@@ -193,9 +195,10 @@ def schedule(
     Parameters
     ----------
     function
-        Maps the step (counted from 0) to a dict of parameters that replace those of the same
-        name, one chain's each, once that step is done: step t + 1 runs with function(t), and
-        step 0 with the parameters given to `sample`. After warm-up the last values stay.
+        Maps the step (an int32 that counts from 0) to a dict of parameters that replace those of
+        the same name, one chain's each, once that step is done: step t + 1 runs with
+        function(t), and step 0 with the parameters given to `sample`. After warm-up the last
+        values stay.
     refresh
         Pass `jaxbnn.refresh` where the parameters change the target density (an annealed
         noise variance), so that cached densities are recomputed.
@@ -216,7 +219,7 @@ def schedule(
     """
 
     def init(parameters):
-        first = function(jnp.zeros((), jnp.uint32))
+        first = function(jnp.zeros((), jnp.int32))
         _require(parameters, *first)
         real = [name for name in first if jnp.issubdtype(jnp.result_type(first[name]), jnp.inexact)]
         require_floats(parameters, *real)

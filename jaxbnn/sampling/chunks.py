@@ -19,6 +19,7 @@ from jaxbnn.sampling.pace import Pace
 from jaxbnn.sampling.progress import Clock
 from jaxbnn.sampling.session import Session, first_reducers
 from jaxbnn.sampling.store.progressed import FINISHED, SAMPLING, WARM_UP, Progressed
+from jaxbnn.sampling.validation import warn_of_lost
 
 
 def warm_up(work: Session) -> tuple[Chains, bool]:
@@ -37,6 +38,7 @@ def warm_up(work: Session) -> tuple[Chains, bool]:
         span = Span(np.uint32(0), np.int32(0))
         shapes = programs.warm_up.eval_shape(work.keys, warming, work.data, span)
         reducers = first_reducers(work, shapes.example)
+        programs.finalise.eval_shape(reducers)  # a merge that fails must not lose a whole run
     clock = Clock("warm-up", run.num_warmup, run.num_chains, work.report, done)
     rate_sum, begun, pace = 0.0, done, Pace(is_stored=store.is_on_disk)
     try:
@@ -55,6 +57,7 @@ def warm_up(work: Session) -> tuple[Chains, bool]:
     if adapt is not None:
         parameters = programs.final_parameters(adaptation)
         check_kept("adapt.final", "parameters", warming.parameters, parameters)
+        warn_of_lost(parameters)
         if adapt.refresh is not None:
             states = programs.refresh(work.keys, states, parameters, work.data)
     return Chains(states, reducers, start.rate_sum, parameters), False

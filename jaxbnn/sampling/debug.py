@@ -22,6 +22,7 @@ from jaxbnn.sampling.order import restored
 from jaxbnn.sampling.programs import Programs
 
 _PROPOSAL = "the log ratio of its proposal"
+_UNDONE = "its step"
 
 
 class Watched(NamedTuple):
@@ -189,11 +190,15 @@ def _in_state(state: Any) -> dict[str, Bool[Array, ""]]:
 
 
 def _in_info(info: Any, name: str = "") -> dict[str, Bool[Array, ""]]:
-    """Flag proposals: our kernels say it, BlackJAX's Hamiltonian ones by a NaN energy."""
+    """Flag proposals: our kernels say it, BlackJAX's HMC by a NaN energy, its MCLMC by undoing."""
+    if (parts := getattr(info, "infos", None)) is not None:  # a composition: its parts tell
+        return _in_info(parts, name)
     what = _PROPOSAL + name
     if hasattr(info, "energy"):
         return {what: jnp.any(jnp.isnan(info.energy))}
-    if hasattr(info, "is_divergent"):
+    if hasattr(info, "nonans"):
+        return {_UNDONE + name: jnp.any(~info.nonans)}
+    if getattr(info, "is_divergent", None) is not None:
         return {what: jnp.any(info.is_divergent)}
     parts = enumerate(info) if isinstance(info, tuple | list) else ()
     found = {}
@@ -206,6 +211,8 @@ def _in_info(info: Any, name: str = "") -> dict[str, Bool[Array, ""]]:
 def _value(name: str, state: Any) -> str:
     if name.startswith(_PROPOSAL):
         return f"{name} is NaN"
+    if name.startswith(_UNDONE):
+        return f"{name} met one and was undone"
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
         if jax.tree_util.keystr(path).lstrip(".") == name:
             values = np.asarray(leaf)

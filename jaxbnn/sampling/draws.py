@@ -48,7 +48,8 @@ class Draws(NamedTuple):
     steps
         (draw,): the number of sampling steps after which each draw was taken.
     acceptance_rate
-        (chain,): mean over all sampling steps, kept or not; NaN for a kernel that has none.
+        (chain,): mean over all sampling steps, kept or not, in which a NaN counts as 0; NaN for a
+        kernel that has none.
     interrupted
         Whether the run was stopped by Ctrl-C; what was drawn before it is kept.
     seconds
@@ -118,7 +119,7 @@ def complete(
     Raises
     ------
     ValueError
-        Draws of which nothing was kept.
+        Draws of which nothing was kept; batch_size < 1.
 
     Examples
     --------

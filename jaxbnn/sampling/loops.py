@@ -238,10 +238,15 @@ def sample_chain(
     # Where the Info of every step is kept, the host adds them up: a sum here costs a write a step.
     sums_rates = options.is_thinned or options.collect is None
 
+    def updated(reducer, r, x):
+        new = reducer.update(r, x)
+        check_kept("the update of a reducer", "r", r, new)
+        return new
+
     def advance(rng_key, state, reducers, rate_sum):
         state, seen = step(rng_key, state)
         reducers = tuple(
-            reducer.update(r, x) if reducer.every_step else r
+            updated(reducer, r, x) if reducer.every_step else r
             for reducer, r, x in zip(options.reduce, reducers, seen.reduced, strict=True)
         )
         if sums_rates:
@@ -268,8 +273,7 @@ def sample_chain(
     def update(reducer, r, x, i):
         if reducer.every_step:
             return r
-        new = reducer.update(r, x)
-        check_kept("the update of a reducer", "r", r, new)
+        new = updated(reducer, r, x)
         if not options.is_thinned:
             return new
         return jax.tree.map(lambda n, o: jnp.where(is_record[i], n, o), new, r)

@@ -35,8 +35,8 @@ class _Same:
 def taken(functions: Any) -> list[Any]:
     """Return what the functions in a tuple, however nested, take from outside, to be compared.
 
-    Functions that they take are followed. Arrays in lists, dicts and other PyTrees count; numbers
-    there do not, nor what is reached through a module or an object of an unknown class.
+    Functions that they take are followed. Numbers and arrays in lists, dicts and other PyTrees
+    count; what is reached through a module or an object of an unknown class does not.
 
     Examples
     --------
@@ -71,7 +71,9 @@ def _look_at(value: Any, found: list[Any], seen: set[int]) -> None:
         for part in value:
             _look_at(part, found, seen)
     elif value is not None:
-        found += [_array(x) for x in _leaves(value) if isinstance(x, jax.Array | np.ndarray)]
+        for leaf in _leaves(value):
+            if isinstance(leaf, (*_NUMBERS, jax.Array, np.ndarray)):
+                _look_at(leaf, found, seen)
 
 
 def _leaves(tree: Any) -> list[Any]:

@@ -19,8 +19,9 @@ _MOST_GROWTH = 8
 class Pace:
     """How many steps to run next so that a chunk lasts about a second.
 
-    It begins with a single step, which may take minutes. Where chunks are files, they grow with the
-    time that the run took: else a run of days would leave a hundred thousand of them.
+    It begins with a single step (thinned: a single record, of at most 10,000), which may take
+    minutes. Where chunks are files, they grow with the time that the run took: else a run of days
+    would leave a hundred thousand of them.
     """
 
     def __init__(self, *, is_stored: bool = False):

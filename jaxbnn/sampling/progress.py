@@ -13,16 +13,17 @@ class Progress(NamedTuple):
     Attributes
     ----------
     phase
-        "warm-up" or "sampling".
+        "warm-up" or "sampling"; of `optimised_starts` "training".
     done, total
-        Steps of this phase, per chain.
+        Steps of this phase, per chain; of training its updates.
     steps_per_second
         Steps a second of all chains together, compilation left out where it can be.
     seconds_left
         Estimated remaining time of this phase; NaN after its first chunk, whose time tells how long
         compiling took and not how long a step takes.
     acceptance_rate
-        Mean over chains and steps of this phase so far; None for a kernel that has none.
+        Mean over chains and steps of this phase so far, of a resumed warm-up since then; None for a
+        kernel that has none.
     """
 
     phase: str

@@ -97,7 +97,9 @@ def sample(
     kernel
         A `SamplingAlgorithm` (ours or BlackJAX's), or a function `make_kernel(parameters,
         data)` that returns one; it is called inside the traced program. Numbers and arrays that
-        it reads from its closure or from globals are looked at anew in each call of `sample`.
+        it finds by name in its closure or in globals, lists and dicts of them too, are looked at
+        anew in each call of `sample`; attributes of objects are not: give those as `parameters`
+        or `data`.
     positions
         The chains' starts stacked: every leaf has the chain as its leading axis.
     num_samples
@@ -105,7 +107,7 @@ def sample(
     parameters
         PyTree for `make_kernel`; its leaves have the chain axis first (a single number
         serves all chains): step sizes, noise variances, a data set a chain. What is called
-        "step_size" must be positive.
+        "step_size" (or as what `jaxbnn.ensembles` tunes) must be positive.
     data
         PyTree for `make_kernel` that all chains share; an argument of the compiled program.
     num_warmup
@@ -123,7 +125,8 @@ def sample(
         How `parameters` follow the chain in warm-up, e.g. `jaxbnn.dual_averaging(0.574)`.
     chunk_size
         Records computed between two visits to the host; chosen by memory and time if None.
-        Compiled and drawn numbers depend on it only to rounding.
+        Another one is another compiled program: each step agrees to rounding, and whole chains
+        then part, as under `mesh`.
     chunk_bytes
         The most bytes of kept draws, of all chains together, that a chunk may hold; a chunk
         has at least one record. None: 16 MiB, or what `chunk_size` asks for.
@@ -131,8 +134,7 @@ def sample(
         A folder of this run alone: each chunk is written there when it is done, and a call with
         the same arguments, on any mesh, goes on from there, or returns a finished run. What was
         killed, at any moment, loses the chunk in progress and nothing else, and draws the same
-        numbers bit for bit on the same machine and mesh (`chunk_size` given, acceptance rates
-        too). `open_draws` reads it.
+        numbers bit for bit on the same machine and mesh. `open_draws` reads it.
     lazy
         Whether to leave the draws in the checkpoint's files: leaves of the result are read where
         they are indexed, as of `open_draws`.
@@ -150,8 +152,10 @@ def sample(
         True writes to standard error; a function receives `Progress`; False is silent. Of several
         processes the first one tells.
     debug
-        Whether to look at every step, and to stop at the first NaN in a state or a proposal (or
-        infinity in a position) with its chain, step and term. Takes a few times as long.
+        Whether to look at every step, and to stop at the first NaN in a state (or infinity in a
+        position) with its chain, step and term; also in a proposal of our kernels and of BlackJAX's
+        HMC, and at a step that its microcanonical kernel undoes. Its NUTS, MALA and random walk do
+        not tell of proposals. Takes a few times as long.
 
     Returns
     -------

@@ -69,7 +69,7 @@ def session(run: Run, checkpoint: Any, progress: bool | Reporter) -> Iterator[Se
             states = programs.init(keys, positions, parameters, data)
         with hosts.together():
             check_start(states.inner if run.is_debug else states)
-        if checkpoint is not None:  # not before: where a run cannot start, no folder is changed
+        if checkpoint is not None:  # not before: where a run cannot start, only the lock is written
             store = Folder(Path(checkpoint), run, fingerprint, shapes)
         start = Chains(place.spread(states), (), no_rates(run), parameters)
         yield Session(run, programs, keys, data, start, store, interrupt, report)

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,8 @@ _LOG_DENSITIES = frozenset(
     {"log_density", "log_likelihood", "log_prior", "log_prob"}
     | {"logdensity", "loglikelihood", "logprior"}
 )
+# Parameters that are positive under any kernel: what the library's adaptations tune or aim at.
+_POSITIVE = frozenset({"step_size", "decoherence_length", "energy_error", "start_energy_error"})
 # Reducers count in 32 bits.
 _MOST_COUNTED = 2**31 - 1
 
@@ -273,12 +276,33 @@ def stack_parameters(parameters: PyTree, num_chains: int) -> PyTree:
                 f"{name} has a leading axis of length {leaf.shape[0]}, but there are {num_chains} "
                 "chains; give one value a chain (what all chains share goes into data)."
             )
-        if _names(path)[-1:] == ["step_size"]:
-            check_positive(name, leaf, "give every chain a positive step size")
+        if not _POSITIVE.isdisjoint(_names(path)[-1:]):
+            check_positive(name, leaf, "give every chain a positive number")
         check_finite(name, leaf, "give every chain finite parameters")
         return leaf
 
     return jax.tree_util.tree_map_with_path(stack, parameters)
+
+
+def warn_of_lost(parameters: PyTree) -> None:
+    """Warn of what no kernel can go on with and yet a warm-up has come to: all draws have it."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(parameters):
+        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+            continue
+        is_positive = not _POSITIVE.isdisjoint(_names(path)[-1:])
+        for shard in leaf.addressable_shards:  # of several processes, each looks at its own
+            values = np.asarray(shard.data)
+            bad = ~np.isfinite(values) | (is_positive & (values <= 0))
+            if not bad.any():
+                continue
+            index = tuple(int(i) for i in np.argwhere(bad)[0])
+            chain = index[0] + (shard.index[0].start or 0)
+            warnings.warn(
+                f"after the warm-up parameters{jax.tree_util.keystr(path)} of chain {chain} is "
+                f"{values[index]}, and the kept draws are made with it; start what is tuned from "
+                "positive numbers, and let a schedule end at finite ones.",
+                stacklevel=2,
+            )
 
 
 def check_start(states: Any) -> None:

@@ -74,7 +74,8 @@ def adapt_chains(
         counter = counter_at(span.start, i)
         rng_keys = jax.vmap(step_key, (0, None))(keys, counter)
         states, infos, rates = step(rng_keys, states, parameters)
-        adapted = update(adaptation, counter, states, infos)
+        # Signed: a schedule that counts down, or negates, must not wrap around.
+        adapted = update(adaptation, counter.astype(jnp.int32), states, infos)
         check_kept("adapt.update", "(a, parameters)", (adaptation, parameters), adapted)
         adaptation, parameters = adapted
         if adapt.refresh is not None:

@@ -68,7 +68,8 @@ def window_adaptation(
     Parameters
     ----------
     num_warmup
-        The `num_warmup` that `sample` is given; the windows are laid out over it.
+        The `num_warmup` that `sample` is given; the windows are laid out over it. Below 20 steps
+        there is none: the metric stays as given, and the step size alone is tuned.
     target_acceptance_rate
         Between 0 and 1.
     metric
@@ -79,8 +80,9 @@ def window_adaptation(
         False: each chain has its own step size and metric. True: all share one of each, learnt
         from all of them.
     component
-        In a `cycle`, the number of the kernel whose acceptance, and gradients, are followed; None:
-        the kernel is no cycle.
+        In a `cycle`, the number of the kernel whose acceptance, and gradients, are followed. None:
+        the whole kernel; of a cycle the mean rate of its parts, so that one which is always
+        accepted makes the steps of the others too long.
 
     Raises
     ------
@@ -215,7 +217,8 @@ def _from_gradients(is_diagonal: bool) -> _Estimate:
             inverse = jnp.linalg.inv(correlation)
             inverse_mass = (inverse + inverse.T) / 2 * scale[:, None] * scale[None, :]
         # A window in which the chain met no finite, non-zero gradient has nothing to say.
-        is_sound = jnp.all(jnp.isfinite(inverse_mass))
+        variances = inverse_mass if is_diagonal else jnp.diag(inverse_mass)
+        is_sound = jnp.all(jnp.isfinite(inverse_mass)) & jnp.all(variances > 0)
         inverse_mass = jnp.where(is_sound, inverse_mass, estimate.inverse_mass_matrix)
         return init(inverse_mass)
 

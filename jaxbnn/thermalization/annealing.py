@@ -44,8 +44,9 @@ def annealing(
     """Return a warm-up in which the noise variance falls to the model's and a step size adapts.
 
     It changes parameters["noise_variance"], one for each stage, and parameters["step_size"], each
-    chain's own, by dual averaging that begins anew when the noise variance has come to its end: at
-    the model's own from the first step on it does not, as all steps were of one law.
+    chain's own, by dual averaging. The averaging begins anew at the step where the noise variance
+    reaches the model's; for a chain that is there from its first step it does not, since all its
+    steps are of one law.
 
     Parameters
     ----------
@@ -62,8 +63,8 @@ def annealing(
     target_acceptance_rate
         Of the move with the noise held fixed.
     schedule
-        In place of `start` and `hold`: a function of the step, counted from 0, that returns one
-        noise variance or one for each stage.
+        In place of `start` and `hold`: a function of the step, an int32 that counts from 0, that
+        returns one noise variance or one for each stage.
 
     Returns
     -------
@@ -300,9 +301,13 @@ def _geometric(final_variance: Array, start: ArrayLike, num_cooling: int) -> Cal
 
 
 def _check_schedule(schedule: Schedule, final_variance: Array, num_warmup: int) -> None:
-    last = np.asarray(schedule(jnp.asarray(num_warmup - 1, jnp.uint32)))
-    first = np.asarray(schedule(jnp.asarray(0, jnp.uint32)))
-    check_positive("the schedule's noise variance at step 0", first)
+    steps = jnp.arange(num_warmup, dtype=jnp.int32)
+    found = np.asarray(jax.vmap(lambda step: jnp.asarray(schedule(step)))(steps))
+    is_sound = np.all((found > 0) & np.isfinite(found), axis=tuple(range(1, found.ndim)))
+    if not is_sound.all():
+        step = int(np.argmin(is_sound))
+        check_positive(f"the schedule's noise variance at step {step}", found[step])
+    last = found[-1]
     if is_concrete(final_variance) and not np.allclose(last, final_variance, rtol=1e-5, atol=0):
         wanted = np.unique(np.asarray(final_variance, np.float64))
         raise ValueError(

@@ -33,8 +33,8 @@ class Estimate(NamedTuple):
     is_passed
         Whether the criterion sees nothing wrong from `lower_bound` on.
     level, level_error
-        What the criterion's series is near in the end: the mean of the log mean squared error,
-        of the score, or of R-hat.
+        Mean of the judged records: of the chain's log mean squared error or score, of R-hat; for
+        "teacher-student" that of the informed chain.
     """
 
     criterion: str
@@ -95,10 +95,10 @@ def compare(
 ) -> Comparison:
     """Evaluate all thermalization criteria on recorded series (Piccioli et al., section V.1).
 
-    For each uninformed chain: the teacher-student criterion (`merge_time` with the informed
-    chain) and stationarity, both of the logarithm of its mean squared error, and the score, if
-    given. For each of `pairs`: R-hat of the outputs, by blocks. Criteria give lower bounds:
-    the largest is the one to believe.
+    For each uninformed chain the teacher-student criterion (`merge_time` with the informed one) and
+    for every chain stationarity, both of the logarithm of the mean squared error; for every chain
+    in `score` its score. For each of `pairs`: R-hat of the outputs, by blocks. Criteria give lower
+    bounds: the largest is the one to believe.
 
     Parameters
     ----------
@@ -124,7 +124,8 @@ def compare(
     Raises
     ------
     ValueError
-        If the informed chain or a chain of a pair is missing, or a criterion refuses its series.
+        If the informed chain, a chain of a pair or `output_steps` is missing, or a criterion
+        refuses its series.
 
     Examples
     --------
@@ -163,7 +164,8 @@ def compare(
     rhat = {}
     for pair in pairs:
         assert outputs is not None
-        assert output_steps is not None
+        if output_steps is None:
+            raise ValueError("outputs needs output_steps, the step of each record; give them.")
         rhat[pair] = one = blockwise_rhat(
             np.stack([np.asarray(outputs[name]) for name in pair]),
             output_steps,

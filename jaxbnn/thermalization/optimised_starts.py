@@ -99,8 +99,8 @@ def optimised_start(
     check_count("num_extra", num_extra, least=0)
     if num_extra and not most:
         raise ValueError(
-            "units can be merged in a network of one hidden layer with relu, leaky_relu, abs or "
-            "identity only; give num_extra=0 for this one."
+            "units can be merged in a network of one hidden layer with biases, and relu, "
+            "leaky_relu, abs or identity, only; give num_extra=0 for this one."
         )
     key_weights, key_latents = jax.random.split(key)
     wide = dataclasses.replace(model, network=_widened(model.network, num_extra))

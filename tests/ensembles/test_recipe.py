@@ -225,6 +225,9 @@ def test_undone_steps_between_draws_are_told_of(monkeypatch):
     found = run(20, kernel="microcanonical", trajectory_steps=30, most_steps=400)
     undone = found.draws.reduced["energy"].per_chain.num_blow_ups
     np.testing.assert_allclose(undone, 0.2 * 600, atol=60)
+    assert found.way_in.is_undone.all()
+    assert found.warnings[0].startswith("Of the last unadjusted steps of chains 0, 1, 2, 3 more")
+    assert not any("log density" in sentence for sentence in found.warnings)
     listed = ", ".join(map(str, undone))
     assert f"chains 0, 1, 2, 3 blew up in {listed} of 600 steps" in found.warnings[-1]
 

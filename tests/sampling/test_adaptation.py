@@ -224,6 +224,37 @@ def test_a_schedule_is_followed_and_its_last_values_stay():
     np.testing.assert_allclose(draws.final_state.log_density, expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("value", "last"),
+    [
+        (lambda t: jnp.exp((-t).astype(jnp.float32) / 4), np.exp(-9 / 4)),
+        (lambda t: (5 - t).astype(jnp.float32), -4),
+    ],
+)
+def test_steps_may_be_negated_and_counted_down_from(value, last):
+    """Unsigned ones would wrap: exp(4e9) and 4,294,967,292."""
+    draws = jaxbnn.sample(
+        KEY, still, np.ones((2, 1), np.float32), 1, num_warmup=10, progress=False,
+        parameters={"variance": 7.0}, adapt=jaxbnn.schedule(lambda t: {"variance": value(t)}),
+    )  # fmt: skip
+    np.testing.assert_allclose(draws.parameters["variance"], last, rtol=1e-6)
+
+
+def test_what_a_warm_up_loses_is_told():
+    values = {
+        "variance": lambda t: jnp.where(t < 3, 1.0, jnp.nan),
+        "step_size": lambda t: jnp.where(t < 3, 1.0, 0.0),
+    }
+    for name, value in values.items():
+        adapt = jaxbnn.schedule(lambda t, name=name, value=value: {name: value(t)})
+        lost = "nan" if name == "variance" else "0.0"
+        with pytest.warns(UserWarning, match=rf"parameters\['{name}'\] of chain 0 is {lost}, and"):
+            jaxbnn.sample(
+                KEY, still, np.ones((2, 1), np.float32), 1, num_warmup=5, progress=False,
+                parameters={"variance": 7.0, "step_size": 1.0}, adapt=adapt,
+            )  # fmt: skip
+
+
 @pytest.mark.parametrize("refresh", [jaxbnn.refresh, None])
 def test_refresh_makes_caches_current(refresh):
     starts = np.array([[1.0], [3.0]], np.float32)

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import blackjax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -112,6 +113,33 @@ def test_a_proposal_that_is_no_number_is_rejected_counted_and_found():
     )
     with pytest.raises(FloatingPointError, match=found):
         jaxbnn.sample(*arguments, progress=False, debug=True)
+
+
+def test_compositions_are_looked_into():
+    """Theirs is None where no part tells, and a divergence of HMC's is no NaN."""
+    finite = lambda x: -0.5 * jnp.sum(x**2)  # noqa: E731
+    start = jnp.full((2, 1), 3.0)
+    mala = blackjax.mala(finite, 0.3)
+    options = {"progress": False, "debug": True}
+    jaxbnn.sample(KEY, jaxbnn.cycle(mala, jaxbnn.repeat(mala, 2)), start, 2, **options)
+    far = blackjax.hmc(finite, 100.0, jnp.ones(1), 3)  # its energy is off by 10^9
+    kernel = jaxbnn.cycle(mala, far)
+    draws = jaxbnn.sample(KEY, kernel, start, 3, progress=False)
+    assert np.asarray(draws.infos.is_divergent).all()
+    jaxbnn.sample(KEY, kernel, start, 3, **options)
+    lost = jaxbnn.cycle(blackjax.mala(finite, 1e-6), jaxbnn.pcn(log_density, 0.9))
+    with pytest.raises(FloatingPointError, match=r"its proposal \(kernel 1\) is NaN"):
+        jaxbnn.sample(KEY, lost, jnp.zeros((2, 1)), 40, **options)
+
+
+def test_a_step_that_was_undone_is_found():
+    """BlackJAX's unadjusted microcanonical kernel keeps a finite state where it met a NaN."""
+    kernel = blackjax.mclmc(lambda x: log_density(x) + log_density(-x), 1.0, 0.5)
+    start = jnp.full((1, 2), 0.5)
+    with pytest.raises(FloatingPointError, match="its step met one and was undone"):
+        jaxbnn.sample(
+            KEY, kernel, start, 50, progress=False, debug=True, collect=lambda s, i: s.position
+        )
 
 
 def test_no_divergence_no_warning():

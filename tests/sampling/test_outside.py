@@ -56,6 +56,15 @@ def test_an_array_that_is_changed_in_place_is_read_anew():
     assert mean_of(kernel) > 15
 
 
+def test_numbers_in_dicts_and_lists_are_read_anew():
+    centre = {"at": [0.0, 0.0]}
+    kernel = walk(lambda x: -0.5 * jnp.sum(jnp.square(x - jnp.asarray(centre["at"]))), 0.5)
+    before = mean_of(kernel)
+    centre["at"][:] = 30.0, 30.0
+    assert abs(before) < 5
+    assert mean_of(kernel) > 15
+
+
 def test_what_collect_reads_counts_too():
     factor = np.ones((), np.float32)
     kernel = walk(log_density, 0.5)

@@ -15,6 +15,7 @@ import pytest
 from blackjax.base import SamplingAlgorithm
 
 import jaxbnn
+from jaxbnn.sampling.reducer import Reducer
 from jaxbnn.sampling.two_floats import TwoFloats
 from jaxbnn.sampling.validation import check_reduced
 from tests.sampling.tiny import WalkState, ar
@@ -232,6 +233,33 @@ def test_equal_arguments_give_the_same_reducer():
     assert jaxbnn.predictive_mean(predict) is jaxbnn.predictive_mean(predict)
     assert jaxbnn.batch_means(3) is jaxbnn.batch_means(3)
     assert jaxbnn.acceptance() is jaxbnn.acceptance()
+
+
+@pytest.mark.parametrize("every_step", [False, True])
+def test_an_update_that_changes_what_it_keeps_is_refused(every_step):
+    drifting = Reducer(
+        init=lambda x: jnp.zeros((), jnp.int32),
+        update=lambda r, x: r.astype(jnp.float32),
+        merge=lambda one, other: one,
+        finalise=lambda r: r,
+        every_step=every_step,
+    )
+    options = {"reduce": {"rate": drifting}, "progress": False}
+    with pytest.raises(ValueError, match="the update of a reducer changes r from int32"):
+        jaxbnn.sample(KEY, KERNEL, STARTS, 3, thinning=2, **options)
+
+
+def test_a_merge_that_fails_does_so_before_anything_is_drawn():
+    """At the end of a run its draws would be lost."""
+    seen = []
+
+    def lost(one, other):
+        raise KeyError("merge")
+
+    failing = jaxbnn.moments()._replace(merge=lost)
+    with pytest.raises(KeyError, match="merge"):
+        jaxbnn.sample(KEY, KERNEL, STARTS, 3, reduce={"m": failing}, progress=seen.append)
+    assert not seen
 
 
 def test_bad_batch_size():

@@ -58,6 +58,10 @@ MISTAKES = {
     "falling schedule": ({"thinning": np.array([5, 3, 7], np.uint32)}, "increase strictly from 1"),
     "too many steps": ({"thinning": [1, 2, 2**32 - 1]}, "4,294,967,294 steps"),
     "step size 0": (STEP | {"parameters": {"step_size": 0.0}}, r"\['step_size'\] must be positive"),
+    "an energy error below 0": (
+        STEP | {"parameters": {"step_size": 0.5, "energy_error": -0.1}},
+        r"\['energy_error'\] must be positive",
+    ),
     "one chain's step size": (
         STEP | {"parameters": {"step_size": np.array([0.1, -0.2, 0.1])}},
         r"parameters\['step_size'\] must be positive and finite, but is -0.2 at entry 1 of 3",
@@ -164,6 +168,12 @@ def test_target_acceptance_rates_lie_between_0_and_1(target):
     ):
         with pytest.raises(ValueError, match="must lie between 0 and 1"):
             adaptation()
+
+
+@pytest.mark.parametrize("learning_rate", [0.0, -0.05, np.nan])
+def test_learning_rates_are_positive(learning_rate):
+    with pytest.raises(ValueError, match="learning_rate must be positive"):
+        jaxbnn.dual_averaging(0.8, learning_rate=learning_rate)
 
 
 def test_window_adaptation_needs_steps():

@@ -142,14 +142,17 @@ def test_each_window_learns_from_its_own_slow_steps_and_restarts_the_step_size(r
     np.testing.assert_allclose(adapt.final(last)["inverse_mass_matrix"], inverse_mass[-1], 1e-4)
 
 
-def test_gradients_that_are_not_finite_leave_the_metric_alone():
+@pytest.mark.parametrize("is_diagonal", [False, True])
+@pytest.mark.parametrize("large", [np.nan, 1e25])  # whose square is inf, and its inverse 0
+def test_gradients_that_are_not_finite_leave_the_metric_alone(large, is_diagonal):
     def kernel(parameters, data):
         def step(rng_key, state):
-            return Pushed(state.position, jnp.array([jnp.nan, 1.0])), JumpInfo(jnp.ones(()))
+            return Pushed(state.position, jnp.array([large, 1.0])), JumpInfo(jnp.ones(()))
 
         return SamplingAlgorithm(lambda x, rng_key=None: Pushed(x, jnp.zeros(2)), step)
 
     start = np.stack([2 * np.eye(2, dtype=np.float32)] * 2)
+    start = np.diagonal(start, axis1=1, axis2=2) if is_diagonal else start
     draws = jaxbnn.sample(
         jax.random.key(0), kernel, np.zeros((2, 2), np.float32), 1, num_warmup=60, progress=False,
         parameters={"step_size": 0.1, "inverse_mass_matrix": start},

@@ -51,7 +51,7 @@ def test_the_way_in_is_told_of_where_it_was_too_short_or_too_steep():
     def notes(is_settled, num_blow_ups, diverged=(False,) * 3, rejecting=()):
         errors, none = np.zeros((1, 3)), np.zeros((3, 0))
         counts, settled = np.array(num_blow_ups), np.array(is_settled)
-        found = WayIn(1000, errors, counts, {}, np.zeros(0, int), none, settled, None)
+        found = WayIn(1000, errors, counts, {}, np.zeros(0, int), none, settled, None, ~settled)
         return ensemble_notes(found, np.array(diverged), np.array(rejecting, int))
 
     assert notes([True, True, True], [0, 10, 50]) == []

@@ -73,6 +73,10 @@ def test_one_call_ends_at_the_models_posterior():
             {"schedule": lambda step: -0.1 * step.astype(float)},
             "noise variance at step 0 must be positive",
         ),
+        (
+            {"schedule": lambda step: jnp.where(step == 40, -1.0, 0.1)},
+            "noise variance at step 40 must be positive",
+        ),
         ({"start": 0.0}, "start must be positive"),
         ({"hold": 1.0}, "hold must lie between 0 and 1"),
     ],

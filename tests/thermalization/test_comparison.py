@@ -60,3 +60,10 @@ def test_missing_chains_are_named(rng):
         compare(STEPS, mse, informed="teacher")
     with pytest.raises(ValueError, match="no chain 'zero'"):
         compare(STEPS, mse, pairs=[("zero", "zero")])
+
+
+def test_outputs_need_their_steps(rng):
+    mse, _, _ = recorded(rng)
+    outputs = {name: np.ones((len(STEPS), 2)) for name in ("zero", "informed")}
+    with pytest.raises(ValueError, match="outputs needs output_steps"):
+        compare(STEPS, mse, outputs=outputs, pairs=[("zero", "informed")])
