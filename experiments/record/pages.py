@@ -2,7 +2,8 @@
 
 Made from the record, `experiments/paper_values/`, and three files of the record's own:
 `reasons.toml` (why a number is OUTSIDE, NO ERROR, NO VALUE or NOT RUN), `assumed_settings.toml`
-(settings that the papers do not print) and `names.toml` (what the names in a table stand for).
+(settings that the papers do not print) and `names.toml` (what the names in a table stand for, and
+which numbers our steps were tuned to).
 """
 
 import functools
@@ -35,6 +36,7 @@ PAPERS = {
 }
 STATES = ("WITHIN", "IMPRECISE", "OUTSIDE", "NO ERROR", "NO VALUE", "NOT RUN")
 REASONED = ("OUTSIDE", "NO ERROR", "NO VALUE", "NOT RUN")
+NAMES = "names.toml"
 ASSUMED = "assumed_settings.toml"
 # Of it: the entry, the title of its table, and the header of each key.
 SETTINGS = (
@@ -66,17 +68,18 @@ LEGEND = """\
   paper's last digit; and our standard error is at most the paper's, or 5 % of the value (of an
   R-hat: of its excess over 1) where the paper prints none. If the printed value is 0, our error may
   be half a unit of its last digit. Where a paper says in words what a number is close to, the last
-  digit is that of two decimals (of an R-hat: of one); the limit of a theorem counts as exact, and
-  above a lower bound that is printed every number is near. An error in brackets is ours: the paper
-  prints one run without an error, we made several, and this is their standard deviation.
-* IMPRECISE: as near, but our standard error is larger than that.
+  digit is that of two decimals (of an R-hat: of one); the limit of a theorem counts as exact, a
+  zero by definition too, but for the rounding of our arithmetic; and above a lower bound that is
+  printed every number is near. An error in brackets is ours: the paper prints one run without an
+  error, we made several, and this is their standard deviation.
+* IMPRECISE: not told apart from the paper's at our standard error, which is larger than that.
 * OUTSIDE: farther away; the reason stands below the table.
 * NO ERROR: our run states no standard error, or one that does not hold; why stands below the table.
 * NO VALUE: our run found no finite number, or none that bears a comparison; why stands below the
   table.
 * NOT RUN: no recorded run has it; why stands below the table.
-* STALE: the code that the run used has changed since, but for what only decides, by the clock, when
-  the host looks at a run and what it tells.
+* STALE: the code that made the run has changed since; changes of when progress is looked at and
+  told do not count.
 """
 
 
@@ -122,7 +125,7 @@ def pages(record: Path = RECORD, index: Path = PAGES) -> dict[Path, str]:
     folder = index.with_suffix("")
     quoted = [paper for paper in papers if paper.kind == "quoted"]
     texts = {index: _index(entries, quoted, record, folder.name)}
-    names = {one["paper"]: one["text"] for one in _read(record / "names.toml", "names")}
+    names = {one["paper"]: one["text"] for one in _read(record / NAMES, "names")}
     for paper, title in PAPERS.items():
         own = [entry for entry in entries if entry.paper.source.startswith(f"{paper} ")]
         texts[folder / f"{paper}.md"] = _page(paper, title, names, own, quoted)
@@ -245,17 +248,25 @@ def _is_of(reason: Mapping[str, str], paper: PaperValue) -> bool:
 def _index(
     entries: Sequence[Entry], quoted: Sequence[PaperValue], record: Path, folder: str
 ) -> str:
-    states = Counter(entry.state for entry in entries)
-    stale = sum(entry.found.is_stale for entry in entries if entry.found)
-    beside = len(entries) - states["NOT RUN"]
+    beside = [entry for entry in entries if entry.found and entry.found.row["value"] is not None]
+    states = Counter(entry.state for entry in beside)
+    stale = sum(entry.found.is_stale for entry in beside if entry.found)
+    not_run = sum(entry.found is None for entry in entries)
+    tuned = _read(record / NAMES, "tuned")
+    within = [entry.paper for entry in beside if entry.state == "WITHIN"]
+    near = sum(any(_is_of(one, paper) for one in tuned) for paper in within)
     text = "# Reproduction\n\n"
     text += (
-        f"{beside} of {len(entries) + len(quoted)} results that the four papers print have ours "
-        f"beside them: {states['WITHIN']} WITHIN, {states['IMPRECISE']} IMPRECISE, "
-        f"{states['OUTSIDE']} OUTSIDE, {states['NO ERROR']} NO ERROR, {states['NO VALUE']} NO "
-        f"VALUE; {stale} of them are of a STALE run. {states['NOT RUN']} are NOT RUN, and "
-        f"{len(quoted)} are quoted from others' publications, of methods that the papers did not "
-        f"run.\n\n{LEGEND}\n"
+        f"{len(beside)} of {len(entries) + len(quoted)} results that the four papers print have a "
+        f"number of ours beside them: {states['WITHIN']} WITHIN"
+        f"{f' ({near} of them rates that steps were tuned to)' if near else ''}, "
+        f"{states['IMPRECISE']} IMPRECISE, {states['OUTSIDE']} OUTSIDE, {states['NO ERROR']} NO "
+        f"ERROR, {states['NO VALUE']} NO VALUE; {stale} of them are of a STALE run. Of "
+        f"{len(entries) - len(beside) - not_run} the run found no number (NO VALUE, too), "
+        f"{not_run} are NOT RUN, and {len(quoted)} are quoted from others' publications, of "
+        "methods that the papers did not run. What a paper prints in several places counts in "
+        f"each; by quantity, setting and value ours stand beside {_distinct(beside)} different "
+        f"numbers.\n\n{LEGEND}\n"
     )
     lines = []
     for paper, title in PAPERS.items():
@@ -269,6 +280,12 @@ def _index(
         "\nMade by `python -m experiments record` from the files in `record/`, never by hand.\n"
     )
     return text + _runs(record) + _assumed(record)
+
+
+def _distinct(entries: Iterable[Entry]) -> int:
+    """Return how many numbers these are if what a paper prints in several places counts once."""
+    papers = (entry.paper for entry in entries)
+    return len({(p.source.split()[0], p.quantity, p.setting, p.value) for p in papers})
 
 
 def _runs(record: Path) -> str:
@@ -294,8 +311,9 @@ def _runs(record: Path) -> str:
         f"\n## The runs\n\n{total:.1f} CPU hours in all; what ran on a GPU would take many more "
         "without one. `python -m experiments anew` makes them again, one after the other. Their "
         "pictures and all their numbers are in `record/`. Runs at scale paper have the paper's "
-        "sizes, at scale desk what a few hours of two cores allow; + means that files differed "
-        "from the commit.\n\n"
+        "sizes unless their configs say otherwise, or are of studies that no paper has; at scale "
+        "desk they have what a few hours of two cores allow; + means that files differed from the "
+        "commit.\n\n"
     )
     return text + markdown_table(header, lines)
 

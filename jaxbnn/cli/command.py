@@ -17,8 +17,9 @@ from jaxbnn.tabular.settings import LEARNING
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 after one sentence that says what was wrong.
 
-    A Ctrl-C while draws are kept ends the sampling and keeps them; before that it returns 130. In
-    both cases the same command goes on where it was.
+    `hosts` returns 1 where one of its processes failed. A Ctrl-C while draws are kept ends the
+    sampling and keeps them; before that it returns 130. In both cases the same command goes on
+    where it was.
 
     Examples
     --------
@@ -61,7 +62,7 @@ def _fit(options: argparse.Namespace, progress: Progress, *, has_cores: bool) ->
     _check_installed("fit")
     from jaxbnn.cli import unfinished
     from jaxbnn.cli.cores import use_cores
-    from jaxbnn.cli.place import check_free, held
+    from jaxbnn.cli.place import WRITTEN, check_free, held
     from jaxbnn.cli.prepare import prepare
 
     settings = settings_of(options)
@@ -81,7 +82,8 @@ def _fit(options: argparse.Namespace, progress: Progress, *, has_cores: bool) ->
             text = fit(prepared, options.level, out, progress, checkpoints, options.refit)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(unfinished.what_is_left(out)) from None
-    names = sorted(path.name for path in out.iterdir() if not path.name.startswith("."))
+    # What else is in the folder is not of this fit.
+    names = sorted(name for name in WRITTEN if (out / name).exists())
     return f"{text}\nWritten to {out}: {', '.join(names)}"
 
 

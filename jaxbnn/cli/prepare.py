@@ -10,7 +10,7 @@ from jaxbnn.cli.encoding import Encoding, learn_encoding, usable_rows
 from jaxbnn.cli.kinds import Kind, choose_likelihood
 from jaxbnn.cli.options import separator_of
 from jaxbnn.cli.table import Table, read_table, take
-from jaxbnn.tabular.candidates import Candidate, candidates, is_wide
+from jaxbnn.tabular.candidates import Candidate, are_of_few_rows, candidates
 from jaxbnn.tabular.noise import noise_notes, rounding_noise
 from jaxbnn.tabular.settings import (
     DEEP,
@@ -97,9 +97,11 @@ def settled(prepared: Prepared, taken: Candidate, why: str | None = None) -> Pre
     if why is not None:
         notes.append(why)
     shape = len(prepared.training), len(prepared.encoding.features)
-    is_forced = len(prepared.candidates) > 1 and prepared.num_classes is None and is_wide(*shape)
+    is_forced = prepared.num_classes is None and are_of_few_rows(
+        prepared.candidates, prepared.settings, kind.likelihood, *shape
+    )
     # Four layers are for the ensemble alone.
-    if prepared.settings.sampler == "auto" and is_forced and taken.sampler == "nuts":
+    if prepared.settings.sampler == "auto" and is_forced:
         notes.append("auto took nuts, for there are few rows a column.")
     elif prepared.settings.sampler == "auto" and taken.hidden != DEEP:
         notes.append(

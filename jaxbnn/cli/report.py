@@ -104,6 +104,8 @@ def next_steps(
     elif not chains.is_good and sampler == "dvi":
         more = f"--warmup {2 * settings.warmup} --force"
         steps.append(f"Fit again with `{more}`: it needs more updates.")
+    elif not chains.is_good and "divergent" in chains.numbers:
+        steps.append(_after_divergence(settings, sampler))
     elif not chains.is_good:
         more = f"--warmup {2 * settings.warmup} --samples {2 * settings.samples} --force"
         steps.append(f"Fit again with `{more}`: the chains need longer.")
@@ -118,11 +120,23 @@ def next_steps(
             "is not given it cannot learn."
         )
     if sampler == "dvi" and settings.sampler == "auto":
-        steps.append("Some thousand rows, or `--sampler nuts`, give draws of the posterior itself.")
+        steps.append(
+            "dvi only approximates the posterior; a file of a few thousand rows, or "
+            "`--sampler nuts`, gives draws of it."
+        )
     if not is_refitted:
         steps.append("`--refit --force` makes this fit again, and then one on all rows.")
     steps.append(f"Predict new rows: `jaxbnn predict {shlex.quote(str(out))} new.csv`.")
     return steps
+
+
+def _after_divergence(settings: Settings, sampler: str) -> str:
+    """Return what to do where chains agree, but diverged too often."""
+    # As in the verdict: Gibbs has no step size that a warm-up could tune.
+    if sampler == "gibbs":
+        return "Fit again by another `--sampler`, with `--force`: too many steps diverged."
+    more = f"--warmup {2 * settings.warmup} --force"
+    return f"Fit again with `{more}`, whose steps are smaller: too many of these diverged."
 
 
 def worse_of(first: Verdict, second: Verdict) -> tuple[Verdict, str]:

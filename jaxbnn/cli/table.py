@@ -103,10 +103,11 @@ def read_table(
 
     Fields are separated by commas, semicolons, tabs or bars, whichever makes most of the header;
     decimals have points or commas. Columns without a name are left out where they are empty or
-    number the rows. Where the first line holds numbers, and otherwise only what stands below it
-    too, it is a row and no header, and columns are called "column 1", "column 2", ...; but numbers
-    that count up by one, and years that rise and do not come again below, are names. If
-    `is_headerless`, as rows to predict are when the fit's file was, only "column 1", ... are names.
+    hold a different whole number in each row, as row numbers do. Where the first line holds
+    numbers, and otherwise only what stands below it too, it is a row and no header, and columns are
+    called "column 1", "column 2", ...; but numbers that count up by one, and years that rise and do
+    not come again below, are names. If `is_headerless`, as rows to predict are when the fit's file
+    was, only "column 1", ... are names.
 
     Raises
     ------
@@ -246,7 +247,10 @@ def _named(
                 notes.append(f"Column {number} has neither a name nor values: left out.")
                 continue
             if _numbers_rows(values):
-                notes.append(f"Column {number} has no name and numbers the rows: left out.")
+                notes.append(
+                    f"Column {number} has no name and holds a different whole number in each row, "
+                    "as row numbers do: left out; give it a name to keep it."
+                )
                 continue
             if not name:
                 raise ValueError(f"column {number} of {path} has no name; give it one.")

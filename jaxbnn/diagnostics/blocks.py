@@ -106,9 +106,9 @@ def _cut(chains: int, length: int, num_blocks: int) -> tuple[int, int, int]:
 def effective_draws(draws: Float[Array, "chain draw p"], num_blocks: int) -> Float[Array, ""]:
     """Return the number of independent draws whose mean would vary like that of one block.
 
-    The harmonic mean over coordinates, about each chain's own mean, or that of the slowest one
-    where it is slower than the noisiest of as many equal ones would seem; infinite where each chain
-    is one block.
+    The harmonic mean over coordinates, about each chain's own mean; or, if smaller, the number for
+    the slowest coordinate, raised by what chance alone makes the slowest of so many look slower.
+    Infinite where each chain is one block.
     """
     chains, length, dim = draws.shape
     per_chain, size, gap = _cut(chains, length, num_blocks)

@@ -113,8 +113,9 @@ def covariance_agreement(
     -------
     `CovarianceAgreement`. NaN throughout if any draw is NaN, or the covariance that whitens is
     singular to rounding, or two covariances lie too far apart for one floating-point type;
-    infinite distances from a chain whose own covariance is singular, a frozen one say. Inside
-    `jit` and `vmap`, where nothing can be raised, a p-value that would be wrong is NaN.
+    infinite distances from a chain whose own covariance is singular, a frozen one say, and NaN
+    between two such chains. Inside `jit` and `vmap`, where nothing can be raised, a p-value that
+    would be wrong is NaN.
 
     Raises
     ------
@@ -235,6 +236,8 @@ def _between(draws, num_blocks):
     variance_ratio, p_variances, _ = judge_groups(variances)
     per_chain = jnp.mean(moments.second, axis=1)
     distances = covariance_distance(per_chain[:, None], per_chain[None])
+    # Whitening by a singular covariance gives NaN; by the other one of the pair, infinity.
+    distances = jnp.fmax(distances, distances.T)
     return CovarianceAgreement(
         ratio,
         variance_ratio,

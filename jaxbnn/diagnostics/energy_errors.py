@@ -47,7 +47,7 @@ def energy_error_in_words(
 
     Returns
     -------
-    One sentence on the bias, and one on blow-ups where there were any.
+    One sentence on the bias, unless every step blew up, and one on blow-ups where there were any.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def _bias(energy_error: float) -> str:
 def _size(energy_error: float) -> str:
     errors, shares = measured_bias()
     if energy_error < errors[0]:
-        return f"variances of predictions are too small by less than {shares[0]:.0%}, if at all"
+        return f"variances of predictions are too small by less than {shares[0]:.1%}, if at all"
     if energy_error > errors[-1]:
         return f"variances of predictions are too small by {shares[-1]:.0%} or more"
     share = np.interp(np.log(energy_error), np.log(errors), shares)

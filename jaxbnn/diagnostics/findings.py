@@ -70,13 +70,7 @@ def warnings_in_words(
         found += _not_a_rate(acceptance_rate.reshape(chains, -1))
         found += _acceptance(acceptance_rate.reshape(chains, -1).mean(axis=1))
     if divergences is not None and divergences.any():
-        where = np.flatnonzero(divergences)
-        counts = _listed([f"{int(divergences[c])}" for c in where])
-        found.append(
-            f"{_chains(where)} diverged in {counts} of {length} steps: the proposal's log density "
-            "or gradient was NaN, or its energy error too large. It was rejected, and the region "
-            "may be missed: try a smaller step size; sample(..., debug=True) says where a NaN is."
-        )
+        found.append(_divergences(divergences, length))
     return tuple(found)
 
 
@@ -158,8 +152,9 @@ def _levels(levels: Levels) -> str:
     else:
         low, high = np.flatnonzero(shares == 1), np.flatnonzero(shares == 0)
         where = f"on the lower {_chains(low).lower()}, on the upper {_chains(high).lower()}"
+    of_one = "" if levels.chain is None else f" of chain {levels.chain}"
     return (
-        f"The log density has two levels with nothing between {levels.below:.5g} and "
+        f"The log density{of_one} has two levels with nothing between {levels.below:.5g} and "
         f"{levels.above:.5g}, {levels.width:.0f} standard deviations of a level apart: {where}. "
         "A replica or chain is stuck, or there are modes that the chains hardly join: means "
         "depend on where the chains started, however good R-hat looks."
@@ -172,10 +167,14 @@ def _replicas(rate: Float[np.ndarray, "chain replica"], length: int) -> list[str
     if not len(pairs):
         return []
     listed = _listed([f"{replica} of chain {chain}" for chain, replica in pairs])
-    what, it = ("Replica", "It is") if len(pairs) == 1 else ("Replicas", "They are")
+    largest = max(float(rate[chain, replica]) for chain, replica in pairs)
+    what, most, it = (
+        ("Replica", "", "It is") if len(pairs) == 1 else ("Replicas", "at most ", "They are")
+    )
     return [
-        f"{what} {listed} accepted no proposal at all. {it} frozen, and swaps pass the frozen "
-        "position to every rung; give another start or a smaller step size."
+        f"{what} {listed} accepted next to nothing ({most}{largest:.2g} on average). {it} all but "
+        "frozen, and swaps pass the frozen position to every rung; give another start or a smaller "
+        "step size."
     ]
 
 
@@ -203,6 +202,22 @@ def _acceptance(rate: np.ndarray) -> list[str]:
             "is probably too small, unless the kernel always accepts."
         )
     return found
+
+
+def _divergences(divergences: Int[np.ndarray, " chain"], length: int) -> str:
+    where = np.flatnonzero(divergences)
+    counts = _listed([f"{int(divergences[c])}" for c in where])
+    # NUTS keeps the draw of the trajectory up to its last doubling.
+    rejected = (
+        "That proposal was rejected (by NUTS, the last part of its trajectory)"
+        if divergences.sum() == 1
+        else "Such proposals were rejected (by NUTS, the last parts of their trajectories)"
+    )
+    return (
+        f"{_chains(where)} diverged in {counts} of {length} steps: the proposal's log density or "
+        f"gradient was NaN, or its energy error too large. {rejected}, and the region may be "
+        "missed: try a smaller step size; sample(..., debug=True) says where a NaN is."
+    )
 
 
 def _chains(numbers) -> str:

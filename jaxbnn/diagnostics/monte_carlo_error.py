@@ -37,7 +37,8 @@ def mcse(
 
     Returns
     -------
-    Array of the trailing shape, in the units of the draws. NaN where all draws are equal.
+    Array of the trailing shape, in the units of the draws. NaN where all draws are equal and, of
+    a quantile, where so many draws are equal that none lies beyond it.
 
     Raises
     ------

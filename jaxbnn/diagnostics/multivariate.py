@@ -29,8 +29,9 @@ def multivariate_ess(draws: ArrayLike, batch_size: int | None = None) -> Float[A
 
     Returns
     -------
-    A scalar, the total over all chains. NaN if any draw is NaN, any coordinate is constant, or
-    the coordinates are linearly dependent, to rounding: as the probabilities of all classes are.
+    A scalar, the total over all chains. NaN if any draw, used or not, is NaN or infinite, any
+    coordinate is constant, or the coordinates are linearly dependent, to rounding: as the
+    probabilities of all classes are.
 
     Raises
     ------
@@ -99,7 +100,8 @@ def _multivariate_ess(draws: Shaped[Array, "chain draw ..."], size: int) -> Floa
     batch_sign, batch_log_det = jnp.linalg.slogdet(batch_scatter * (size / (batches - 1)))
     ess = chains * length * jnp.exp((log_det - batch_log_det) / count)
     has_both = (sign > 0) & (batch_sign > 0) & ~_is_singular(scatter) & ~_is_singular(batch_scatter)
-    return jnp.where(has_both, ess, jnp.nan)
+    # Draws that fill no batch have no other way to be seen.
+    return jnp.where(has_both & jnp.isfinite(flat).all(), ess, jnp.nan)
 
 
 def _is_singular(matrix: Float[Array, "p p"]) -> Bool[Array, ""]:

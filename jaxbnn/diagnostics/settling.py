@@ -120,10 +120,10 @@ def level_of(judged: Float[np.ndarray, "... records"]) -> Level:
         # The spread of correlated records around their own mean is too small by this.
         spread = spread * np.sqrt(worth / (worth - 1))
         slope_t = _slope_t(means)
-    # Identical records know their level exactly.
+    # Identical records know their level exactly, which a mean of them may miss by rounding.
     is_constant = (judged == judged[..., :1]).all(axis=-1)
     return Level(
-        mean,
+        np.where(is_constant, judged[..., 0], mean),
         np.where(is_constant, 0.0, error),
         np.where(is_constant, 0.0, spread),
         np.where(is_constant, float(number), worth),
@@ -178,7 +178,8 @@ def settled_after(
 ) -> Count:
     """Return how many records precede the settled ones: the last one outside, and all before."""
     low, high = np.asarray(low)[..., None], np.asarray(high)[..., None]
-    inside = (values >= low) & (values <= high)  # NaN is outside
+    # A band about infinity holds infinity.
+    inside = (values >= low) & (values <= high) & np.isfinite(values)
     trailing = np.argmin(inside[..., ::-1], axis=-1)
     return np.where(inside.all(axis=-1), 0, values.shape[-1] - trailing)
 

@@ -145,7 +145,8 @@ def summary(
         itself; see `evaluate`. Frozen chains are those whose *position* never changes.
     acceptance_rate
         Array (chain, draw), or (chain, draw, replica) of a population kernel (see `by_replica`);
-        a warning names chains in which its mean is near 0 or 1, and replicas in which it is 0.
+        a warning names chains in which its mean is near 0 or 1, and replicas in which it is next
+        to 0.
     log_density
         Array (chain, draw); becomes one more row. A warning tells of levels that the chains do
         not join: a stuck replica that swaps pass round, or separate modes. R-hat sees
@@ -156,7 +157,8 @@ def summary(
         A warning counts them. Of `blackjax.mclmc`: `~draws.infos.nonans`.
     energy_change
         Array (chain, draw) of an *unadjusted* microcanonical kernel, `draws.infos.energy_change`: a
-        warning says by how much its draws are off, as `energy_error_in_words`.
+        warning says by how much its draws are off, as `energy_error_in_words`. `positions` must
+        hold the whole position then, since its size is the number of dimensions.
     names
         One per coordinate, log density excepted, in place of the paths in the PyTree.
 
@@ -304,8 +306,10 @@ def _chain_draw(name: str, value: Any, axes: tuple[int, int], num_more: int = 0)
     check_real(name, value)
     array = jnp.asarray(value)
     if array.shape[:2] != axes or array.ndim > 2 + num_more:
+        more = ", or (chain, draw, replica)" if num_more else ""
         raise ValueError(
-            f"{name} needs the shape (chain, draw) of the positions, {axes}, but has {array.shape}."
+            f"{name} needs the shape (chain, draw) of the positions, {axes}{more}, but has "
+            f"{array.shape}."
         )
     return array
 

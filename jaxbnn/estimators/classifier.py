@@ -27,9 +27,9 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
     Parameters
     ----------
     hidden
-        Hidden units by layer, as (50,) or (20, 20), or () for none; or one number. None: 50,
-        or, from a hundred rows on, the best by cross-validation of none, 50 tanh and 50 ReLU units,
-        those with a prior scale for each column.
+        Hidden units by layer, as (50,) or (20, 20), or () for none; or one number. None: 50; from a
+        hundred rows on by nuts or ensemble, the best by cross-validation of none, 50 tanh and 50
+        ReLU units, those with a prior scale for each column unless `prior_scale` is given.
     sampler
         "nuts", "ensemble" (trained networks, and microcanonical chains from them), "pcn" or "dvi"
         (a Gaussian approximation); "auto": of nuts, ensemble and dvi the best, by log score, of
@@ -46,7 +46,9 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
     chains
         Each begins anew, from the prior or a trained network. None: 4, and 10 of the ensemble.
     warmup, samples
-        Draws of each chain, before the kept ones and kept. Of dvi the warm-up is tens of updates.
+        `samples` draws of each chain are kept (of dvi so many times `chains` in all). `warmup` is
+        the effort before them: draws of nuts; twenty steps of pcn each, which thin the kept draws
+        too; tens of updates of dvi; of the ensemble a measure of each of its parts.
     random_state
         An int, a `numpy.random.RandomState`, or None.
     verbose

@@ -39,10 +39,11 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
     Parameters
     ----------
     hidden
-        Hidden units by layer, as (50,) or (20, 20), or () for none; or one number. None: 50, or,
-        from a hundred rows on, none, or (16, 16, 16, 16), where training rows that are left out are
-        predicted better so;
-        with `likelihood` "auto" this also tells whether one noise serves all rows.
+        Hidden units by layer, as (50,) or (20, 20), or () for none; or one number. None: 50; from a
+        hundred rows on by nuts or ensemble also none or, where the ensemble ends in time and
+        neither `sampler` is "nuts" nor `relevance` set, (16, 16, 16, 16), if training rows that
+        are left out are predicted better so. Then, with `likelihood` "auto", this also tells
+        whether one noise serves all rows. Of counts and Laplace noise always 50.
     sampler
         "nuts", "ensemble" (networks are trained, and microcanonical chains go on from them),
         "gibbs", "pcn" or "dvi" (a Gaussian approximation); "auto": of nuts, ensemble and dvi the
@@ -60,7 +61,10 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
     chains
         Each begins anew, from the prior or a trained network. None: 4, and 10 of the ensemble.
     warmup, samples
-        Draws of each chain, before the kept ones and kept. Of dvi the warm-up is tens of updates.
+        `samples` draws of each chain are kept (of dvi so many times `chains` in all). `warmup` is
+        the effort before them: draws of nuts; twenty steps of pcn and five sweeps of gibbs each,
+        which thin the kept draws too; tens of updates of dvi; of the ensemble a measure of each of
+        its parts.
     noise
         Of gibbs alone: the noise, in standard deviations of the target, which it does not learn.
     random_state

@@ -159,8 +159,8 @@ def over_rows(
     """Apply `function(components, *arrays after the first, *shared)` to batches of rows.
 
     The first array is x; the components are those of the mixture at these rows: (mean, sd), each
-    (draws, rows, ...), or the probabilities (draws, rows, ..., classes). What the function returns
-    goes through `on_host(found, *arrays after the first)`, in NumPy.
+    (draws, rows, ...), or the log probabilities (draws, rows, ..., classes), or `Components`. What
+    the function returns goes through `on_host(found, *arrays after the first)`, in NumPy.
     """
     positions = flat_positions(draws)
     arrays = tuple(without_wrapping(np.asarray(array)) for array in arrays)
@@ -222,8 +222,8 @@ def mixture(
             return parameters_of(predictive)
         raise TypeError(
             f"the predictive distribution is of the family {type(predictive).__name__}, which "
-            "predict does not know; it takes normal, Student-t, Laplace, Poisson, negative "
-            "binomial, Bernoulli and categorical ones."
+            "predict does not know; it takes normal, Student-t, Laplace, Poisson and negative "
+            "binomial ones, and Bernoulli and categorical ones given by logits."
         )
 
     out = jax.lax.map(one, positions, batch_size=_DRAWS_AT_ONCE)

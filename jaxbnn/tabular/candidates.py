@@ -102,12 +102,8 @@ def candidates(
     is_tried = settings.tries_networks and (is_class or likelihood in (*_NOISES, "student-t"))
     if not is_tried or num_data < FEWEST_ROWS or sampler not in LEARNING:
         return [first]
-    if not is_class and settings.sampler in ("auto", "nuts") and settings.prior_scale is None:
-        line = Candidate(LINEAR, likelihood, "nuts", settings.relevance)
-        layer = line._replace(hidden=settings.hidden)
-        wide = list(dict.fromkeys([line, layer, layer._replace(relevance=True)]))
-        if by_chains(wide, settings, num_data, num_features, is_class=False):
-            return wide
+    if not is_class and (wide := _of_few_rows(settings, likelihood, num_data, num_features)):
+        return wide
     noises: tuple[str, ...] = (likelihood,)
     if settings.likelihood == "auto" and not is_class:
         # Values far from the rest may be the function's, and not the noise's.
@@ -134,8 +130,36 @@ def candidates(
     return found
 
 
-def is_wide(num_data: int, num_features: int) -> bool:
-    """Whether there are few rows a column: numbers are then tried, and sampled, by nuts."""
+def are_of_few_rows(
+    tried: Sequence[Candidate],
+    settings: Settings,
+    likelihood: str,
+    num_data: int,
+    num_features: int,
+) -> bool:
+    """Whether `candidates` gave these of numbers because there are few rows a column.
+
+    All are by nuts then, whatever is best by the table of measured cases.
+    """
+    of_few_rows = _of_few_rows(settings, likelihood, num_data, num_features)
+    return len(tried) > 1 and list(tried) == of_few_rows
+
+
+def _of_few_rows(
+    settings: Settings, likelihood: str, num_data: int, num_features: int
+) -> list[Candidate]:
+    """Return what is tried of numbers with few rows a column; nothing where that is not done."""
+    if settings.sampler not in ("auto", "nuts") or settings.prior_scale is not None:
+        return []
+    line = Candidate(LINEAR, likelihood, "nuts", settings.relevance)
+    layer = line._replace(hidden=settings.hidden)
+    found = list(dict.fromkeys([line, layer, layer._replace(relevance=True)]))
+    in_time = by_chains(found, settings, num_data, num_features, is_class=False)
+    return found if in_time else []
+
+
+def _is_wide(num_data: int, num_features: int) -> bool:
+    """Whether there are few rows a column."""
     return num_data < _ROWS_A_COLUMN * num_features
 
 
@@ -152,7 +176,7 @@ def by_chains(
     Those of classes, and of numbers with few rows a column. In time where these chains and those of
     the fit are expected to end within `jaxbnn.tabular.choice.MOST_SECONDS`.
     """
-    if not (is_class or is_wide(num_data, num_features)) or any(
+    if not (is_class or _is_wide(num_data, num_features)) or any(
         one.sampler != "nuts" for one in tried
     ):
         return False

@@ -109,8 +109,9 @@ def _nuts(
         ),
         **watch,
     )
-    divergent = 0 if draws.infos is None else int(np.sum(draws.infos.is_divergent))
-    notes = [f"{divergent} of the trajectories diverged."] if divergent else []
+    flags = () if draws.infos is None else draws.infos.is_divergent
+    divergent, kept = int(np.sum(flags)), np.size(flags)
+    notes = [f"{divergent:,} of the {kept:,} kept trajectories diverged."] if divergent else []
     return Fitted(draws.positions, draws, notes)
 
 

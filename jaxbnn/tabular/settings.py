@@ -131,11 +131,10 @@ def check_settings(settings: Settings, spelled: Spelling = as_argument) -> None:
         raise ValueError(
             f"{spelled('hidden')} must be numbers of units, but holds {min(settings.hidden)}."
         )
-    if not settings.noise > 0:
-        raise ValueError(f"{spelled('noise')} must be positive, but is {settings.noise}.")
     scale = settings.prior_scale
-    if scale is not None and not 0 < scale < math.inf:
-        raise ValueError(f"{spelled('prior_scale')} must be positive and finite, but is {scale}.")
+    for name, value in (("noise", settings.noise), ("prior_scale", scale)):
+        if value is not None and not 0 < value < math.inf:
+            raise ValueError(f"{spelled(name)} must be positive and finite, but is {value}.")
     if scale is not None and settings.relevance:
         raise ValueError(
             f"{spelled('relevance')} learns what {spelled('prior_scale')} fixes; leave one of "

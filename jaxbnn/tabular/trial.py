@@ -78,9 +78,11 @@ def best_of(
             best = number
     told = "; ".join(f"{one}: {score.mean():.2f}" for one, score in zip(tried, scores, strict=True))
     way = "short chains" if draws else f"{_NETWORKS} trained networks"
+    some = f"{len(rows):,} of the" if len(rows) < len(y) else "the"
+    of_target = "" if is_class else " of the standardised target"
     return tried[best], (
-        f"Tried, by {FOLDS}-fold cross-validation of the training rows with {way} of each (mean "
-        f"log score, in nats): {told}. Taken: {tried[best]}."
+        f"Tried, by {FOLDS}-fold cross-validation of {some} training rows with {way} of each (mean "
+        f"log score{of_target}, in nats): {told}. Taken: {tried[best]}."
     )
 
 

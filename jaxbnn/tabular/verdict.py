@@ -50,9 +50,10 @@ class Verdict(NamedTuple):
 def _probes(fitted: Fitted, posterior: Posterior, x: np.ndarray) -> np.ndarray:
     """Return rows of x, 20 at most: some from all over, and where the chains differ most.
 
-    Chains that agree about all common rows may not do so about rare ones. The more rows are looked
-    through, the larger is the largest difference of chains that have settled: of two hundred it is
-    still far from what the verdict bears, once there are as many effective draws as it asks for.
+    Chains that agree about all common rows may not do so about rare ones. Even of settled chains
+    the largest difference grows with the number of rows looked through: at the worst of two hundred
+    unrelated rows, four chains worth 400 draws have an R-hat of 1.02 and 250 effective draws, well
+    within the verdict's limits, and four worth 200 draws have 1.05 and 90, about at them.
     """
 
     def spread(number: int) -> np.ndarray:

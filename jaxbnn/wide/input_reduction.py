@@ -27,8 +27,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree, Shaped
 
+from jaxbnn.kernels.crank_nicolson import check_beta
 from jaxbnn.networks import Dense, Network, apply
-from jaxbnn.numerics import check_finite, check_real, is_concrete, standard_normal
+from jaxbnn.numerics import check_finite, check_floating, is_concrete, standard_normal
 from jaxbnn.numerics.products import product
 from jaxbnn.wide.accepted_moves import autoregress
 from jaxbnn.wide.design import stack_weights
@@ -128,16 +129,17 @@ class InputReduction:
         accepted
             Moves accepted up to each kept draw, from `count_accepted`.
         step_size
-            beta, the same for all kept draws.
+            beta in (0, 1], the same for all kept draws.
         function
             Of all parameters, for instance predictions.
 
         Raises
         ------
         ValueError
-            Counts that are no whole numbers, one a draw, or that decrease.
+            Counts that are no whole numbers, one a draw, or that decrease; a beta outside (0, 1].
         """
         _check_counts(accepted)
+        check_beta("step_size", step_size)
         shape, dtype = (self.basis.shape[0], self.width), self.basis.dtype
         moves = jnp.diff(jnp.asarray(accepted)).astype(dtype)
         # Before the first draw the noise is fresh, whatever has happened.
@@ -178,7 +180,7 @@ def reduce_inputs(
     network
         In the ntk parametrisation, its first layer a Dense that is not the last one.
     x
-        Data of shape (n, d).
+        Data of shape (n, d), floating point.
     also
         Further inputs, (m, d), at which outputs are wanted while the chain runs; the likelihood
         does not see them. Their part of the complement, min(m, d + 1 - n) numbers a unit, is then
@@ -193,7 +195,7 @@ def reduce_inputs(
     ValueError
         A network of another form; x or also not of its shape, or not finite.
     TypeError
-        Inputs that are not real numbers, or are of half precision.
+        Inputs that are not floating point, or of half precision.
 
     Examples
     --------
@@ -235,10 +237,10 @@ def reduce_inputs(
 
 def _whiten(name: str, x: Any, first: Dense, num_inputs: int) -> Float[Array, "n p"]:
     """Return [weight_scale / sqrt(d) x, bias_scale 1], or say what is wrong with x."""
-    check_real(name, x)
+    check_floating(name, x)
     check_finite(name, x)
     x = jnp.asarray(x)
-    if jnp.issubdtype(x.dtype, jnp.floating) and jnp.finfo(x.dtype).bits < 32:
+    if jnp.finfo(x.dtype).bits < 32:
         raise TypeError(
             f"{name} has dtype {x.dtype}, in which no matrix can be factored; use "
             f"{name}.astype(jnp.float32)."

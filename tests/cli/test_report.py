@@ -129,7 +129,7 @@ def test_confusion_counts_rows_by_what_was_said():
         (True, True, "nuts", False, ["--refit", "Predict"]),
         (False, True, "nuts", True, ["--warmup 800 --samples 600 --force", "Predict"]),
         (True, False, "nuts", True, ["Look at the pictures", "Predict"]),
-        (True, True, "dvi", True, ["--sampler nuts", "Predict"]),
+        (True, True, "dvi", True, ["--sampler nuts`, gives draws of it", "Predict"]),
     ],
 )
 def test_what_to_do_next(chains, held, sampler, is_refitted, wanted):
@@ -170,6 +170,17 @@ def test_what_no_longer_chain_would_mend_is_not_asked_to_be_longer():
     by_itself = next_steps(SETTINGS, "ensemble", apart, good, Path("o"), True)
     assert "Go by the scores above" in by_itself[0]
     assert not any("--warmup" in step for step in one + still + by_itself)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "said"),
+    [("nuts", "`--warmup 800 --force`, whose steps are smaller"), ("gibbs", "another `--sampler`")],
+)
+def test_after_divergences_smaller_steps_are_asked_for_and_no_longer_chains(sampler, said):
+    diverged = Verdict([], {"rhat": 1.0, "divergent": 0.1}, False)
+    first, *rest = next_steps(SETTINGS, sampler, diverged, Verdict([], {}), Path("o"), True)
+    assert said in first
+    assert not any("longer" in step or "--samples" in step for step in [first, *rest])
 
 
 def test_a_likelihood_is_named_with_a_sampler_that_knows_it():

@@ -80,7 +80,10 @@ def test_columns_without_a_name(table_of):
     for rows in ("0,1.5\n1,2.5\n", "7,1.5\n3,2.5\n"):  # of a data frame, and of a part of one
         table = table_of(f",x\n{rows}")
         assert list(table.columns) == ["x"]
-        assert "Column 1 has no name and numbers the rows" in table.notes[0]
+        assert table.notes[0] == (
+            "Column 1 has no name and holds a different whole number in each row, as row numbers "
+            "do: left out; give it a name to keep it."
+        )
     table = table_of("x,y,,\n1,2,,\n3,4,,\n")  # the commas that a spreadsheet leaves
     assert list(table.columns) == ["x", "y"]
     assert list(table_of("Unnamed: 0,x\n1,5\n2,6\n").columns) == ["x"]

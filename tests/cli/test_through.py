@@ -181,6 +181,37 @@ def test_a_second_fit_that_was_stopped_too_early_is_told(data, tmp_path, by_prio
     assert "The verdict on the chains, above, is that of this second fit." in text
 
 
+def test_only_what_the_fit_wrote_is_told_as_written(data, by_prior, tmp_path, capsys):
+    (tmp_path / "data-fit").mkdir()
+    (tmp_path / "data-fit" / "notes.txt").write_text("mine")
+    assert fit(data) == 0
+    told = capsys.readouterr().out.splitlines()[-1]
+    assert told.startswith(f"Written to {tmp_path / 'data-fit'}: calibration.png, model.json, ")
+    assert "notes.txt" not in told
+
+
+@pytest.mark.parametrize(
+    ("more", "is_told"),
+    [([], True), (["--prior-scale", "1"], False), (["--samples", "1000000"], False)],
+)
+def test_nuts_is_told_as_forced_by_few_rows_a_column_only_where_it_was(
+    more, is_told, tmp_path, asked
+):
+    """Not where scales are given, nor where short chains would take too long."""
+    rows = np.random.default_rng(0).normal(size=(140, 41))
+    path = tmp_path / "wide.csv"
+    names = [f"x{i}" for i in range(40)]
+    lines = [",".join(f"{value:.3f}" for value in row) for row in rows]
+    path.write_text("\n".join([",".join([*names, "y"]), *lines]) + "\n")
+    assert main(["fit", str(path), "--target", "y", "--quiet", *more]) == 0
+    prepared = asked["prepared"]
+    assert len(prepared.candidates) > 1
+    by_nuts = prepared.candidates[0]._replace(sampler="nuts")
+    told = " ".join(prepare.settled(prepared, by_nuts).notes)
+    assert ("auto took nuts, for there are few rows a column." in told) == is_told
+    assert ("auto took nuts, by a benchmark" in told) != is_told
+
+
 def test_new_rows_are_predicted_as_asked(data, by_prior, tmp_path, capsys):
     assert fit(data, "--drop", "leak") == 0
     capsys.readouterr()

@@ -299,7 +299,10 @@ def test_a_frozen_chain_and_nan(rng):
     draws = rng.normal(size=(4, 2000, 3)).astype(np.float32)  # compiled above
     draws[1] = draws[1, :1]
     found = covariance_agreement(draws)
-    assert np.isinf(found.distances[0, 1])
+    others = [0, 2, 3]
+    assert np.isinf(found.distances[others, 1]).all()
+    assert np.isinf(found.distances[1, others]).all()
+    np.testing.assert_array_equal(found.distances, found.distances.T)
     assert found.p_value < 1e-6
     draws[0, 3, 1] = np.nan
     assert np.isnan(covariance_agreement(draws).p_value)

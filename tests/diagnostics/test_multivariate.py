@@ -52,6 +52,15 @@ def test_dependent_and_nan_coordinates_are_nan(rng):
     assert np.isnan(multivariate_ess(np.ones((2, 100, 2), np.float32)))
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_draw_that_no_batch_holds_is_seen(bad, rng):
+    """Of 1,000 draws the first eight fill none."""
+    draws = rng.normal(size=(1, 1000, 2)).astype(np.float32)
+    assert np.isfinite(multivariate_ess(draws))
+    draws[0, 0, 1] = bad
+    assert np.isnan(multivariate_ess(draws))
+
+
 @pytest.mark.parametrize("length", [200, 2000])
 def test_coordinates_that_depend_on_each_other_are_nan(length, rng):
     for _ in range(8):

@@ -125,10 +125,19 @@ def test_a_run_cut_short_has_not_merged(rng):
     assert not merge_time(informed, series, STEPS).is_passed
 
 
-def test_constant_series_merge_with_their_equals_only():
-    one = np.ones(len(STEPS))
+@pytest.mark.parametrize("value", [1.0, 0.1])
+def test_constant_series_merge_with_their_equals_only(value):
+    """Also where a mean of means, as of .1, is off by rounding."""
+    one = np.full(len(STEPS), value)
     assert merge_time(one, one, STEPS)[:2] == (0.0, True)
+    assert stationarity_time(one, STEPS)[:2] == (0.0, True)
+    assert settling.level_of(one).mean == value
     assert not merge_time(one, one + 1e-6, STEPS).is_passed
+
+
+def test_a_series_of_infinities_is_no_equilibrium():
+    found = stationarity_time(np.full(len(STEPS), np.inf), STEPS)
+    assert found[:2] == (STEPS[-1], False)
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_a_frozen_replica_passed_round_is_told(trap):
     assert "The log density has two levels with nothing between -962.5 and " in words
     share = (log_density[0] < -900).mean()
     assert f"the lower holds {share:.1%} of chain 0, " in words
-    assert "Replicas 0 of chain 0, 0 of chain 1, 0 of chain 2, 0 of chain 3 accepted no" in words
+    assert "Replicas 0 of chain 0, 0 of chain 1, 0 of chain 2, 0 of chain 3 accepted next" in words
     assert table.acceptance_rate.shape == (CHAINS, REPLICAS)
     # Positions alone tell it too.
     assert [hit.chain for hit in returns(movement(positions, ()))] == [0, 1, 2, 3]
@@ -182,6 +182,30 @@ def test_levels_and_who_is_where(rng):
     np.testing.assert_allclose(separate_levels(series).shares[7], 0.05)
     series[7, 40:] = np.nan
     assert separate_levels(series) is None
+
+
+def test_nothing_lies_between_levels_of_one_chain_that_are_told_as_everybody_s(rng):
+    series = normal(rng)[..., 0] - 80
+    series[2, ::50] = -1100.0
+    for other, both in ((-300.0, [2]), (-1090.0, [0, 2])):
+        series[0, :5] = other
+        found = separate_levels(series)
+        assert found.chain is None
+        assert not ((series > found.below) & (series < found.above)).any()
+        assert np.flatnonzero(on_both_sides(found)).tolist() == both
+
+
+def test_levels_that_other_chains_fill_are_told_as_one_chain_s_own(rng):
+    """A chain that is still on its way passes all between them."""
+    series = normal(rng)[..., 0] - 80
+    series[2, ::50] = -1100.0
+    series[0, :400] = np.linspace(-1200, -80, 400)
+    found = separate_levels(series)
+    assert found.chain == 2
+    assert np.flatnonzero(on_both_sides(found)).tolist() == [2]
+    words = "\n".join(summary(normal(rng), log_density=series).warnings)
+    assert "The log density of chain 2 has two levels with nothing between -1100 and -8" in words
+    assert "the lower holds 2.0% of chain 2. A replica" in words
 
 
 def test_following_replicas(rng):

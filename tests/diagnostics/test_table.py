@@ -1,3 +1,5 @@
+import re
+
 import arviz
 import jax.numpy as jnp
 import numpy as np
@@ -140,6 +142,34 @@ def test_acceptance(rng):
     assert "acceptance 40.0% (0.1% to 100.0%)" in str(table)
 
 
+def test_a_replica_that_hardly_accepts_is_told_with_its_rate(rng):
+    rate = np.full((*SHAPE, 2), 0.3)
+    rate[2, :, 1] = 0.002
+    (told,) = summary(rng.normal(size=(*SHAPE, 3)), acceptance_rate=rate).warnings
+    assert told.startswith("Replica 1 of chain 2 accepted next to nothing (0.002 on average). It")
+    rate[0, :, 0] = 0.001
+    (told,) = summary(rng.normal(size=(*SHAPE, 3)), acceptance_rate=rate).warnings
+    assert "0 of chain 0, 1 of chain 2 accepted next to nothing (at most 0.002 on ave" in told
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        (
+            [3],
+            "Chain 1 diverged in 1 of 200 steps: .* That proposal was rejected .* its traj",
+        ),
+        ([3, 7], "Chain 1 diverged in 2 of 200 steps: .* Such proposals were rejected .* their tr"),
+    ],
+)
+def test_divergent_steps_are_counted(steps, said, rng):
+    flags = np.zeros(SHAPE, bool)
+    flags[1, steps] = True
+    (told,) = summary(rng.normal(size=(*SHAPE, 3)), is_divergent=flags).warnings
+    assert re.match(said, told), told
+    assert "(by NUTS, the last part" in told
+
+
 def test_one_chain_has_no_rhat(rng):
     table = summary(rng.normal(size=(1, 200)))
     assert np.isnan(table.rhat).all()
@@ -151,7 +181,10 @@ def test_one_chain_has_no_rhat(rng):
     ("arguments", "message"),
     [
         ({"names": ["a"]}, "one name per coordinate, 3, but has 1"),
-        ({"acceptance_rate": np.ones(4)}, "acceptance_rate needs the shape"),
+        (
+            {"acceptance_rate": np.ones(4)},
+            r"acceptance_rate needs .* positions, \(4, 200\), or \(chain, draw, replica\), but",
+        ),
         ({"log_density": np.ones((4, 3))}, "log_density needs the shape"),
     ],
 )

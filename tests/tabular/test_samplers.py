@@ -2,6 +2,8 @@
 every posterior of their shapes.
 """
 
+from types import SimpleNamespace
+
 import jax
 import numpy as np
 import pytest
@@ -103,6 +105,18 @@ def test_steps_of_learnt_scales_are_shorter(prior_scale, acceptance, monkeypatch
     with pytest.raises(KeyboardInterrupt):
         run("nuts", make_posterior("nuts", chosen, X, Y, None), chosen)
     assert asked == [acceptance]
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_divergences_are_told_of_how_many_trajectories(number, monkeypatch):
+    flags = np.arange(2000).reshape(4, 500) < number
+    draws = SimpleNamespace(
+        positions={}, infos=SimpleNamespace(is_divergent=flags), interrupted=False
+    )
+    monkeypatch.setattr(samplers, "sample", lambda *_, **__: draws)
+    asked = settings("nuts")
+    notes = run("nuts", make_posterior("nuts", asked, X, Y, None), asked).notes
+    assert notes == (["3 of the 2,000 kept trajectories diverged."] if number else [])
 
 
 def test_classes_are_predicted_by_their_probabilities():

@@ -309,8 +309,21 @@ def test_of_many_rows_some_are_taken(monkeypatch, rng):
 
     monkeypatch.setattr(trial, "_scores", kept)
     y = np.arange(5000.0)
-    trial.best_of([ONE, VARYING], SETTINGS, rng.normal(size=(5000, 1)), y)
+    _, why = trial.best_of([ONE, VARYING], SETTINGS, rng.normal(size=(5000, 1)), y)
     assert seen == [(trial.MOST_ROWS, trial.MOST_ROWS)] * 2
+    assert "of 3,000 of the training rows with 4 trained networks of each (mean log score of" in why
+
+
+def test_the_scores_that_are_told_are_of_what_was_scored(monkeypatch, rng):
+    """Of a standardised target where it holds numbers, and of all rows where there are few."""
+    monkeypatch.setattr(trial, "_scores", lambda *_: np.zeros(2))
+    x, y = rows(rng, "plain", 100)
+    _, why = trial.best_of([ONE, VARYING], SETTINGS, x, y)
+    assert "cross-validation of the training rows" in why
+    assert "(mean log score of the standardised target, in nats)" in why
+    x, labels = rows(rng, "straight", 100)
+    tried = found(SETTINGS, "categorical", is_class=True)
+    assert "(mean log score, in nats)" in trial.best_of(tried, SETTINGS, x, labels, 3)[1]
 
 
 @pytest.mark.third_party(reason="Adam's dtypes are promoted")

@@ -2,6 +2,7 @@
 unreduced chain.
 """
 
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -181,6 +182,24 @@ def test_chains_that_never_move_or_always_draw_anew():
 def test_bad_input(network, x, message):
     with pytest.raises(ValueError, match=message):
         reduce_inputs(network, x)
+
+
+@pytest.mark.parametrize("name", ["x", "also"])
+def test_whole_numbers_are_refused_which_would_lose_the_bias(name):
+    """A column of biases of their dtype would hold .1 as 0."""
+    first, *others = NETWORK.layers
+    network = Network((replace(first, bias_scale=0.1), *others), (3,), "ntk")
+    images = {name: np.array([[0, 128, 255], [3, 2, 1]], np.uint8)}
+    with pytest.raises(TypeError, match=f"{name} must be floating point, but has dtype uint8"):
+        reduce_inputs(network, **({"x": X} | images))
+
+
+@pytest.mark.parametrize("beta", [30.0, 0.0, np.nan])
+def test_a_beta_that_no_chain_has_is_refused(beta):
+    start = REDUCTION.reduce(init(jax.random.key(0), NETWORK))
+    positions = jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), start)
+    with pytest.raises(ValueError, match=r"step_size must lie in \(0, 1\]"):
+        REDUCTION.fill_in(jax.random.key(1), positions, np.arange(3), beta)
 
 
 @pytest.mark.parametrize("accepted", [[5, 4, 6], [True, False, True], [1.0, 2.0, 3.0], [[1, 2, 3]]])

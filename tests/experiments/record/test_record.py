@@ -27,7 +27,17 @@ from experiments.record.anew import make_anew
 from experiments.record.code import BIAS_TABLE
 from experiments.record.energy_errors import STUDY, TABLE, bias_table, write_bias_table
 from experiments.record.ledger import WRITTEN, Ledger, current_commit
-from experiments.record.pages import PAGES, current_code, is_stale, pages, state_of
+from experiments.record.pages import (
+    PAGES,
+    Entry,
+    _entries,
+    _is_of,
+    _reasons_of,
+    current_code,
+    is_stale,
+    pages,
+    state_of,
+)
 from experiments.record.pictures import MOST_BYTES
 from experiments.results import Row, file_digest, write_json, write_results
 from experiments.spreads import spread_name
@@ -609,3 +619,74 @@ def test_each_reason_stands_on_a_page_and_each_number_that_asks_for_one_has_it()
     entries = tomllib.loads((RECORD / "reasons.toml").read_text(encoding="utf-8"))["reason"]
     assert [one["reason"] for one in entries if one["reason"] not in made] == []
     assert "No reason is known yet." not in made
+
+
+def of_crossing_reasons(entries: list[Entry], reasons: list[dict]) -> list[str]:
+    """Return the settings of two reasons of which the first is not the narrower.
+
+    It is given for numbers that the other is not of: which of the two it is, chance decides.
+    """
+
+    def given_for(reason):
+        same = (e for e in entries if e.state == reason["state"])
+        return {
+            (p.source, p.quantity, p.setting) for p in (e.paper for e in same) if _is_of(reason, p)
+        }
+
+    crossing = []
+    for entry in entries:
+        own = [r for r in reasons if r["state"] == entry.state and _is_of(r, entry.paper)]
+        if any(not given_for(own[0]) <= given_for(other) for other in own[1:]):
+            crossing.append(entry.paper.setting)
+    return crossing
+
+
+def test_of_two_reasons_for_a_number_the_narrower_comes_first():
+    entries = _entries(RECORD, load_paper_values().values())
+    reasons = _reasons_of(RECORD)
+    assert of_crossing_reasons(entries, reasons) == []
+    # "pCN*" is a pattern of pCNL, too, whose own reason then stood behind pCN's.
+    pattern = "pCN,*limit of infinite width"
+    assert sum(reason.get("setting") == pattern for reason in reasons) == 1
+    wrong = [
+        reason | {"setting": "pCN*limit of infinite width"}
+        if reason.get("setting") == pattern
+        else reason
+        for reason in reasons
+    ]
+    assert of_crossing_reasons(entries, wrong) == [
+        "pCNL, reparametrised posterior, limit of infinite width"
+    ]
+
+
+def test_what_stands_in_several_places_and_what_steps_were_tuned_to_is_counted_apart(
+    finished, tmp_path
+):
+    values = [
+        v
+        for v in load_paper_values().values()
+        if (v.kind, v.quantity, v.setting) == ("result", "ess_min", "MALA, prior N(0, 3I)")
+    ]
+    assert len(values) == 3
+    rows = [Row(v.quantity, v.setting, v.value, 0.0, v.source) for v in values]
+    record = tmp_path / "record"
+    record_runs(finished(rows=rows), record)
+    tuned = '[[tuned]]\nsource = "004 Table 1"\nsetting = "MALA*"\n'
+    (record / "names.toml").write_text(tuned)
+    line = pages(record, tmp_path / "reproduction.md")[tmp_path / "reproduction.md"].splitlines()[2]
+    assert line.startswith("3 of 467 results")
+    assert "3 WITHIN (1 of them rates that steps were tuned to)" in line
+    assert line.endswith("ours stand beside 1 different numbers.")
+
+
+def test_a_run_without_a_number_stands_beside_nothing(finished, tmp_path):
+    first, second, *_ = (v for v in load_paper_values().values() if v.kind == "result")
+    rows = [
+        Row(first.quantity, first.setting, first.value, 0.0, first.source),
+        Row(second.quantity, second.setting, float("nan"), None, second.source),
+    ]
+    record = tmp_path / "record"
+    record_runs(finished(rows=rows), record)
+    line = pages(record, tmp_path / "reproduction.md")[tmp_path / "reproduction.md"].splitlines()[2]
+    assert line.startswith("1 of 467 results")
+    assert "Of 1 the run found no number (NO VALUE, too), 321 are NOT RUN" in line
