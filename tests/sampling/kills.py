@@ -74,13 +74,16 @@ class Start:
         environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
         # Each of several processes draws a hash seed of its own.
         environment["PYTHONHASHSEED"] = str(hash_seed) if count == 1 else "random"
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
-        text, seconds = _follow(process, delay)
-        errors = process.stderr.read().decode()
-        status = process.wait()
+        # Errors into a file: a pipe that nobody reads holds 64 KiB, and then the process waits.
+        with tempfile.TemporaryFile() as told:
+            process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=told, start_new_session=True,
+            )  # fmt: skip
+            text, seconds = _follow(process, delay)
+            status = process.wait()
+            told.seek(0)
+            errors = told.read().decode()
         # The lines of all processes but the first have a number before them.
         lines = [
             json.loads(line[line.index(b"{") :])
