@@ -3,7 +3,7 @@
 import contextlib
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -286,40 +286,46 @@ def stack_parameters(parameters: PyTree, num_chains: int) -> PyTree:
 
 def warn_of_lost(parameters: PyTree) -> None:
     """Warn of what no kernel can go on with and yet a warm-up has come to: all draws have it."""
-    for path, leaf in jax.tree_util.tree_leaves_with_path(parameters):
-        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
-            continue
-        is_positive = not _POSITIVE.isdisjoint(_names(path)[-1:])
-        for shard in leaf.addressable_shards:  # of several processes, each looks at its own
-            values = np.asarray(shard.data)
-            bad = ~np.isfinite(values) | (is_positive & (values <= 0))
-            if not bad.any():
-                continue
-            index = tuple(int(i) for i in np.argwhere(bad)[0])
-            chain = index[0] + (shard.index[0].start or 0)
-            warnings.warn(
-                f"after the warm-up parameters{jax.tree_util.keystr(path)} of chain {chain} is "
-                f"{values[index]}, and the kept draws are made with it; start what is tuned from "
-                "positive numbers, and let a schedule end at finite ones.",
-                stacklevel=2,
-            )
+
+    def is_bad(names, values):
+        is_positive = not _POSITIVE.isdisjoint(names[-1:])
+        return ~np.isfinite(values) | (is_positive & (values <= 0))
+
+    for where, chain, value in _found(parameters, is_bad):
+        warnings.warn(
+            f"after the warm-up parameters{where} of chain {chain} is {value}, and the kept draws "
+            "are made with it; start what is tuned from positive numbers, and let a schedule end "
+            "at finite ones.",
+            stacklevel=2,
+        )
 
 
 def check_start(states: Any) -> None:
     """Refuse chains that start where a log density is not finite or anything is NaN."""
-    for path, leaf in jax.tree_util.tree_leaves_with_path(states):
+
+    def is_bad(names, values):
+        return np.isnan(values) if _LOG_DENSITIES.isdisjoint(names) else ~np.isfinite(values)
+
+    for where, chain, value in _found(states, is_bad):
+        raise ValueError(
+            f"chain {chain} cannot start: {where.lstrip('.')} is {value} at its initial position; "
+            "start it where the log density is finite."
+        )
+
+
+def _found(tree: PyTree, is_bad: Callable) -> Iterator[tuple[str, int, Any]]:
+    """Yield where the first bad number of each array is, its chain, and the number.
+
+    `is_bad(names, values)` flags values (chain, ...) below names. Of several processes, each looks
+    at its own chains.
+    """
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         if not jnp.issubdtype(leaf.dtype, jnp.inexact):
             continue
-        is_density = not _LOG_DENSITIES.isdisjoint(_names(path))
-        for shard in leaf.addressable_shards:  # of several processes, each looks at its own
+        for shard in leaf.addressable_shards:
             values = np.asarray(shard.data)
-            bad = ~np.isfinite(values) if is_density else np.isnan(values)
-            if not bad.any():
-                continue
-            index = tuple(int(i) for i in np.argwhere(bad)[0])
-            chain = index[0] + (shard.index[0].start or 0)
-            where = jax.tree_util.keystr(path).lstrip(".")
-            raise ValueError(
-                f"chain {chain} cannot start: {where} is {values[index]} at its initial position; "
-                "start it where the log density is finite."
-            )
+            bad = is_bad(_names(path), values)
+            if bad.any():
+                index = tuple(int(i) for i in np.argwhere(bad)[0])
+                chain = index[0] + (shard.index[0].start or 0)
+                yield jax.tree_util.keystr(path), chain, values[index]
