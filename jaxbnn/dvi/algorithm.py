@@ -216,6 +216,7 @@ def deterministic_vi(
         return VIState(position, optimizer_state, state.num_updates + 1), info
 
     def sample(rng_key: PRNGKeyArray, state: VIState, num_samples: int = 1) -> PyTree:
+        check_count("num_samples", num_samples, least=0)
         keys = jax.random.split(rng_key, num_samples)
         return jax.vmap(lambda key: _draw_position(key, state.position))(keys)
 

@@ -2,8 +2,8 @@
 
 import functools
 import math
-from collections.abc import Callable, Mapping
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +17,12 @@ from jaxbnn.dvi.gaussian_average import (
     normal_pieces,
     two_derivatives,
 )
-from jaxbnn.dvi.moments import GaussianMoments, check_moments
+from jaxbnn.dvi.learned import Learned, Noise, draw_learned, learned_moments, moments_given
+from jaxbnn.dvi.moments import GaussianMoments, check_moments, floating
 from jaxbnn.dvi.monte_carlo import draw_outputs
 from jaxbnn.dvi.noise_likelihoods import FlooredGaussian, SoftplusGaussian
-from jaxbnn.numerics import check_finite, standard_normal
-from jaxbnn.numerics.tails import as_floats
+from jaxbnn.numerics import check_finite
+from jaxbnn.numerics.arrays import as_array
 from jaxbnn.targets import (
     Bernoulli,
     Categorical,
@@ -31,13 +32,10 @@ from jaxbnn.targets import (
     LearnedGaussian,
     Likelihood,
 )
-from jaxbnn.targets.likelihoods import check_learned, check_likelihood, lay_out, per_datum
+from jaxbnn.targets.likelihoods import check_likelihood, lay_out, per_datum
 
 Terms = Float[Array, " n"]
 Expectation = Literal["closed_form", "monte_carlo"]
-# Mean and variance under q of a parameter that the likelihood learns; and these by its name.
-Noise = tuple[Float[Array, "..."], Float[Array, "..."]]
-Learned = Mapping[str, Noise]
 
 _LARGEST_EXPONENT = 30.0
 # 1 / softplus falls like an exponential from the floor at -30 to zero, then like 1 / l; and the
@@ -55,7 +53,7 @@ def expected_log_likelihood(
     outputs: GaussianMoments,
     y: Shaped[Array, "n *columns"],
     *,
-    noise: Noise | None = None,
+    noise: Noise | Learned | None = None,
     expectation: Expectation = "closed_form",
     rng_key: PRNGKeyArray | None = None,
     num_samples: int = 10,
@@ -77,7 +75,8 @@ def expected_log_likelihood(
     y
         Targets as in a `Posterior`.
     noise
-        For LearnedGaussian: mean and variance of log_noise_scale.
+        For LearnedGaussian: mean and variance of log_noise_scale. Of what another likelihood
+        learns the same, in a dict by its names.
     expectation
         "monte_carlo" draws the outputs, for any likelihood; needs `rng_key`.
     num_samples
@@ -86,8 +85,11 @@ def expected_log_likelihood(
     Raises
     ------
     ValueError
-        If the likelihood has no closed form, or Monte Carlo has no key; moments that are not those
-        of a Gaussian; targets that do not fit the outputs or the likelihood.
+        If the likelihood has no closed form, or Monte Carlo has no key or no draws; moments, of
+        the outputs or of the noise, that are not those of a Gaussian; noise of a likelihood that
+        does not learn it; targets that do not fit the outputs or the likelihood.
+    TypeError
+        Numbers that are not real, or of draws that are not whole.
 
     Notes
     -----
@@ -115,7 +117,8 @@ def expected_log_likelihood(
             f"{np.shape(y)}."
         )
     likelihood.check(np.shape(outputs.mean), y)
-    learned = {} if noise is None else {"log_noise_scale": noise}
+    y = as_array(y)
+    learned = learned_moments(likelihood, noise)
     if expectation == "closed_form":
         return expected_terms(likelihood, outputs, y, learned)
     if rng_key is None:
@@ -169,31 +172,10 @@ def checked_outputs(outputs: GaussianMoments) -> GaussianMoments:
     [[0.0, 0.0]]
     """
     check_moments(outputs, may_be_zero=True)
-    outputs = jax.tree.map(lambda leaf: as_floats(leaf)[0], outputs)
+    outputs = floating(outputs)
     if outputs.variance is None:
         return outputs._replace(variance=jnp.zeros_like(outputs.mean))
     return outputs
-
-
-def moments_given(likelihood: Likelihood, learned: Learned, columns: tuple[int, ...]) -> Learned:
-    """Return the moments of all that a likelihood learns; raise if missing, or of other shapes."""
-    for name in likelihood.learned:
-        if name not in learned:
-            raise ValueError(
-                f"{type(likelihood).__name__} needs the mean and the variance of {name}; give "
-                "noise."
-            )
-    check_learned(likelihood, {name: jnp.shape(m) for name, (m, _) in learned.items()}, columns)
-    return {name: learned[name] for name in likelihood.learned}
-
-
-def draw_learned(rng_key: PRNGKeyArray, learned: Learned, count: int) -> dict[str, Array]:
-    """Return draws of a likelihood's own parameters from q, by name."""
-    keys = [rng_key] if len(learned) == 1 else jax.random.split(rng_key, max(len(learned), 1))
-    return {
-        name: mean + jnp.sqrt(variance) * standard_normal(key, (count, *mean.shape), mean.dtype)
-        for (name, (mean, variance)), key in zip(learned.items(), keys, strict=False)
-    }
 
 
 def mean_over_draws(
@@ -244,7 +226,7 @@ def _learned_gaussian(
     likelihood: LearnedGaussian, outputs: GaussianMoments, y: Array, learned: Learned
 ) -> Terms:
     mean, variance = _laid_out(outputs, y)
-    moments = moments_given(likelihood, learned, y.shape[1:])
+    moments: Any = moments_given(likelihood, learned, y.shape[1:])
     log_scale, log_scale_variance = moments["log_noise_scale"]
     log_variance, spread = 2 * log_scale, 4 * log_scale_variance
     squares = variance + jnp.square(y.astype(mean.dtype) - mean)

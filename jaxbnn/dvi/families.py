@@ -15,15 +15,18 @@ import numpyro.distributions as dist
 from jax.typing import DTypeLike
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
+from jaxbnn.dvi.choices import check_one_number
 from jaxbnn.networks import Network, parameter_shapes
 from jaxbnn.networks.shapes import fan_in
 from jaxbnn.numerics import (
     check_finite,
     check_floating,
     check_positive,
+    check_real,
     is_concrete,
     standard_normal,
 )
+from jaxbnn.numerics.products import product
 
 Scalar = Float[Array, ""]
 
@@ -72,12 +75,25 @@ def check_q(q: Family) -> None:
         name = f"q{jax.tree_util.keystr(path)}"
         check_floating(name, leaf)
     if isinstance(q, LayerwiseNormal):
+        _check_factors(q)
         return
     if jax.tree.map(jnp.shape, q.mean) != jax.tree.map(jnp.shape, q.log_scale):
         raise ValueError(
             f"q.mean and q.log_scale must have the same shapes, but have "
             f"{jax.tree.map(jnp.shape, q.mean)} and {jax.tree.map(jnp.shape, q.log_scale)}."
         )
+
+
+def _check_factors(q: LayerwiseNormal) -> None:
+    def check(layer, factor):
+        size = sum(jnp.size(leaf) for leaf in layer.values())
+        if jnp.shape(factor) != (size, size):
+            raise ValueError(
+                f"a layer of q with {size} parameters needs a factor of shape {(size, size)}, but "
+                f"has {jnp.shape(factor)}; take q of one start, as initial_position draws it."
+            )
+
+    _map_dense(check, q.mean, q.factor)
 
 
 def initial_position(
@@ -124,7 +140,9 @@ def initial_position(
     Raises
     ------
     ValueError
-        If a variance is not positive.
+        If a variance is not one positive number, or log_noise_scale is not finite.
+    TypeError
+        What is no real number; the network is not a `Network`.
 
     Examples
     --------
@@ -133,10 +151,13 @@ def initial_position(
     >>> jax.tree.map(jnp.shape, q.mean[0])
     {'b': (20, 3), 'w': (20, 4, 3)}
     """
-    check_positive("mean_variance", mean_variance)
-    check_positive("variance", variance)
-    if bias_variance is not None:
-        check_positive("bias_variance", bias_variance)
+    numbers = {"mean_variance": mean_variance, "variance": variance, "bias_variance": bias_variance}
+    for name, value in (numbers | {"bias_mean_variance": bias_mean_variance}).items():
+        check_one_number(name, value)
+        if name in numbers and value is not None:
+            check_positive(name, value)
+    if log_noise_scale is not None:
+        check_finite("log_noise_scale", log_noise_scale, "give the logarithm of a scale")
     if bias_mean_variance is not None:
         check_finite("bias_mean_variance", bias_mean_variance, "give 0 or a positive number")
         if is_concrete(bias_mean_variance) and np.any(np.asarray(bias_mean_variance) < 0):
@@ -193,8 +214,10 @@ def per_fan_in(network: Network, value: ArrayLike, dtype: DTypeLike = float) -> 
 
     Raises
     ------
+    ValueError
+        The value is not one number.
     TypeError
-        The network is not a `Network`.
+        The value is not real; the network is not a `Network`.
 
     Examples
     --------
@@ -202,6 +225,8 @@ def per_fan_in(network: Network, value: ArrayLike, dtype: DTypeLike = float) -> 
     >>> per_fan_in(mlp((4, 1)), 2.0)[0]["b"].item()
     0.5
     """
+    check_real("value", value)
+    check_one_number("value", value)
     number = jnp.asarray(value, jnp.result_type(dtype))
 
     def of_layer(layer):
@@ -267,7 +292,7 @@ def draw_weights(rng_key: PRNGKeyArray, q: Family) -> PyTree:
         return jax.tree.map(lambda m, s, e: m + jnp.exp(s) * e, q.mean, q.log_scale, noise)
 
     def shift(mean, factor, noise):
-        vector = lower_triangle(factor) @ _as_vector(noise)
+        vector = product(lower_triangle(factor), _as_vector(noise))
         return jax.tree.map(jnp.add, mean, _as_layer(vector, mean))
 
     return _map_dense(shift, q.mean, q.factor, noise)

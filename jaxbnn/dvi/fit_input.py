@@ -12,6 +12,9 @@ from jaxbnn.numerics import check_count, check_positive
 from jaxbnn.numerics.data import finite_array
 from jaxbnn.targets.rounding import warn_of_rounded_inputs
 
+# How many values of the ELBO there must be before a run is said to stand still.
+CHUNKS_TO_JUDGE = 10
+
 
 def check_numbers(num_updates, chunk_size, min_updates, stop_tolerance) -> None:
     """Raise unless the counts are whole and the tolerance is positive."""
@@ -21,6 +24,17 @@ def check_numbers(num_updates, chunk_size, min_updates, stop_tolerance) -> None:
         check_count("chunk_size", chunk_size)
     if stop_tolerance is not None:
         check_positive("stop_tolerance", stop_tolerance, "give nats a datum, or None")
+
+
+def check_chunks(num_updates: int, size: int, stop_tolerance: Any) -> None:
+    """Raise where a fit ends before its first look at whether it may stop."""
+    chunks = -(-num_updates // size)
+    if stop_tolerance is not None and 0 < chunks < CHUNKS_TO_JUDGE:
+        raise ValueError(
+            f"stop_tolerance is first used after {CHUNKS_TO_JUDGE} chunks, but {num_updates} "
+            f"updates are {chunks} of {size}; give a smaller chunk_size or larger batches, or "
+            "stop_tolerance=None."
+        )
 
 
 def stacked_runs(positions: PyTree) -> tuple[int, Any]:

@@ -9,21 +9,21 @@ import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree, Shaped
 
+from jaxbnn.dvi.choices import check_one_number
 from jaxbnn.dvi.divergence import EmpiricalBayes, kl_divergence
 from jaxbnn.dvi.expected import (
     Expectation,
-    Learned,
-    draw_learned,
     expected_log_likelihood,
     mean_over_draws,
-    moments_given,
 )
 from jaxbnn.dvi.families import Family, moments_of
+from jaxbnn.dvi.learned import Learned, draw_learned, moments_given
 from jaxbnn.dvi.moments import GaussianMoments, Rule
 from jaxbnn.dvi.monte_carlo import activation_draws, weight_draws
 from jaxbnn.dvi.predictive import Density, columns_of, mixture, predictive
 from jaxbnn.dvi.propagate import propagate
 from jaxbnn.networks import Network, apply, output_shape
+from jaxbnn.numerics import check_positive
 from jaxbnn.numerics.arrays import as_array
 from jaxbnn.numerics.data import finite_array
 from jaxbnn.targets import Likelihood
@@ -86,6 +86,9 @@ class VariationalModel:
     ) -> VIInfo:
         """Return the ELBO and its parts at the data; num_data is the number of all of them."""
         self.check(x, y)
+        if num_data is not None:
+            check_positive("num_data", num_data, "give the number of all data")
+            check_one_number("num_data", num_data)
         x, y = as_array(x), as_array(y)
         terms = self._expected_terms(position, x, y, rng_key)
         scale = 1.0 if num_data is None else jnp.asarray(num_data, terms.dtype) / x.shape[0]
@@ -113,7 +116,7 @@ class VariationalModel:
                 self._output_moments(q, x),
                 rank,
                 density=density,
-                noise=learned.get("log_noise_scale"),
+                noise=learned or None,
                 num_nodes=num_nodes,
                 rng_key=rng_key,
                 num_samples=num_samples,
@@ -154,7 +157,7 @@ class VariationalModel:
                 self.likelihood,
                 self._output_moments(q, x),
                 y,
-                noise=learned.get("log_noise_scale"),
+                noise=learned or None,
                 expectation=self.expectation,
                 rng_key=rng_key,
                 num_samples=self.num_samples,

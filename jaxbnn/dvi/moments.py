@@ -114,7 +114,12 @@ def activation_moments(
     """
     check_rule(rule, num_nodes)
     check_moments(inputs)
-    return transform(function, inputs, rule, num_nodes)
+    return transform(function, floating(inputs), rule, num_nodes)
+
+
+def floating(moments: GaussianMoments) -> GaussianMoments:
+    """Return the moments as floats: whole numbers would cut what is computed in their dtype."""
+    return jax.tree.map(lambda leaf: as_floats(leaf)[0], moments)
 
 
 def transform(

@@ -17,7 +17,7 @@ from jaxbnn.networks import (
     activation_function,
     apply,
 )
-from jaxbnn.networks.validation import check_params
+from jaxbnn.networks.validation import check_inputs, check_params
 from jaxbnn.numerics import check_count, standard_normal
 from jaxbnn.numerics.products import product
 
@@ -89,7 +89,9 @@ def activation_draws(
     ------
     ValueError
         If q has correlations, or a layer is not a Dense, Activation, Flatten or Residual on
-        vectors.
+        vectors; x or q that do not fit the network.
+    TypeError
+        x that is not floating point.
 
     Notes
     -----
@@ -111,6 +113,7 @@ def activation_draws(
             "method='mcvi' for correlated ones."
         )
     check_params(network, q.mean)
+    x = check_inputs(network, x)
     check_count("num_samples", num_samples)
     mean, variance = moments_of(q)
 
@@ -132,6 +135,7 @@ def draw_outputs(
     >>> draw_outputs(jax.random.key(0), outputs, 5).shape
     (5, 3, 2)
     """
+    check_count("num_samples", num_samples)
     assert outputs.variance is not None
     noise = standard_normal(rng_key, (num_samples, *outputs.mean.shape), outputs.mean.dtype)
     deviation = deviation_of(outputs.variance)

@@ -11,17 +11,11 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxbnn.dvi.choices import check_choice
-from jaxbnn.dvi.expected import (
-    Learned,
-    Noise,
-    checked_outputs,
-    draw_learned,
-    moments_given,
-    pair_moments,
-)
+from jaxbnn.dvi.expected import checked_outputs, pair_moments
 from jaxbnn.dvi.gaussian_average import SIGMOID_BREAKS, gaussian_average
 from jaxbnn.dvi.hermite import gauss_hermite
-from jaxbnn.dvi.moments import GaussianMoments, deviation_of
+from jaxbnn.dvi.learned import Learned, Noise, draw_learned, learned_moments, moments_given
+from jaxbnn.dvi.moments import GaussianMoments, check_rule, deviation_of
 from jaxbnn.dvi.monte_carlo import draw_outputs
 from jaxbnn.dvi.noise_likelihoods import FlooredGaussian
 from jaxbnn.targets import (
@@ -47,7 +41,7 @@ def predictive(
     rank: int = 1,
     *,
     density: Density | None = None,
-    noise: Noise | None = None,
+    noise: Noise | Learned | None = None,
     num_nodes: int = 32,
     rng_key: PRNGKeyArray | None = None,
     num_samples: int = 1000,
@@ -70,9 +64,10 @@ def predictive(
         without one); not for Categorical. "monte_carlo": draws of the outputs, with
         `rng_key` (DVI-MC). By default "quadrature", for classes "closed_form".
     noise
-        For LearnedGaussian: mean and variance of log_noise_scale.
+        For LearnedGaussian: mean and variance of log_noise_scale. Of what another likelihood
+        learns the same, in a dict by its names.
     num_nodes, num_samples
-        Of the quadrature over l, or of the draws.
+        Of the quadrature over l, at least 2, or of the draws.
 
     Returns
     -------
@@ -82,8 +77,11 @@ def predictive(
     Raises
     ------
     ValueError
-        If the density is not there for the likelihood, or Monte Carlo has no key; moments that
-        are not those of a Gaussian; outputs that are not those of targets of this rank.
+        If the density is not there for the likelihood, or Monte Carlo has no key; too few draws
+        or nodes; moments, of the outputs or of the noise, that are not those of a Gaussian; noise
+        of a likelihood that does not learn it; outputs that are not those of targets of this rank.
+    TypeError
+        Numbers that are not real, or of draws or nodes that are not whole.
 
     Notes
     -----
@@ -104,7 +102,8 @@ def predictive(
     if density is not None:
         check_choice("density", density, Density)
     _check_rank(likelihood, outputs.mean.shape[1], rank)
-    learned: Learned = {} if noise is None else {"log_noise_scale": noise}
+    check_rule("gauss_hermite", num_nodes)
+    learned = learned_moments(likelihood, noise)
     if density != "monte_carlo":
         return predictive_of(likelihood, outputs, rank, density, learned, num_nodes)
     if rng_key is None:
@@ -354,6 +353,8 @@ def columns_of(likelihood: Likelihood, outputs: Array, rank: int) -> tuple[int, 
 def _check_rank(likelihood: Likelihood, width: int, rank: int) -> None:
     """Raise if y of this rank cannot have this many outputs."""
     per_column = likelihood.outputs_per_column
+    if isinstance(likelihood, Categorical) and rank != 1:
+        raise ValueError(f"labels of classes have shape (n,), of rank 1, but rank is {rank}.")
     if per_column is None:
         return
     columns, left = divmod(width, per_column)

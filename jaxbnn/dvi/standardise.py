@@ -28,11 +28,13 @@ class Standardisation(NamedTuple):
     constant_columns: tuple[int, ...]
 
     def inputs(self, x: np.ndarray) -> np.ndarray:
-        """Return x standardised."""
+        """Return x standardised; raise ValueError if its columns are others."""
+        _check_columns("x", x, np.shape(self.x_mean))
         return (np.asarray(x, np.float64) - self.x_mean) / self.x_scale
 
     def targets(self, y: np.ndarray) -> np.ndarray:
         """Return y standardised; a log density of it, in the units of y, is less by log y_scale."""
+        _check_columns("y", y, np.shape(self.y_mean))
         return (np.asarray(y, np.float64) - self.y_mean) / self.y_scale
 
 
@@ -49,7 +51,10 @@ def standardisation(x: np.ndarray, y: np.ndarray) -> Standardisation:
     Raises
     ------
     ValueError
-        If the data hold NaN, or a target does not vary.
+        If the data hold NaN or no rows, x and y differ in their number of rows, or a target does
+        not vary.
+    TypeError
+        Data that are not real numbers.
 
     Examples
     --------
@@ -60,6 +65,11 @@ def standardisation(x: np.ndarray, y: np.ndarray) -> Standardisation:
     for name, value in (("x", x), ("y", y)):
         check_real(name, value)
         check_finite(name, value)
+    if np.ndim(y) == 0 or np.shape(x)[:1] != np.shape(y)[:1] or len(x) == 0:
+        raise ValueError(
+            f"x and y must have the same number of rows, at least one, but have shapes "
+            f"{np.shape(x)} and {np.shape(y)}; give one target per datum."
+        )
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
     x_scale, y_scale = x.std(axis=0), y.std(axis=0)
     # A constant column's computed deviation is rounding error, not zero.
@@ -75,3 +85,12 @@ def standardisation(x: np.ndarray, y: np.ndarray) -> Standardisation:
     return Standardisation(
         x.mean(axis=0), np.where(constant, 1.0, x_scale), y.mean(axis=0), y_scale, names
     )
+
+
+def _check_columns(name: str, values: np.ndarray, columns: tuple[int, ...]) -> None:
+    """Raise unless data have the columns of those that the means are of; one column may be any."""
+    if columns and np.shape(values)[-len(columns) :] != columns:
+        raise ValueError(
+            f"{name} has shape {np.shape(values)}, but was standardised with columns of shape "
+            f"{columns}; give the same columns."
+        )

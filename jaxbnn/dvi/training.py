@@ -15,6 +15,8 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree, Shaped
 
 from jaxbnn.dvi.algorithm import DeterministicVI
 from jaxbnn.dvi.fit_input import (
+    CHUNKS_TO_JUDGE,
+    check_chunks,
     check_numbers,
     checked_data,
     one_key_a_run,
@@ -26,7 +28,6 @@ from jaxbnn.sampling.store.training import stored_training
 from jaxbnn.sampling.validation import check_checkpoint
 
 _RUNNING, _CONVERGED, _DIVERGED = 0, 1, 2
-_CHUNKS_TO_JUDGE = 10
 
 
 class Fit(NamedTuple):
@@ -130,8 +131,9 @@ def fit(
         Where given, a run stops when its ELBO a datum changed by less than this over the last
         tenth of the updates made; 1e-3 nats, say. It is computed after each chunk for this, from
         all whole batches in one order and of the same draws: what an update sees is too noisy to
-        tell. Test data are never seen. A stopped run stays as it is while others go on, so that it
-        equals a run of its own.
+        tell. No run stops before the tenth chunk, and a fit of fewer is refused. Test data are
+        never seen. A stopped run stays as it is while others go on, so that it equals a run of its
+        own.
     min_updates
         No stop before: put the end of a warm-up of the divergence here.
     chunk_size
@@ -153,7 +155,8 @@ def fit(
     ValueError
         If the data hold NaN, do not fit the network or the likelihood, or are fewer than a batch;
         if the positions are not stacked, or their number is not that of the data sets; a number
-        that is not positive; a checkpoint of another fit (`jaxbnn.sampling.BadCheckpoint`).
+        that is not positive, or a stop_tolerance with fewer than ten chunks; a checkpoint of
+        another fit (`jaxbnn.sampling.BadCheckpoint`).
 
     Examples
     --------
@@ -175,6 +178,7 @@ def fit(
     batches = 1 if batch_size is None else whole_batches(batch_size, count)
     epochs = -(-(chunk_size or max(1, num_updates // 100)) // batches)
     size = epochs * batches
+    check_chunks(num_updates, size, stop_tolerance)
 
     keys = one_key_a_run(rng_key, runs)
     cuts = {"batches": batches, "batch_size": batch_size, "own_data": own_data}
@@ -317,7 +321,7 @@ def _stop(
 ) -> Array:
     """Mark the runs whose ELBO moved by less than `tolerance` over the last tenth."""
     before = int(np.searchsorted(updates, 0.9 * updates[-1], side="right")) - 1
-    if len(updates) < _CHUNKS_TO_JUDGE or before < 0:
+    if len(updates) < CHUNKS_TO_JUDGE or before < 0:
         return status
     still = np.abs(judged[:, -1] - judged[:, before]) < tolerance
     running = np.asarray(status) == _RUNNING
