@@ -33,6 +33,18 @@ def is_concrete(value: PyTree) -> bool:
     return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value))
 
 
+def broadcasts_to(given: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether an array of one shape broadcasts to the other as it is, without enlarging it.
+
+    Examples
+    --------
+    >>> broadcasts_to((3,), (2, 3)), broadcasts_to((2, 1), (3,))
+    (True, False)
+    """
+    fits = all(a in (1, b) for a, b in zip(given[::-1], shape[::-1], strict=False))
+    return len(given) <= len(shape) and fits
+
+
 def check_positive(name: str, value: ArrayLike, advice: str = "give a positive number") -> None:
     """Raise ValueError unless every entry of `value` is positive and finite.
 
@@ -64,7 +76,8 @@ def check_positive(name: str, value: ArrayLike, advice: str = "give a positive n
     flat = np.atleast_1d(np.asarray(value)).ravel()
     if flat.size == 0:
         raise ValueError(f"{name} is empty; {advice}.")
-    bad = ~(np.isfinite(flat) & (flat > 0))
+    with np.errstate(invalid="ignore"):  # comparisons of bfloat16 warn of NaN
+        bad = ~(np.isfinite(flat) & (flat > 0))
     if bad.any():
         where = "" if flat.size == 1 else f" at entry {int(np.argmax(bad))} of {flat.size}"
         raise ValueError(
@@ -104,11 +117,12 @@ def check_finite(name: str, tree: PyTree, advice: str = "remove or impute such r
             continue
         check_real(f"{name}{jax.tree_util.keystr(path)}", leaf)
         values = np.asarray(leaf)
-        if not np.issubdtype(values.dtype, np.inexact) or np.isfinite(values).all():
+        # By JAX's notion of a float: NumPy does not count bfloat16 and those of 8 bits.
+        if not jnp.issubdtype(values.dtype, jnp.inexact) or np.isfinite(values).all():
             continue
         index = tuple(int(i) for i in np.argwhere(~np.isfinite(values))[0])
         where = f"{name}{jax.tree_util.keystr(path)}"
-        raise ValueError(f"{where} holds {values[index]:g} at index {index}; {advice}.")
+        raise ValueError(f"{where} holds {float(values[index]):g} at index {index}; {advice}.")
 
 
 def check_real(name: str, value: Any) -> None:

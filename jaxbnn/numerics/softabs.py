@@ -18,7 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxbnn.numerics.checks import check_float, check_positive, check_real
+from jaxbnn.numerics.checks import broadcasts_to, check_float, check_positive, check_real
+from jaxbnn.numerics.tails import as_floats
 
 
 class SoftAbsMetric(NamedTuple):
@@ -73,14 +74,16 @@ def softabs(eigenvalues: Float[Array, "..."], alpha: ArrayLike) -> Float[Array, 
     Parameters
     ----------
     eigenvalues
-        Any shape.
+        Any shape. Whole numbers and halves are made floats.
     alpha
         Sharpness, positive; a scalar, or of the shape of `eigenvalues`.
 
     Raises
     ------
     ValueError
-        If `alpha` is not positive.
+        If `alpha` is not positive, or of a larger shape.
+    TypeError
+        Eigenvalues that are not real numbers.
 
     Examples
     --------
@@ -89,7 +92,8 @@ def softabs(eigenvalues: Float[Array, "..."], alpha: ArrayLike) -> Float[Array, 
     """
     check_positive("alpha", alpha)
     check_real("eigenvalues", eigenvalues)
-    eigenvalues = jnp.asarray(eigenvalues)
+    (eigenvalues,) = as_floats(eigenvalues)
+    _check_alpha(alpha, eigenvalues.shape)
     alpha = jnp.asarray(alpha, eigenvalues.dtype)
     y = jnp.abs(alpha * eigenvalues)
     # y / tanh(y) is 0 / 0 at 0, so a series is used there. `where` differentiates both branches:
@@ -99,6 +103,15 @@ def softabs(eigenvalues: Float[Array, "..."], alpha: ArrayLike) -> Float[Array, 
     series = (1 + y2 / 3 * (1 - y2 / 15 * (1 - y2 * (2 / 21)))) / alpha
     exact = jnp.abs(eigenvalues) / jnp.tanh(jnp.where(small, 1, y))
     return jnp.where(small, series, exact)
+
+
+def _check_alpha(alpha: ArrayLike, shape: tuple[int, ...]) -> None:
+    given = np.shape(alpha)
+    if not broadcasts_to(given, shape):
+        raise ValueError(
+            f"alpha must be one number, or one an eigenvalue, but has shape {given} for "
+            f"eigenvalues of shape {shape}."
+        )
 
 
 def metric_log_det(metric: SoftAbsMetric) -> Float[Array, "*batch"]:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxbnn.numerics.arrays import as_array
 from jaxbnn.numerics.checks import check_real
 
 
@@ -20,7 +21,8 @@ def sum_of_differences(
     Parameters
     ----------
     proposed, current
-        One log-likelihood term per datum, of equal shapes. A scalar is one term.
+        One log-likelihood term per datum, of equal shapes. A scalar is one term. Whole numbers
+        are taken as floats.
 
     Returns
     -------
@@ -30,7 +32,7 @@ def sum_of_differences(
     Raises
     ------
     ValueError
-        Different numbers of terms.
+        Terms of different shapes.
     TypeError
         Terms that are not real numbers.
 
@@ -46,9 +48,16 @@ def sum_of_differences(
         raise TypeError(
             "sum_of_differences takes log-likelihood terms, but was given booleans; give floats."
         )
-    if np.size(proposed) != np.size(current):
+    shapes = {np.shape(proposed), np.shape(current)}
+    if len(shapes) > 1 and shapes != {(), (1,)}:
         raise ValueError(
-            "sum_of_differences needs as many proposed as current terms, one a datum, but their "
-            f"shapes are {np.shape(proposed)} and {np.shape(current)}."
+            "sum_of_differences needs as many proposed as current terms, one a datum, in one "
+            f"shape, but their shapes are {np.shape(proposed)} and {np.shape(current)}."
         )
-    return jnp.sum(jnp.asarray(proposed) - jnp.asarray(current))
+    return jnp.sum(_as_terms(proposed) - _as_terms(current))
+
+
+def _as_terms(values: Array) -> Array:
+    """Return an array of floats: differences of whole numbers without sign would wrap."""
+    terms = as_array(values)
+    return terms if jnp.issubdtype(terms.dtype, jnp.floating) else terms.astype(float)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
-from jaxbnn.numerics.checks import check_count, check_positive, is_concrete
+from jaxbnn.numerics.checks import broadcasts_to, check_count, check_positive, is_concrete
 from jaxbnn.numerics.random_numbers import random_bits
 from jaxbnn.numerics.tails import (
     NEAR_EDGE,
@@ -62,7 +62,9 @@ def truncated_normal(
     ------
     ValueError
         If `scale` is not positive, a lower bound lies above the upper one, or the shapes do not
-        broadcast.
+        broadcast to that of the result.
+    TypeError
+        Arguments that are not real numbers.
 
     Examples
     --------
@@ -72,8 +74,13 @@ def truncated_normal(
     True
     """
     parameters = as_floats(low, high, loc, scale)
-    if shape is None:
-        shape = jnp.broadcast_shapes(*(v.shape for v in parameters))
+    given = np.broadcast_shapes(*(v.shape for v in parameters))
+    shape = given if shape is None else tuple(shape)
+    if not broadcasts_to(given, shape):
+        raise ValueError(
+            f"draws of shape {shape} were asked for, but the parameters have shape {given}; give "
+            "a shape that ends in theirs."
+        )
     uniform = uniform_open(key, shape, parameters[0].dtype)
     return truncated_normal_from_uniform(uniform, low, high, loc, scale)
 
@@ -227,12 +234,12 @@ def uniform_open(
     key
         One key.
     shape, dtype
-        Of the draws; by default a scalar of JAX's default float.
+        Of the draws; by default a scalar of JAX's default float. Halves are rounded from float32.
 
     Raises
     ------
     ValueError, TypeError
-        A shape of other than whole numbers of at least 0.
+        A shape of other than whole numbers of at least 0; a dtype that is not floating point.
 
     Examples
     --------
@@ -244,7 +251,13 @@ def uniform_open(
     for size in shape:
         check_count("every size in shape", size, least=0)
     dtype = jnp.dtype(jnp.result_type(float) if dtype is None else dtype)
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise TypeError(f"dtype must be floating point, but is {dtype}; give float32, say.")
     info = jnp.finfo(dtype)
+    if info.bits < 32:  # whose largest number is smaller than these whole ones
+        # Rounded, but not to the ends.
+        uniform = uniform_open(key, shape, jnp.float32)
+        return jnp.clip(uniform, float(info.tiny), float(1 - info.epsneg)).astype(dtype)
     word = jnp.uint64 if info.bits > 32 else jnp.uint32
     bits = random_bits(key, shape, word)
     # Signed: processors convert signed integers to floats directly.

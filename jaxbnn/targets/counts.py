@@ -47,7 +47,9 @@ class Poisson(Likelihood):
 
     def predictive(self, outputs: Outputs, rank: int) -> dist.Distribution:
         """Return the Poisson distribution."""
-        return _PoissonLaw(jnp.exp(lay_out(outputs, rank))).to_event(rank - 1)
+        mean = _mean(lay_out(outputs, rank))
+        largest = float(jnp.finfo(mean.dtype).max)  # of an infinite mean the law has NaN
+        return _PoissonLaw(jnp.minimum(mean, largest)).to_event(rank - 1)
 
     def check(self, outputs: tuple[int, ...], y: ArrayLike) -> None:
         """Raise ValueError unless the widths agree and y holds counts."""
@@ -112,6 +114,12 @@ class NegativeBinomial(PositiveNumbers):
         """Raise ValueError unless the widths agree and y holds counts."""
         super().check(outputs, y)
         check_whole("NegativeBinomial", "counts", y)
+
+
+def _mean(log_mean: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Return exp(log_mean), the smallest number where that is 0: a count of 0 had 0 log(0), NaN."""
+    mean = jnp.exp(log_mean)
+    return jnp.where(mean == 0, float(jnp.finfo(mean.dtype).tiny), mean)
 
 
 class _PoissonLaw(dist.Poisson):

@@ -11,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree, Shaped
 from numpyro.distributions import Distribution
 
 from jaxbnn.networks import Network, apply
-from jaxbnn.numerics import is_concrete, sum_of_differences
+from jaxbnn.numerics import check_real, is_concrete, sum_of_differences
 from jaxbnn.numerics.arrays import as_array
 from jaxbnn.numerics.data import finite_array
 from jaxbnn.targets.likelihoods import Likelihood, check_learned, check_likelihood
@@ -173,7 +173,9 @@ class Posterior:
         Raises
         ------
         ValueError
-            If t is negative or not finite, or `what` is neither of the two.
+            If t is negative, not finite or not one number, or `what` is neither of the two.
+        TypeError
+            If t is not a real number.
 
         Examples
         --------
@@ -188,6 +190,9 @@ class Posterior:
         """
         if what not in ("likelihood", "posterior"):
             raise ValueError(f"what must be 'likelihood' or 'posterior', but is {what!r}.")
+        check_real("t", t)
+        if np.ndim(t):
+            raise ValueError(f"t must be one power, but has shape {np.shape(t)}; map over several.")
         if is_concrete(t) and not (np.isfinite(t) and np.asarray(t) >= 0):
             raise ValueError(
                 f"t must be a finite power, zero or more, but is {t}; 1 is the posterior."
@@ -352,7 +357,8 @@ def _outputs_shape(posterior: Posterior, shapes: PyTree) -> tuple[int, ...]:
     except Exception as error:
         if isinstance(posterior.network, Network):
             raise
-        reason = str(error).strip().splitlines()[0].rstrip(".")
+        lines = str(error).strip().splitlines()
+        reason = ": ".join([type(error).__name__, *lines[:1]]).rstrip(".")
         raise ValueError(
             f"the network cannot be applied to x and parameters shaped like the prior ({reason}); "
             "give every distribution its parameter's shape, for instance by "

@@ -29,7 +29,7 @@ def warn_of_rounded_targets(y: Shaped[ArrayLike, "..."], noise_scale: ArrayLike 
     if not is_concrete((y, noise_scale)):
         return
     values = np.asarray(y)
-    held = values.dtype if np.issubdtype(values.dtype, np.floating) else np.dtype(float)
+    held = values.dtype if jnp.issubdtype(values.dtype, jnp.floating) else np.dtype(float)
     dtype = jax.dtypes.canonicalize_dtype(held)
     if noise_scale is None:
         _warn_of_coarse(values, dtype)

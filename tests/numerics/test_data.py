@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxbnn.numerics import check_finite, check_positive
 from jaxbnn.numerics.arrays import as_array
 from jaxbnn.numerics.data import coarse_columns, finite_array
 
@@ -62,3 +63,16 @@ def test_columns_that_floats_round():
     assert not coarse_columns(0.3 + 1e-17 * np.arange(100), np.float64)
     assert coarse_columns(np.zeros((0, 2)), np.float32).tolist() == [False, False]
     assert not coarse_columns(np.array([1e308, -1e308]), np.float64)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn"])
+@pytest.mark.parametrize("as_given", [np.asarray, jnp.asarray])
+def test_nan_of_few_bits_is_seen(dtype, as_given):
+    """NumPy does not count bfloat16 as a float."""
+    values = as_given(jnp.array([1.0, jnp.nan], dtype))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match=r"x holds nan at index \(1,\)"):
+            check_finite("x", values)
+        with pytest.raises(ValueError, match="x must be positive and finite, but is nan"):
+            check_positive("x", values)

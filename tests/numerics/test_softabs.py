@@ -74,3 +74,17 @@ def test_the_sign_of_the_hessian_does_not_matter(rng):
 def test_alpha_must_be_positive():
     with pytest.raises(ValueError, match="alpha must be positive"):
         softabs(jnp.ones(2), 0.0)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.float16])
+def test_whole_numbers_and_halves_are_made_floats(dtype, annotations_unchecked):
+    """A sharpness of 0.5 was 0 in their dtype, one of 1e6 infinite."""
+    values = np.array([3, 0], dtype)
+    for alpha in (0.5, 1e6):
+        np.testing.assert_array_equal(softabs(values, alpha), softabs(values.astype("f4"), alpha))
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (3,), (1, 2)])
+def test_alpha_does_not_enlarge_the_result(shape):
+    with pytest.raises(ValueError, match=r"alpha must be one number, or one an eigenvalue.*\(2,\)"):
+        softabs(jnp.ones(2), np.ones(shape))

@@ -197,3 +197,25 @@ def test_the_smallest_uniforms_give_finite_draws(edge, width):
     offset = jax.jit(lambda u, e: truncated_normal_from_mode(u, e, width))(uniform, edges)
     assert jnp.all(jnp.isfinite(offset))
     assert jnp.all(offset >= min(edge, 0.0))
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_uniforms_of_half_precision_are_never_an_end(dtype):
+    """Whole numbers beyond the largest half were infinite, and small ones 0."""
+    u = np.asarray(uniform_open(jax.random.key(3), (N,), dtype), float)
+    assert 0 < u.min() < 1e-3
+    assert 0.99 < u.max() < 1
+    assert abs(u.mean() - 0.5) < 6 * (1 / 12 / N) ** 0.5 + 2**-9  # and rounding
+
+
+def test_uniforms_are_floats():
+    with pytest.raises(TypeError, match="dtype must be floating point, but is int32"):
+        uniform_open(jax.random.key(0), (3,), jnp.int32)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3, 1)])
+def test_a_shape_is_that_of_the_draws(shape):
+    """Fewer uniforms than draws were shared by several."""
+    with pytest.raises(ValueError, match=r"were asked for, but the parameters have shape \(3,\)"):
+        truncated_normal(jax.random.key(0), np.zeros(3), np.inf, shape=shape)
+    assert truncated_normal(jax.random.key(0), np.zeros(3), np.inf, shape=(2, 3)).shape == (2, 3)

@@ -13,6 +13,7 @@ import pytest
 import scipy.stats
 
 from jaxbnn.networks import mlp
+from jaxbnn.numerics import sum_of_differences
 from jaxbnn.targets import (
     Gaussian,
     HeteroscedasticGaussian,
@@ -22,6 +23,7 @@ from jaxbnn.targets import (
     StudentT,
     normal_prior,
 )
+from jaxbnn.targets.rounding import warn_of_rounded_targets
 
 N, STEPS, NOISE_SCALE = 60_000, 24, 0.1
 
@@ -85,6 +87,23 @@ def _posed(offset, noise_scale, dtype):
     y = (offset + x + noise_scale * rng.normal(size=x.shape)).astype(dtype)
     network = mlp((1, 1))
     return Posterior(network, normal_prior(network), Gaussian(noise_scale), x, y)
+
+
+@pytest.mark.parametrize("shapes", [((3, 1), (3,)), ((2, 3), (3, 2)), ((1, 1), (1,))])
+def test_terms_of_other_shapes_are_not_broadcast(shapes):
+    with pytest.raises(ValueError, match="in one shape, but their shapes are"):
+        sum_of_differences(*map(jnp.ones, shapes))
+    assert float(sum_of_differences(jnp.ones(1), jnp.ones(()))) == 0
+
+
+def test_whole_terms_do_not_wrap(annotations_unchecked):
+    assert float(sum_of_differences(np.array([3], np.uint8), np.array([4], np.uint8))) == -1
+
+
+def test_targets_in_bfloat16_are_warned_of():
+    """As floats of 8 bits, and not as float32."""
+    with pytest.warns(UserWarning, match="too much for bfloat16"):
+        warn_of_rounded_targets(jnp.array([100.0, 101.0], jnp.bfloat16), 0.1)
 
 
 def test_targets_that_their_floats_cannot_hold_are_warned_of():

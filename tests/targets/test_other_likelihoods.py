@@ -57,6 +57,20 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize("likelihood", [Poisson(), NegativeBinomial(2.0)])
+def test_counts_of_a_mean_of_nothing(likelihood):
+    """exp(-200) is 0 in float32: a count of 0 had the log probability NaN, or the law an error."""
+    law = likelihood.predictive(jnp.full((2, 1), -200.0, jnp.float32), 1)
+    found = law.log_prob(jnp.array([0, 3]))
+    np.testing.assert_allclose(found[0], 0, atol=1e-6)
+    assert found[1] < -200
+
+
+def test_counts_of_an_infinite_mean():
+    law = Poisson().predictive(jnp.full((2, 1), 200.0, jnp.float32), 1)
+    assert np.all(np.asarray(law.log_prob(jnp.array([0, 40]))) < -1e38)
+
+
 def _apply(params, x):
     return params["outputs"] + 0.0 * x.sum()
 

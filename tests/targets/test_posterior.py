@@ -47,6 +47,30 @@ def _reference(params, x, y):
     return prior, terms
 
 
+def test_what_a_network_of_ones_own_failed_with_is_told():
+    """Of an error without words its kind; it ended in an IndexError."""
+    for error in (AssertionError(), KeyError("w")):
+
+        def network(params, x, error=error):
+            raise error
+
+        reason = f"{type(error).__name__}" + (": 'w'" if error.args else "")
+        with pytest.raises(ValueError, match=rf"shaped like the prior \({reason}\); give") as found:
+            Posterior(network, dist.Normal(0.0, 1.0), Gaussian(1.0), np.ones((2, 1)), np.ones(2))
+        assert found.value.__cause__ is error
+
+
+def test_a_power_is_one_number(annotations_unchecked):
+    network = mlp((1, 1))
+    posterior = Posterior(
+        network, normal_prior(network), Gaussian(1.0), np.ones((2, 1)), np.ones(2)
+    )
+    with pytest.raises(ValueError, match=r"t must be one power, but has shape \(2,\)"):
+        posterior.tempered(np.ones(2))
+    with pytest.raises(TypeError, match="t must hold real numbers"):
+        posterior.tempered("1")
+
+
 def test_densities_are_those_of_numpy(problem):
     posterior, params = problem
     prior, terms = _reference(params, np.asarray(posterior.x), np.asarray(posterior.y))
