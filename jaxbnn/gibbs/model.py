@@ -108,9 +108,17 @@ class IntermediateNoise(NoisyChain):
         x: Shaped[Array | np.ndarray, "n ..."],
         y: Shaped[Array | np.ndarray, "n ..."],
     ) -> Float[Array, " n"]:
-        """Return log p(latents, y | weights) for each datum: `log_density` less the prior."""
+        """Return log p(latents, y | weights) for each datum: `log_density` less the prior.
+
+        Raises
+        ------
+        ValueError
+            x or y of other shapes than the network's, or of other numbers of rows than each other
+            or than the latents.
+        """
         before = inputs_last(self.network, x)
         values = chain_values(self, position, y, before.dtype)
+        _check_rows(before.shape[-1], y, values)
         terms = jnp.zeros(before.shape[-1], before.dtype)
         for number, (stage, value) in enumerate(zip(self.stages, values, strict=True)):
             d = self.variance(number, before.dtype)
@@ -144,3 +152,15 @@ class IntermediateNoise(NoisyChain):
     def position_from_weights(self, key, params: PyTree, x, y) -> GibbsPosition:
         """Draw latents given weights; see `starts.position_from_weights`."""
         return starts.position_from_weights(self, key, params, x, y)
+
+
+def _check_rows(rows: int, y: Shaped[Array | np.ndarray, "..."], values: list[Array]) -> None:
+    """Raise where one row of targets or latents would be compared with all rows of x."""
+    of_y, latent = np.shape(y)[:1], {value.shape[-1] for value in values}
+    if of_y != (rows,) or latent - {rows}:
+        raise ValueError(
+            f"x, y and the latents must have as many rows, but x has {rows}, y has "
+            f"{of_y[0] if of_y else 'none'} and the latents have "
+            f"{', '.join(map(str, sorted(latent))) or 'none'}; give one target per datum, and the "
+            "latents of these data."
+        )

@@ -235,17 +235,24 @@ class ModelPosterior:
         return jax.tree.map(lambda leaf: leaf.reshape(shape + leaf.shape[1:]), draws)
 
     def constrain(self, position: Sites) -> Sites:
-        """Return the sites' values at an unconstrained position."""
+        """Return the sites' values at an unconstrained position, of one draw."""
+        if self.space == "unconstrained":
+            _check_position(position, self.shapes)
         args, kwargs = self.call.join(self.arrays)
         return model_terms(self.model, args, kwargs, position, "unconstrained").values
 
     def unconstrain(self, values: Sites) -> Sites:
-        """Return the unconstrained position of the sites' values."""
+        """Return the unconstrained position of the sites' values, of one draw."""
+        names = None if self.shapes is None else tuple((name, None) for name, _ in self.shapes)
+        _check_position(values, names)
 
         def substitute(site):
-            if not is_latent(site) or site["name"] not in values:
+            name = site["name"]
+            if not is_latent(site) or name not in values:
                 return anywhere(site)
-            return of_this_step(site, jnp.asarray(values[site["name"]]))
+            value = of_this_step(site, jnp.asarray(values[name]))
+            _check_shape(name, jnp.shape(value), jnp.shape(anywhere(site)))
+            return value
 
         trace = traced(self.model, *self.call.join(self.arrays), substitute)
         return {
@@ -257,8 +264,10 @@ class ModelPosterior:
     def simulate(self, key: PRNGKeyArray, position: Sites, *args: Any, **kwargs: Any) -> Sites:
         """Return what the model draws for its other sites, called with new arguments.
 
-        Leave out the data that the model should draw: `simulate(key, position, x_new)`.
+        Leave out the data that the model should draw: `simulate(key, position, x_new)`. The
+        position is of one draw; chains go through jax.vmap.
         """
+        _check_position(position, self.shapes)
         values = self.constrain(position) if self.space == "unconstrained" else position
         one = jax.tree.map(lambda leaf: leaf[None], values)
         drawn = Predictive(self.model, posterior_samples=one)(key, *args, **kwargs)
@@ -285,11 +294,16 @@ def _check_position(position: Any, shapes: tuple | None) -> None:
             f"those are {', '.join(name for name, _ in shapes)}."
         )
     for name, shape in shapes:
-        if name in position and jnp.shape(position[name]) != shape:
-            raise ValueError(
-                f"the position's {name!r} has shape {jnp.shape(position[name])}, but the site has "
-                f"shape {shape}; chains go through jax.vmap."
-            )
+        if name in position and shape is not None:
+            _check_shape(name, jnp.shape(position[name]), shape)
+
+
+def _check_shape(name: str, given: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    if given != shape:
+        raise ValueError(
+            f"the position's {name!r} has shape {given}, but the site has shape {shape}; chains go "
+            "through jax.vmap."
+        )
 
 
 def _flat(terms: dict) -> Float[Array, " terms"]:

@@ -5,6 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxbnn.gibbs import IntermediateNoise, interweave, interwoven_gibbs, turn_units
 from jaxbnn.networks import mlp
@@ -25,6 +26,21 @@ def test_without_biases_nothing_depends_on_their_precision():
         return infos.acceptance_rate
 
     np.testing.assert_allclose(rates(1.0), rates(50.0), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("output", ["regression", "probit"])
+def test_one_row_is_not_compared_with_all(output, annotations_unchecked):
+    """It was broadcast against the others."""
+    model = IntermediateNoise(mlp((2, 3, 2)), 0.1, output=output)
+    params = model.sample_prior(jax.random.key(1))
+    position, y = model.simulate(jax.random.key(0), params, jnp.ones((6, 2)))
+    alone, _ = model.simulate(jax.random.key(0), params, jnp.ones((1, 2)))
+    with pytest.raises(ValueError, match="x has 6, y has 1 and the latents have"):
+        model.log_density(position, jnp.ones((6, 2)), y[:1])
+    with pytest.raises(ValueError, match="x has 1, y has 6"):
+        model.log_density(position, jnp.ones((1, 2)), y)
+    with pytest.raises(ValueError, match="the latents have 1"):
+        model.log_terms(alone, jnp.ones((6, 2)), y)
 
 
 def test_activations_with_steps_are_interwoven_by_pcn():

@@ -353,6 +353,22 @@ def test_kernels_in_numpyros_loop_start_improper_priors():
     np.testing.assert_allclose(state.kernel_state.log_density, expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("space", ["unconstrained", "constrained"])
+def test_stacked_draws_go_through_vmap(space):
+    """What a model made of them was no draw of it."""
+    posterior = posterior_from_numpyro(chain, Y, space=space)
+    stacked = posterior.sample_prior(jax.random.key(0), (3,))
+    calls = [
+        posterior.unconstrain,
+        lambda position: posterior.simulate(jax.random.key(1), position, Y),
+    ]
+    for call in [*calls, posterior.constrain] if space == "unconstrained" else calls:
+        with pytest.raises(ValueError, match=r"'a' has shape \(3,\), but .* through jax.vmap"):
+            call(stacked)
+        with pytest.raises(ValueError, match="'c', which is no latent site"):
+            call({"c": jnp.zeros(())})
+
+
 def test_more_sentences():
     posterior = posterior_from_numpyro(improper, Y)
     with pytest.raises(ValueError, match="prior of the site 'm' is improper"):
