@@ -17,6 +17,7 @@ from jaxbnn.kernels.arguments import check_kernel, check_kernels, check_step
 from jaxbnn.kernels.refresh import auxiliary_fields, check_state, refresh
 from jaxbnn.numerics import check_count, check_real, is_concrete
 from jaxbnn.numerics.arguments import a_or_an
+from jaxbnn.numerics.arrays import float_dtype
 
 # Folded into a step's key for the key of a refresh; small counters give keys of a split.
 _REFRESH_COUNTER = 2**32 - 1
@@ -282,10 +283,12 @@ def mix(
 
 
 def _thresholds(weights: ArrayLike | Sequence[float | int], num_kernels: int) -> Any:
-    """Where in [0, 1) one kernel ends and the next begins; in float64 unless traced."""
+    """Where in [0, 1) one kernel ends and the next begins, in 32 bits at least."""
     check_real("the weights of mix", weights)
     xp: Any = np if is_concrete(weights) else jnp
     array = xp.asarray(weights)
+    if jnp.issubdtype(array.dtype, jnp.floating):
+        array = array.astype(float_dtype(array.dtype))
     is_wrong = array.shape != (num_kernels,)
     if xp is np:
         is_wrong |= bool((array < 0).any()) or not 0 < array.sum() < np.inf

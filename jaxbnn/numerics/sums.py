@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxbnn.numerics.arrays import float_dtype
 from jaxbnn.numerics.checks import check_real
 
 
@@ -20,7 +21,8 @@ def sum_of_differences(
     Parameters
     ----------
     proposed, current
-        One log-likelihood term per datum, of equal shapes. A scalar is one term.
+        One log-likelihood term per datum, of equal shapes. A scalar is one term. Whole numbers and
+        those of fewer than 32 bits are summed in float32.
 
     Returns
     -------
@@ -51,4 +53,10 @@ def sum_of_differences(
             "sum_of_differences needs as many proposed as current terms, one a datum, but their "
             f"shapes are {np.shape(proposed)} and {np.shape(current)}."
         )
-    return jnp.sum(jnp.asarray(proposed) - jnp.asarray(current))
+    return jnp.sum(_as_floats(proposed) - _as_floats(current))
+
+
+def _as_floats(terms: Array) -> Float[Array, "..."]:
+    """Return the terms in a type that holds their differences: whole numbers would wrap."""
+    array = jnp.asarray(terms)
+    return array.astype(float_dtype(array.dtype))

@@ -431,3 +431,29 @@ def test_replicas_must_fit_the_ladder():
     kernel = power_posterior(at, log_prior, log_likelihood, LADDER, parameters=STEP_SIZES)
     with pytest.raises(ValueError, match="the positions of Replicas must have the 3 rungs"):
         kernel.init(Replicas(jnp.zeros(4)))
+
+
+@pytest.mark.usefixtures("annotations_unchecked")
+def test_a_count_for_a_likelihood_leaves_the_prior_its_fraction():
+    """Of the whole posterior, tempered: cut off to whole numbers, -0.4 would be 0."""
+
+    def count(x):
+        return -jnp.sum(x > 1).astype(jnp.int32)
+
+    kernel = power_posterior(
+        lambda temperature, _: stands_still(),
+        lambda x: -0.4 * jnp.sum(x),
+        count,
+        [0.5, 1.0],
+        tempered="posterior",
+        swap="even_odd",
+    )
+    state = kernel.init(Replicas(jnp.array([0.9, 0.1])))
+    _, info = kernel.step(jax.random.key(0), state)
+    # (t_0 - t_1) (log p(x_1) - log p(x_0)) = -0.5 * 0.32
+    np.testing.assert_allclose(info.swaps.acceptance[0, 1], np.exp(-0.16), rtol=1e-5)
+
+
+def stands_still():
+    kernel = pcn(lambda x: jnp.zeros(()), 0.5)
+    return kernel._replace(step=lambda rng_key, state: (state, ()))
