@@ -14,6 +14,8 @@ from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from jaxbnn.kernels.arguments import check_kernel, check_kernels, check_step
+from jaxbnn.kernels.blocks import BlockState
+from jaxbnn.kernels.power_posterior import PowerPosteriorState
 from jaxbnn.kernels.refresh import auxiliary_fields, check_state, refresh
 from jaxbnn.numerics import check_count, check_real, is_concrete
 from jaxbnn.numerics.arguments import a_or_an
@@ -100,9 +102,29 @@ def _init_all(kernels: Sequence[SamplingAlgorithm]) -> Callable:
         states = tuple(k.init(position, key) for k, key in zip(kernels, keys, strict=True))
         for state in states:
             check_state(state)
+            _check_not_tempered_in_part(state)
         return CycleState(position, states)
 
     return init
+
+
+def _check_not_tempered_in_part(state: Any) -> None:
+    """Refuse replicas of one block: the others are of a law that ends when the rest moves."""
+    for block in _states_of(BlockState, state):
+        is_part = len(jax.tree.leaves(block.block.position)) < len(jax.tree.leaves(block.position))
+        if is_part and _states_of(PowerPosteriorState, block.block):
+            raise TypeError(
+                "power_posterior on a block cannot be composed with what moves the rest of the "
+                "position, since its hot replicas would stay as the rest was; temper the whole "
+                "position, with the composition as what its make_kernel returns."
+            )
+        _check_not_tempered_in_part(block.block)
+
+
+def _states_of(kind: type, tree: Any) -> list[Any]:
+    """Return the outermost states of a kind in a state."""
+    is_one = lambda node: isinstance(node, kind)  # noqa: E731
+    return [node for node in jax.tree.leaves(tree, is_leaf=is_one) if is_one(node)]
 
 
 def _move(kernel, state, position, rng_key):
@@ -131,7 +153,8 @@ def cycle(*kernels: SamplingAlgorithm) -> SamplingAlgorithm:
     ValueError
         No kernel given.
     TypeError
-        An argument that is not a kernel; in `init`, a State class without `auxiliary`.
+        An argument that is not a kernel; in `init`, a State class without `auxiliary`, or a
+        `power_posterior` on a block: its hot replicas are of a law that the others change.
 
     Examples
     --------

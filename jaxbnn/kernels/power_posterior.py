@@ -176,6 +176,9 @@ def power_posterior(
 
     Notes
     -----
+    On one block of a position (`on_block`) it tempers the conditional of that block, and is refused
+    in a `cycle` or `mix`: to move blocks in turn, give their composition as `make_kernel`'s kernel.
+
     Papamarkou et al., section 3.1.5, algorithm 1 and section 4.2; errata D3 (the acceptance of a
     swap as printed is wrong) and D4 (what is tempered).
 
