@@ -106,7 +106,7 @@ def check_ratio(
 ) -> None:
     """Refuse a latent noise so much larger than the next that the draw would lose all digits."""
     if is_concrete((noise_variance, next_noise_variance)):
-        ratio = float(noise_variance) / float(next_noise_variance)
+        ratio = float(np.asarray(noise_variance)) / float(np.asarray(next_noise_variance))
         most = float(jnp.finfo(dtype).eps) ** -2
         if ratio > most:
             raise ValueError(

@@ -78,7 +78,7 @@ def _of_its_shape(name: str, function: Callable[[PyTree], PyTree]) -> Callable[[
 
     def apply(tree):
         result = function(tree)
-        structures = [jax.tree.structure(value) for value in (tree, result)]
+        structures: list[Any] = [jax.tree.structure(value) for value in (tree, result)]
         shapes = [list(map(jnp.shape, jax.tree.leaves(value))) for value in (tree, result)]
         if structures[0] != structures[1] or shapes[0] != shapes[1]:
             given, found = (short(jax.tree.map(jnp.shape, value), 200) for value in (tree, result))

@@ -117,7 +117,9 @@ def check_state(state: Any) -> tuple[str, ...]:
 
 def _declared(value: Any) -> tuple[str, ...]:
     """Return what the class of every state in `value` names in its `auxiliary`."""
-    names, own, parts = _field_names(type(value)), (), []
+    names = _field_names(type(value))
+    own: tuple[str, ...] = ()
+    parts: list[Any] = []
     if names is not None:
         own = _auxiliary(type(value), is_needed=hasattr(value, "position"))
         # Fields that are carried over are never computed again, whatever they hold.
