@@ -131,7 +131,7 @@ def test_our_own_sentences_are_known():
         (lambda: pcn(jnp.sum, 0.1).step(KEY, PCN), TypeError, "a leaf of it has dtype int32"),
         (lambda: uniform_prior(mlp((2, 1)), jnp.zeros(2), 1), ValueError, "low must be one number"),
         (lambda: _inputs_given(1e-30), ValueError, "noise_variance is 5.0e"),
-        (lambda: _pooled_given(jnp.float16), TypeError, "mean and outputs must be of one type"),
+        (lambda: _pooled_given(jnp.float16), TypeError, "mean must be float32 or float64"),
     ],
 )
 def test_the_refusal_says_what_was_wrong(function, error, message):

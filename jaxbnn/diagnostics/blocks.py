@@ -21,9 +21,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from jaxbnn.diagnostics.draws import check_draws, float_dtype
+from jaxbnn.diagnostics.draws import check_draws
 from jaxbnn.diagnostics.ranks import quantile, sorted_draws
 from jaxbnn.numerics import check_count, is_concrete
+from jaxbnn.numerics.arrays import float_dtype
 from jaxbnn.numerics.products import product
 
 # Part of each block that is left out at its start. Without it neighbours of 62 draws of an AR(1)

@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxbnn.diagnostics.draws import float_dtype
 from jaxbnn.numerics import check_real, is_concrete, solve_triangular
+from jaxbnn.numerics.arrays import float_dtype
 from jaxbnn.numerics.products import product
 
 # Of the standard deviations of two coordinates; above what float16 rounds.

@@ -26,7 +26,7 @@ from jaxbnn.diagnostics.covariance_distances import (
     covariance_distance,
     whiten,
 )
-from jaxbnn.diagnostics.draws import check_draws, float_dtype
+from jaxbnn.diagnostics.draws import check_draws
 from jaxbnn.diagnostics.moment_blocks import (
     Moments,
     block_moments,
@@ -36,6 +36,7 @@ from jaxbnn.diagnostics.moment_blocks import (
     side_of,
 )
 from jaxbnn.numerics import check_count, check_real, is_concrete, solve_triangular
+from jaxbnn.numerics.arrays import float_dtype
 
 # Below these the p-values were seen to be wrong (docs/covariance_agreement.md).
 _DRAWS_PER_COORDINATE = 5

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree, Shaped
 
 from jaxbnn.numerics import check_real
-from jaxbnn.numerics.arrays import as_array
+from jaxbnn.numerics.arrays import as_array, float_dtype
 
 # A block's draws are at most 1/16 of this; sorting and transforming them takes several copies.
 _WORKSPACE_BYTES = 2**28
@@ -138,13 +138,6 @@ def per_coordinate(
     for coordinates that hold a NaN or an infinity; the others are untouched.
     """
     return _map_blocks(diagnostic, options, draws)
-
-
-def float_dtype(dtype: Any) -> Any:
-    """Return the floating-point type in which draws of type `dtype` are judged."""
-    if not jnp.issubdtype(dtype, jnp.floating):
-        return jnp.zeros(()).dtype
-    return jnp.float32 if jnp.finfo(dtype).bits < 32 else dtype
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

@@ -15,9 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxbnn.diagnostics.draws import check_draws, float_dtype
+from jaxbnn.diagnostics.draws import check_draws
 from jaxbnn.diagnostics.monte_carlo_error import mcse
 from jaxbnn.numerics import check_finite, check_real, is_concrete
+from jaxbnn.numerics.arrays import float_dtype
 
 # Halvings of an interval until it is as narrow as the floating-point numbers in it.
 _HALVINGS = {2: 24, 4: 48, 8: 80}

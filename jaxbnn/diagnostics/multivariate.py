@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Shaped
 
-from jaxbnn.diagnostics.draws import check_draws, float_dtype
+from jaxbnn.diagnostics.draws import check_draws
+from jaxbnn.numerics.arrays import float_dtype
 from jaxbnn.numerics.products import product
 
 

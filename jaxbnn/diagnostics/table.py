@@ -13,7 +13,6 @@ from jaxtyping import ArrayLike, Float, Int, PyTree
 from jaxbnn.diagnostics.draws import (
     check_draws,
     check_rounding,
-    float_dtype,
     per_coordinate,
     split_chains,
 )
@@ -26,7 +25,7 @@ from jaxbnn.diagnostics.movement import movement
 from jaxbnn.diagnostics.ranks import fold, normal_scores, quantile, sorted_draws
 from jaxbnn.diagnostics.rhat import larger_rhat, split_rhat_of
 from jaxbnn.numerics import check_real
-from jaxbnn.numerics.arrays import in_memory
+from jaxbnn.numerics.arrays import float_dtype, in_memory
 
 # Leaves are judged in one call, hence by one compiled program, where a copy costs little.
 _COPY_BYTES = 2**27

@@ -6,8 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Shaped
 
-from jaxbnn.diagnostics.draws import check_draws, float_dtype
+from jaxbnn.diagnostics.draws import check_draws
 from jaxbnn.numerics import check_finite, check_real
+from jaxbnn.numerics.arrays import float_dtype
 
 
 def swap_acceptance(

@@ -4,9 +4,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, PyTree
 
+from jaxbnn.kernels.arguments import check_one_number
 from jaxbnn.networks import AvgPool, Conv, Dense
 from jaxbnn.networks.shapes import num_windows
-from jaxbnn.numerics import check_floating, check_positive, check_real, is_concrete
+from jaxbnn.numerics import check_positive, check_real, is_concrete
+from jaxbnn.numerics.checks import check_float
 
 
 def check_affine(
@@ -37,8 +39,7 @@ def check_affine(
             f"inputs (*input_shape, n), outputs (*output_shape, n), w and b must fit {layer}, but "
             f"their shapes are {shape}, {found}, {w} and {b}."
         )
-    for name, value in numbers.items():
-        check_positive(name, value)
+    check_numbers(**numbers)
 
 
 def check_pooled(layer: AvgPool, mean: Array, outputs: Array, **numbers: ArrayLike) -> None:
@@ -56,10 +57,9 @@ def check_pooled(layer: AvgPool, mean: Array, outputs: Array, **numbers: ArrayLi
     if jnp.result_type(mean) != jnp.result_type(outputs):
         raise TypeError(
             f"mean and outputs must be of one type, but are {jnp.result_type(mean)} and "
-            f"{jnp.result_type(outputs)}."
+            f"{jnp.result_type(outputs)}; convert one of them."
         )
-    for name, value in numbers.items():
-        check_positive(name, value)
+    check_numbers(**numbers)
 
 
 def check_labels(mean: Array, labels: Array, noise_variance: ArrayLike, **others: Array) -> None:
@@ -85,13 +85,20 @@ def check_labels(mean: Array, labels: Array, noise_variance: ArrayLike, **others
                 f"labels must lie in 0..{classes - 1}, one class a row of logits (two for one "
                 f"row), but run from {low} to {high}."
             )
-    check_positive("noise_variance", noise_variance)
+    check_numbers(noise_variance=noise_variance)
 
 
 def check_arrays(**arrays: Array) -> None:
-    """Refuse what is not floating point."""
+    """Refuse what is not float32 or float64: fewer bits make NaN of truncated normals."""
     for name, values in arrays.items():
-        check_floating(name, values)
+        check_float(name, values)
+
+
+def check_numbers(**numbers: ArrayLike) -> None:
+    """Refuse variances and precisions that are not positive, or not one for all units and data."""
+    for name, value in numbers.items():
+        check_one_number(name, value)
+        check_positive(name, value)
 
 
 def check_ratio(
@@ -99,7 +106,7 @@ def check_ratio(
 ) -> None:
     """Refuse a latent noise so much larger than the next that the draw would lose all digits."""
     if is_concrete((noise_variance, next_noise_variance)):
-        ratio = np.max(np.asarray(noise_variance, float) / np.asarray(next_noise_variance, float))
+        ratio = float(np.asarray(noise_variance)) / float(np.asarray(next_noise_variance))
         most = float(jnp.finfo(dtype).eps) ** -2
         if ratio > most:
             raise ValueError(

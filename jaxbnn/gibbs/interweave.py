@@ -35,7 +35,7 @@ from jaxbnn.gibbs.hidden_units import by_unit
 from jaxbnn.gibbs.model import IntermediateNoise
 from jaxbnn.gibbs.pieces import PiecewiseLinear
 from jaxbnn.gibbs.stages import Stage, split
-from jaxbnn.gibbs.starts import satisfying
+from jaxbnn.gibbs.starts import check_position, satisfying
 from jaxbnn.gibbs.validation import check_data, inputs_last
 from jaxbnn.kernels import pcn
 from jaxbnn.kernels.arguments import check_one_number
@@ -116,6 +116,8 @@ def interweave(
     ValueError
         If the data do not fit the model, the step size is not positive (of "pcn": in (0, 1]),
         there is no leapfrog step, or the proposal is unknown.
+    TypeError, ValueError
+        Of `init`: a position that is not of this model and these data.
 
     Notes
     -----
@@ -142,6 +144,7 @@ def interweave(
     move = _move_of(model, inputs, step_size, num_integration_steps, proposal)
 
     def init(position: GibbsPosition, rng_key: PRNGKeyArray | None = None) -> InterweaveState:
+        check_position(model, position, inputs)
         return InterweaveState(satisfying(model, position, y))
 
     def step(rng_key: PRNGKeyArray, state: InterweaveState):

@@ -7,7 +7,7 @@ date after the moves.
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -25,7 +25,7 @@ from jaxbnn.gibbs.sampler import GibbsState, gibbs_sampler
 from jaxbnn.gibbs.scale_moves import scale_moves
 from jaxbnn.gibbs.validation import inputs_last
 from jaxbnn.kernels.arguments import check_kernels
-from jaxbnn.kernels.refresh import BLACKJAX_STATES, auxiliary_fields
+from jaxbnn.kernels.refresh import auxiliary_fields, check_state
 from jaxbnn.numerics import check_count
 
 
@@ -168,8 +168,9 @@ def gibbs_with_moves(
     Raises
     ------
     TypeError
-        A move that is no kernel, or whose State keeps what is no function of the position, such as
-        a momentum: `cycle` takes those.
+        A move that is no kernel, whose State does not say in `auxiliary` what it keeps from step to
+        step (see `refresh`), or keeps what is no function of the position, such as a momentum:
+        `cycle` takes the latter.
     ValueError
         No move, or as `gibbs_sampler`.
 
@@ -225,28 +226,11 @@ def gibbs_with_moves(
 def _check_forgets(move: SamplingAlgorithm, position: GibbsPosition) -> None:
     """Refuse a move whose state is more than functions of the position: here it begins anew."""
     state = jax.eval_shape(lambda p: move.init(p, jax.random.key(0)), position)
-    if kept := _kept(state):
+    if kept := check_state(state):
         raise TypeError(
             f"{type(state).__name__}, the state of a move, keeps {', '.join(kept)} from one step "
             "to the next, and moves begin anew here; put it into a cycle with this kernel."
         )
-
-
-def _kept(state: Any) -> tuple[str, ...]:
-    """Return the fields of a state, and of states inside it, that are no functions of the position.
-
-    Examples
-    --------
-    >>> from blackjax.mcmc.integrators import IntegratorState
-    >>> _kept((IntegratorState(0, 0, 0, 0),))
-    ('momentum',)
-    """
-    kind = type(state)
-    is_blackjax_s = kind.__module__.startswith("blackjax.")
-    own = BLACKJAX_STATES.get(kind.__name__, ()) if is_blackjax_s else ()
-    own = own or getattr(kind, "auxiliary", ())
-    inner = state if isinstance(state, tuple) else ()
-    return (*own, *(name for part in inner for name in _kept(part)))
 
 
 def moved_to(

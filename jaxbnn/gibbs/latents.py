@@ -53,10 +53,10 @@ def sample_inputs(
     Raises
     ------
     ValueError
-        Arrays that do not fit the layer; variances that are not positive, or a noise_variance
-        above eps^-2 of next_noise_variance, where eps is that of the floating-point type.
+        Arrays that do not fit the layer; variances that are not one positive number each, or a
+        noise_variance above eps^-2 of next_noise_variance, where eps is that of the type.
     TypeError
-        Arrays that are not floating point.
+        Arrays that are not float32 or float64.
 
     Examples
     --------
@@ -114,7 +114,7 @@ def sample_pooled(
         Arrays that do not fit the layer; variances as in `sample_inputs`, their ratio where
         windows overlap.
     TypeError
-        Arrays that are not floating point, or of two types.
+        Arrays that are not float32 or float64, or of two types.
 
     Examples
     --------

@@ -26,6 +26,7 @@ from jaxbnn.gibbs.chain import GibbsPosition
 from jaxbnn.gibbs.model import IntermediateNoise
 from jaxbnn.gibbs.scale_moves import ScaleLaw, ScaleMovesInfo, ScaleMovesState
 from jaxbnn.gibbs.stages import merge
+from jaxbnn.gibbs.starts import check_position
 from jaxbnn.gibbs.validation import checked_inputs
 from jaxbnn.numerics.generalised_inverse_gaussian import draw_unchecked
 
@@ -55,6 +56,8 @@ def logit_scale_moves(
     ValueError
         If the data do not fit the model, its output is a regression, or the network ends in an
         activation.
+    TypeError, ValueError
+        Of `init`: a position that is not of this model and these data.
 
     Notes
     -----
@@ -84,6 +87,7 @@ def logit_scale_moves(
         )
 
     def init(position: GibbsPosition, rng_key: PRNGKeyArray | None = None) -> ScaleMovesState:
+        check_position(model, position, inputs)
         return ScaleMovesState(position)
 
     def step(rng_key: PRNGKeyArray, state: ScaleMovesState):

@@ -40,7 +40,7 @@ from jaxbnn.gibbs.linear_maps import average, linear
 from jaxbnn.gibbs.model import IntermediateNoise
 from jaxbnn.gibbs.pieces import PiecewiseLinear
 from jaxbnn.gibbs.stages import Stage, split
-from jaxbnn.gibbs.starts import satisfying
+from jaxbnn.gibbs.starts import check_position, satisfying
 from jaxbnn.gibbs.validation import check_data, inputs_last
 from jaxbnn.kernels.arguments import check_one_number
 from jaxbnn.kernels.refresh import auxiliary_fields
@@ -134,6 +134,8 @@ def noncentred_scale_moves(
     ValueError
         If the data do not fit the model, the step size is not positive, or the network has no
         hidden layer.
+    TypeError, ValueError
+        Of `init`: a position that is not of this model and these data.
 
     Notes
     -----
@@ -160,6 +162,7 @@ def noncentred_scale_moves(
     inputs = inputs_last(model.network, x)
 
     def init(position: GibbsPosition, rng_key: PRNGKeyArray | None = None) -> NoncentredScaleState:
+        check_position(model, position, inputs)
         return NoncentredScaleState(satisfying(model, position, y))
 
     def step(rng_key: PRNGKeyArray, state: NoncentredScaleState):

@@ -19,12 +19,12 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, PRNGKeyArray, Shaped
+from jaxtyping import Array, DTypeLike, Float, PRNGKeyArray, Shaped
 
 from jaxbnn.gibbs.chain import GibbsPosition
 from jaxbnn.gibbs.latents import sample_pooled
 from jaxbnn.gibbs.model import IntermediateNoise
-from jaxbnn.gibbs.validation import checked_inputs, inputs_last
+from jaxbnn.gibbs.validation import checked_inputs, inputs_last, outputs_last
 from jaxbnn.networks import AvgPool, Conv, Network
 
 Images = Shaped[Array | np.ndarray, "n ..."]
@@ -49,17 +49,33 @@ class CollapsedPooling(NamedTuple):
     original: IntermediateNoise
     images: Images
 
-    def restore(self, key: PRNGKeyArray, position: GibbsPosition) -> GibbsPosition:
+    def restore(
+        self,
+        key: PRNGKeyArray,
+        position: GibbsPosition,
+        y: Shaped[Array | np.ndarray, "n ..."] | None = None,
+    ) -> GibbsPosition:
         """Draw the outputs of the convolution given a position of the collapsed model.
 
-        Returns a position of the first model: its law is the posterior's where the other's is.
+        Returns a position of the first model: its law is the posterior's where the other's is. The
+        targets `y` are needed where the pooled values are the network's outputs, no layer with
+        noise being after the pooling.
         """
         _, pool = _pooled_convolution(self.original)
         params = (position.params[0], (), *position.params[1:])
         mean = self.original.stages[0].mean(params, inputs_last(self.original.network, self.images))
         variances = [self.original.variance(j, mean.dtype) for j in (0, 1)]
-        outputs = sample_pooled(key, pool, mean, position.pre[0], *variances)
+        pooled = position.pre[0] if position.pre else self._outputs(y, mean.dtype)
+        outputs = sample_pooled(key, pool, mean, pooled, *variances)
         return GibbsPosition(params, (outputs, *position.pre), position.post)
+
+    def _outputs(self, y, dtype: DTypeLike) -> Array:
+        if y is None:
+            raise ValueError(
+                "the pooled values are the outputs of this network, so that restore needs them; "
+                "write restore(key, position, y)."
+            )
+        return outputs_last(self.model.network, y, dtype)
 
 
 def collapse_pooling(model: IntermediateNoise, x: Images) -> CollapsedPooling:
@@ -121,7 +137,7 @@ def collapse_pooling(model: IntermediateNoise, x: Images) -> CollapsedPooling:
 
 def _pooled_convolution(model: IntermediateNoise) -> tuple[Conv, AvgPool]:
     layers = model.network.layers
-    if len(layers) < 3 or not (isinstance(layers[0], Conv) and isinstance(layers[1], AvgPool)):
+    if len(layers) < 2 or not (isinstance(layers[0], Conv) and isinstance(layers[1], AvgPool)):
         raise ValueError(
             "collapse_pooling takes a network that begins with Conv and AvgPool, whose averages it "
             "takes of the data beforehand; use the model as it is."

@@ -15,10 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
-from jaxbnn.gibbs.arguments import check_arrays
+from jaxbnn.gibbs.arguments import check_arrays, check_numbers
 from jaxbnn.gibbs.pieces import Piece, PiecewiseLinear
 from jaxbnn.numerics import (
-    check_positive,
     log_mass_from_mode,
     standard_normal,
     truncated_normal_from_mode,
@@ -55,8 +54,10 @@ def sample_pre_activations(
 
     Raises
     ------
+    ValueError
+        Arrays of two shapes; variances that are not one positive number each.
     TypeError
-        Arrays that are not floating point.
+        Arrays that are not float32 or float64.
 
     Examples
     --------
@@ -71,10 +72,10 @@ def sample_pre_activations(
     check_arrays(mean=mean, post=post)
     if np.shape(mean) != np.shape(post):
         raise ValueError(
-            f"mean and post must have one shape, but have {np.shape(mean)} and {np.shape(post)}."
+            f"mean and post must have one shape, but have {np.shape(mean)} and {np.shape(post)}; "
+            "give one post-activation for each mean."
         )
-    check_positive("noise_variance", noise_variance)
-    check_positive("next_noise_variance", next_noise_variance)
+    check_numbers(noise_variance=noise_variance, next_noise_variance=next_noise_variance)
     dtype = mean.dtype
     noise_variance = jnp.asarray(noise_variance, dtype)
     next_noise_variance = jnp.asarray(next_noise_variance, dtype)

@@ -40,7 +40,7 @@ def sample_logits(
         Labels that are no whole numbers (n,), or logits of another shape than (classes, n), two
         classes at least.
     TypeError
-        Logits that are not floating point.
+        Logits that are not float32 or float64.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def sample_binary_logit(
     ValueError
         Labels that are no whole numbers (n,), or logits of another shape than (n,) or (1, n).
     TypeError
-        Logits that are not floating point.
+        Logits that are not float32 or float64.
 
     Examples
     --------
@@ -130,7 +130,7 @@ def satisfying_logits(
     ValueError
         Labels that are no whole numbers (n,), or logits of another shape than (classes, n).
     TypeError
-        Logits that are not floating point.
+        Logits that are not float32 or float64.
 
     Examples
     --------

@@ -33,7 +33,7 @@ from jaxbnn.gibbs.hidden_units import Group, by_unit, hidden_groups
 from jaxbnn.gibbs.linear_maps import affine, average, linear
 from jaxbnn.gibbs.model import IntermediateNoise
 from jaxbnn.gibbs.stages import split
-from jaxbnn.gibbs.starts import satisfying
+from jaxbnn.gibbs.starts import check_position, satisfying
 from jaxbnn.gibbs.validation import check_data, inputs_last
 from jaxbnn.gibbs.weights import regression_sums
 from jaxbnn.kernels.refresh import auxiliary_fields
@@ -103,6 +103,8 @@ def redraw_noisy_units(
     ------
     ValueError
         If the data do not fit the model, it has no hidden units, or there is no candidate.
+    TypeError, ValueError
+        Of `init`: a position that is not of this model and these data.
 
     Notes
     -----
@@ -126,6 +128,7 @@ def redraw_noisy_units(
     inputs = inputs_last(model.network, x)
 
     def init(position: GibbsPosition, rng_key: PRNGKeyArray | None = None) -> RedrawsState:
+        check_position(model, position, inputs)
         return RedrawsState(satisfying(model, position, y))
 
     def step(rng_key: PRNGKeyArray, state: RedrawsState):

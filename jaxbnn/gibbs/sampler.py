@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
 from jaxbnn.gibbs.chain import GibbsPosition, chain_values
 from jaxbnn.gibbs.first_layer import FirstLayer, can_be_kept, first_layer
 from jaxbnn.gibbs.model import IntermediateNoise
-from jaxbnn.gibbs.starts import satisfying
+from jaxbnn.gibbs.starts import check_position, satisfying
 from jaxbnn.gibbs.sweep import Sweep
 from jaxbnn.gibbs.validation import check_data, inputs_last
 from jaxbnn.kernels.refresh import auxiliary_fields
@@ -98,6 +98,8 @@ def gibbs_sampler(
     ------
     ValueError
         If the data do not fit the model, or `order` or `bias` is unknown.
+    TypeError, ValueError
+        Of `init`: a position that is not of this model and these data.
 
     Examples
     --------
@@ -124,6 +126,7 @@ def gibbs_sampler(
     affine = [j for j, stage in enumerate(model.stages) if stage.is_affine]
 
     def init(position: GibbsPosition, rng_key: PRNGKeyArray | None = None) -> GibbsState:
+        check_position(model, position, data[0])
         position = satisfying(model, position, y)
         kept = first_layer(model, data[0], bias) if is_kept else None
         if kept is not None and order != "backward":

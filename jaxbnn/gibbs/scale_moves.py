@@ -40,6 +40,7 @@ from jaxbnn.gibbs.hidden_units import (
 )
 from jaxbnn.gibbs.model import IntermediateNoise
 from jaxbnn.gibbs.stages import merge, split
+from jaxbnn.gibbs.starts import check_position
 from jaxbnn.gibbs.validation import checked_inputs
 from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.numerics.generalised_inverse_gaussian import draw_unchecked
@@ -117,6 +118,8 @@ def scale_moves(
     ValueError
         If the data do not fit the model, or no layer of it has a scale symmetry. A layer without
         one beside others that have it is left out, with a warning that names it.
+    TypeError, ValueError
+        Of `init`: a position that is not of this model and these data.
 
     Notes
     -----
@@ -143,6 +146,7 @@ def scale_moves(
         warnings.warn(sentence, stacklevel=2)
 
     def init(position: GibbsPosition, rng_key: PRNGKeyArray | None = None) -> ScaleMovesState:
+        check_position(model, position, inputs)
         return ScaleMovesState(position)
 
     def step(rng_key: PRNGKeyArray, state: ScaleMovesState):

@@ -10,6 +10,9 @@ from jaxbnn.gibbs.probit import satisfying_logits
 from jaxbnn.gibbs.stages import split
 from jaxbnn.gibbs.validation import inputs_last
 from jaxbnn.networks import parameter_shapes
+from jaxbnn.networks.validation import check_params
+from jaxbnn.numerics.arguments import a_or_an
+from jaxbnn.numerics.checks import check_float
 
 Data = Shaped[Array | np.ndarray, "n ..."]
 
@@ -85,6 +88,46 @@ def position_from_weights(
     latent = model.latent_stages
     position = GibbsPosition(params, *split(latent, values[: len(latent)]))
     return satisfying(model, position, y)
+
+
+def check_position(model: NoisyChain, position: GibbsPosition, inputs: Array) -> None:
+    """Raise unless the position has the network's weights and the latents of so many data.
+
+    A latent of one datum would be broadcast against all. Shapes only: it costs nothing once traced.
+
+    Parameters
+    ----------
+    model
+        That of the chain.
+    position
+        Where a kernel is to start.
+    inputs
+        Data with rows last.
+
+    Raises
+    ------
+    TypeError
+        What is no `GibbsPosition`, or holds numbers that are not float32 or float64.
+    ValueError
+        Weights of another network, or latents of another model or of other data.
+    """
+    if not isinstance(position, GibbsPosition):
+        raise TypeError(
+            f"a position must be a GibbsPosition(params, pre, post), but is {a_or_an(position)}; "
+            "start from model.zero_position(x, y)."
+        )
+    check_params(model.network, position.params)
+    n = inputs.shape[-1]
+    wanted = _latent_shapes(model, n, inputs.dtype)
+    for name, latents, values in zip(position._fields[1:], wanted, position[1:], strict=True):
+        expected, found = [leaf.shape for leaf in latents], [jnp.shape(leaf) for leaf in values]
+        if expected != found:
+            raise ValueError(
+                f"{name} of the position must have the shapes {expected} in this model on {n} "
+                f"rows, but has {found}; start from model.zero_position(x, y)."
+            )
+    for path, leaf in jax.tree_util.tree_leaves_with_path(position):
+        check_float(f"position{jax.tree_util.keystr(path)}", leaf)
 
 
 def satisfying(model: NoisyChain, position: GibbsPosition, y: Data) -> GibbsPosition:

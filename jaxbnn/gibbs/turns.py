@@ -37,6 +37,7 @@ from jaxbnn.gibbs.chain import GibbsPosition
 from jaxbnn.gibbs.hidden_units import scalings
 from jaxbnn.gibbs.model import IntermediateNoise
 from jaxbnn.gibbs.pieces import PiecewiseLinear
+from jaxbnn.gibbs.starts import check_position
 from jaxbnn.gibbs.validation import check_data, inputs_last, outputs_last
 from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.networks import Dense
@@ -122,6 +123,8 @@ def turn_units(
     ------
     ValueError
         If the data do not fit the model, or the model is of another kind.
+    TypeError, ValueError
+        Of `init`: a position that is not of this model and these data.
 
     Notes
     -----
@@ -143,6 +146,7 @@ def turn_units(
     move = _Turn(model, inputs, outputs_last(model.network, y, inputs.dtype)[0])
 
     def init(position: GibbsPosition, rng_key: PRNGKeyArray | None = None) -> TurnsState:
+        check_position(model, position, inputs)
         return TurnsState(position)
 
     def step(rng_key: PRNGKeyArray, state: TurnsState):

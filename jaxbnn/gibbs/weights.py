@@ -59,9 +59,9 @@ def sample_weights_and_bias(
     Raises
     ------
     ValueError
-        Arrays that do not fit the layer; variances or precisions that are not positive.
+        Arrays that do not fit the layer; variances or precisions that are not one positive number.
     TypeError
-        Arrays that are not floating point.
+        Arrays that are not float32 or float64.
 
     Notes
     -----
@@ -111,9 +111,9 @@ def sample_weights(
     Raises
     ------
     ValueError
-        Arrays that do not fit the layer; variances or precisions that are not positive.
+        Arrays that do not fit the layer; variances or precisions that are not one positive number.
     TypeError
-        Arrays that are not floating point.
+        Arrays that are not float32 or float64.
 
     Examples
     --------
@@ -154,9 +154,10 @@ def sample_bias(
     Raises
     ------
     ValueError
-        Arrays that do not fit the layer; variances or precisions that are not positive.
+        Arrays that do not fit the layer; params without biases; variances or precisions that are
+        not one positive number.
     TypeError
-        Arrays that are not floating point.
+        Arrays that are not float32 or float64.
 
     Examples
     --------
@@ -168,6 +169,8 @@ def sample_bias(
     """
     numbers = {"noise_variance": noise_variance, "bias_precision": bias_precision}
     check_affine(layer, params, inputs, outputs, **numbers)
+    if "b" not in params:
+        raise ValueError('params hold no biases to draw; give {"w": ..., "b": ...}.')
     total = unit_sums(outputs - affine(layer, params, inputs))
     count = outputs.size // outputs.shape[-2]
     return biases_given(key, total, count, params, noise_variance, bias_precision)

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike
 
 from jaxbnn.networks import Network
 from jaxbnn.numerics import check_positive, check_real
 from jaxbnn.numerics.arguments import a_or_an, check_function, check_key
+from jaxbnn.numerics.checks import check_float
 
 
 def check_kernel(name: str, kernel: Any) -> None:
@@ -66,6 +68,15 @@ def check_log_density_fn(function: Any) -> None:
     """Raise TypeError unless it can be called."""
     advice = "give position -> log density, as posterior.log_density"
     check_function("log_density_fn", function, advice)
+
+
+def check_bits(name: str, matrix: Any) -> None:
+    """Raise TypeError if a matrix has fewer bits than a factorisation takes; costs nothing traced.
+
+    Whole numbers are factored as floats.
+    """
+    if jnp.issubdtype(jnp.result_type(matrix), jnp.floating):
+        check_float(name, matrix)
 
 
 def check_one_number(name: str, value: ArrayLike) -> None:

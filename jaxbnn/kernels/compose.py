@@ -14,9 +14,12 @@ from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from jaxbnn.kernels.arguments import check_kernel, check_kernels, check_step
+from jaxbnn.kernels.blocks import BlockState
+from jaxbnn.kernels.power_posterior import PowerPosteriorState
 from jaxbnn.kernels.refresh import auxiliary_fields, check_state, refresh
 from jaxbnn.numerics import check_count, check_real, is_concrete
 from jaxbnn.numerics.arguments import a_or_an
+from jaxbnn.numerics.arrays import float_dtype
 
 # Folded into a step's key for the key of a refresh; small counters give keys of a split.
 _REFRESH_COUNTER = 2**32 - 1
@@ -99,9 +102,29 @@ def _init_all(kernels: Sequence[SamplingAlgorithm]) -> Callable:
         states = tuple(k.init(position, key) for k, key in zip(kernels, keys, strict=True))
         for state in states:
             check_state(state)
+            _check_not_tempered_in_part(state)
         return CycleState(position, states)
 
     return init
+
+
+def _check_not_tempered_in_part(state: Any) -> None:
+    """Refuse replicas of one block: the others are of a law that ends when the rest moves."""
+    for block in _states_of(BlockState, state):
+        is_part = len(jax.tree.leaves(block.block.position)) < len(jax.tree.leaves(block.position))
+        if is_part and _states_of(PowerPosteriorState, block.block):
+            raise TypeError(
+                "power_posterior on a block cannot be composed with what moves the rest of the "
+                "position, since its hot replicas would stay as the rest was; temper the whole "
+                "position, with the composition as what its make_kernel returns."
+            )
+        _check_not_tempered_in_part(block.block)
+
+
+def _states_of(kind: type, tree: Any) -> list[Any]:
+    """Return the outermost states of a kind in a state."""
+    is_one = lambda node: isinstance(node, kind)  # noqa: E731
+    return [node for node in jax.tree.leaves(tree, is_leaf=is_one) if is_one(node)]
 
 
 def _move(kernel, state, position, rng_key):
@@ -130,7 +153,8 @@ def cycle(*kernels: SamplingAlgorithm) -> SamplingAlgorithm:
     ValueError
         No kernel given.
     TypeError
-        An argument that is not a kernel; in `init`, a State class without `auxiliary`.
+        An argument that is not a kernel; in `init`, a State class without `auxiliary`, or a
+        `power_posterior` on a block: its hot replicas are of a law that the others change.
 
     Examples
     --------
@@ -282,10 +306,12 @@ def mix(
 
 
 def _thresholds(weights: ArrayLike | Sequence[float | int], num_kernels: int) -> Any:
-    """Where in [0, 1) one kernel ends and the next begins; in float64 unless traced."""
+    """Where in [0, 1) one kernel ends and the next begins, in 32 bits at least."""
     check_real("the weights of mix", weights)
     xp: Any = np if is_concrete(weights) else jnp
     array = xp.asarray(weights)
+    if jnp.issubdtype(array.dtype, jnp.floating):
+        array = array.astype(float_dtype(array.dtype))
     is_wrong = array.shape != (num_kernels,)
     if xp is np:
         is_wrong |= bool((array < 0).any()) or not 0 < array.sum() < np.inf

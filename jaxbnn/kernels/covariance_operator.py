@@ -13,7 +13,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import ArrayLike, PyTree
 
-from jaxbnn.numerics import check_positive, check_real, is_concrete
+from jaxbnn.kernels.arguments import check_bits
+from jaxbnn.numerics import check_finite, check_positive, check_real, is_concrete
 from jaxbnn.numerics.arguments import check_function, short
 from jaxbnn.numerics.products import product
 
@@ -49,6 +50,8 @@ def covariance_operator(
     ------
     TypeError
         `sqrt` or `multiply` that is no function.
+    ValueError
+        When applied, a result that is not shaped like the position.
 
     Examples
     --------
@@ -65,7 +68,27 @@ def covariance_operator(
         (transposed,) = jax.linear_transpose(sqrt, gradient)(gradient)
         return sqrt(transposed)
 
-    return CovarianceOperator(sqrt, multiply or multiply_by_transpose)
+    return CovarianceOperator(
+        _of_its_shape("sqrt", sqrt), _of_its_shape("multiply", multiply or multiply_by_transpose)
+    )
+
+
+def _of_its_shape(name: str, function: Callable[[PyTree], PyTree]) -> Callable[[PyTree], PyTree]:
+    """Return the function, which must not give what would be broadcast against the position."""
+
+    def apply(tree):
+        result = function(tree)
+        structures: list[Any] = [jax.tree.structure(value) for value in (tree, result)]
+        shapes = [list(map(jnp.shape, jax.tree.leaves(value))) for value in (tree, result)]
+        if structures[0] != structures[1] or shapes[0] != shapes[1]:
+            given, found = (short(jax.tree.map(jnp.shape, value), 200) for value in (tree, result))
+            raise ValueError(
+                f"{name} must return a PyTree like the one it is given, whose shapes are {given}, "
+                f"but returned {found}."
+            )
+        return result
+
+    return apply
 
 
 def dense_covariance(matrix: ArrayLike) -> CovarianceOperator:
@@ -75,12 +98,15 @@ def dense_covariance(matrix: ArrayLike) -> CovarianceOperator:
     ----------
     matrix
         (d, d), symmetric positive definite, where d counts the entries of the position, in
-        the order of `jax.flatten_util.ravel_pytree`.
+        the order of `jax.flatten_util.ravel_pytree`. Where rounding has left it unsymmetric, both
+        sides are averaged.
 
     Raises
     ------
     ValueError
-        A matrix that is not square, not symmetric or not positive definite.
+        A matrix that is not square, not finite, not symmetric or not positive definite.
+    TypeError
+        A matrix of fewer than 32 bits, which cannot be factored, or not of real numbers.
 
     Examples
     --------
@@ -92,10 +118,14 @@ def dense_covariance(matrix: ArrayLike) -> CovarianceOperator:
     matrix = jnp.asarray(matrix)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"a covariance matrix must be square, but has shape {matrix.shape}.")
+    check_bits("the covariance matrix", matrix)
+    check_finite("the covariance matrix", matrix, "give finite covariances")
     if is_concrete(matrix):
         values = np.asarray(matrix)
         if not np.allclose(values, values.T, rtol=1e-4, atol=1e-6 * np.abs(values).max(initial=0)):
             raise ValueError("the covariance matrix is not symmetric; give (C + C^T) / 2.")
+    # The Cholesky factor is that of the average: C g must be of the same C.
+    matrix = (matrix + matrix.T) / 2
     factor = jnp.linalg.cholesky(matrix)
     if is_concrete(factor) and not np.isfinite(np.asarray(factor)).all():
         raise ValueError(

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, DTypeLike, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.numerics import check_real
 from jaxbnn.numerics.arguments import check_key
+from jaxbnn.numerics.arrays import float_dtype
 
 
 class MetropolisInfo(NamedTuple):
@@ -69,9 +70,9 @@ def metropolis(
 
     Notes
     -----
-    Uniforms are multiples of 2^-23 in float32: where the ratio is smaller than that, down to
-    exp(-87), one proposal in 2^23 is accepted. A density that is infinite somewhere has no
-    distribution: a chain that comes there stays.
+    Uniforms are multiples of 2^-23 in float32, in which log ratios of fewer bits are judged too:
+    where the ratio is smaller than that, down to exp(-87), one proposal in 2^23 is accepted. A
+    density that is infinite somewhere has no distribution: a chain that comes there stays.
 
     Examples
     --------
@@ -89,9 +90,7 @@ def metropolis(
             "jax.vmap."
         )
     probability = acceptance_probability(log_ratio)
-    # uniform is in [0, 1): a probability of 0 never accepts and a probability of 1 always does.
-    uniform = jax.random.uniform(rng_key, dtype=probability.dtype)
-    is_accepted = uniform < probability
+    is_accepted = happens(uniforms(rng_key, (), probability.dtype), probability)
     new_state = jax.tree.map(lambda new, old: jnp.where(is_accepted, new, old), proposal, state)
     return new_state, make_info(probability, is_accepted, jnp.isnan(log_ratio))
 
@@ -106,3 +105,25 @@ def acceptance_probability(log_ratio: Float[Array, "..."]) -> Float[Array, "..."
     [1.0, 0.0, 0.0]
     """
     return jnp.where(jnp.isnan(log_ratio), 0.0, jnp.exp(jnp.minimum(log_ratio, 0.0)))
+
+
+def uniforms(
+    rng_key: PRNGKeyArray, shape: tuple[int, ...], dtype: DTypeLike
+) -> Float[Array, "..."]:
+    """Draw from [0, 1) in `dtype`, or in float32 where that has fewer bits.
+
+    In bfloat16 uniforms are multiples of 2^-7: an event of probability 0.003 happened at a rate of
+    0.008.
+    """
+    return jax.random.uniform(rng_key, shape, float_dtype(dtype))
+
+
+def happens(uniform: Float[Array, "..."], probability: Float[Array, "..."]) -> Bool[Array, "..."]:
+    """Return whether the uniform is below the probability: never for 0, and always for 1.
+
+    Examples
+    --------
+    >>> happens(jnp.array([0.2, 0.7]), jnp.array([0.5, 0.5], jnp.bfloat16)).tolist()
+    [True, False]
+    """
+    return uniform < probability.astype(uniform.dtype)

@@ -34,6 +34,7 @@ from jaxbnn.kernels.swaps import (
 from jaxbnn.kernels.trees import as_scalar, as_terms
 from jaxbnn.numerics import check_real, is_concrete
 from jaxbnn.numerics.arguments import check_function
+from jaxbnn.numerics.arrays import float_dtype
 
 
 class Replicas(NamedTuple):
@@ -175,6 +176,9 @@ def power_posterior(
 
     Notes
     -----
+    On one block of a position (`on_block`) it tempers the conditional of that block, and is refused
+    in a `cycle` or `mix`: to move blocks in turn, give their composition as `make_kernel`'s kernel.
+
     Papamarkou et al., section 3.1.5, algorithm 1 and section 4.2; errata D3 (the acceptance of a
     swap as printed is wrong) and D4 (what is tempered).
 
@@ -243,7 +247,9 @@ def power_posterior(
         if tempered == "likelihood":
             return terms
         log_prior = as_scalar("log_prior_fn", log_prior_fn(position))
-        return jnp.append(terms, log_prior.astype(terms.dtype))
+        # The type of likelihood terms that are whole numbers would cut off the prior's fraction.
+        dtype = float_dtype(terms.dtype)
+        return jnp.append(terms.astype(dtype), log_prior.astype(dtype))
 
     def exchange(rng_key: PRNGKeyArray, inner: Any, round_number: Array) -> tuple[Any, Swaps]:
         key_swap, key_refresh = jax.random.split(rng_key)

@@ -94,8 +94,14 @@ def refresh(
     return _carry_over(state, new)
 
 
-def check_state(state: Any) -> None:
-    """Raise unless it is known which fields of a component's state are its own."""
+def check_state(state: Any) -> tuple[str, ...]:
+    """Return which fields of a component's state, and of states in it, outlive another's move.
+
+    Raises
+    ------
+    TypeError
+        A state that does not say so, or has no `position`.
+    """
     if _field_names(type(state)) is None:
         raise TypeError(
             "the state of a kernel in a composition must be a NamedTuple or a dataclass with a "
@@ -106,23 +112,22 @@ def check_state(state: Any) -> None:
             f"the state of a kernel in a composition must have a field `position`, but "
             f"{type(state).__name__} has {list(_field_names(type(state)) or ())}."
         )
-    _check_declared(state)
+    return _declared(state)
 
 
-def _check_declared(value: Any) -> None:
-    """Look for `auxiliary` in the class of every state in `value`."""
+def _declared(value: Any) -> tuple[str, ...]:
+    """Return what the class of every state in `value` names in its `auxiliary`."""
     names = _field_names(type(value))
+    own: tuple[str, ...] = ()
+    parts: list[Any] = []
     if names is not None:
-        if hasattr(value, "position"):
-            _auxiliary(type(value))
+        own = _auxiliary(type(value), is_needed=hasattr(value, "position"))
         # Fields that are carried over are never computed again, whatever they hold.
-        passed = {"position", *_auxiliary(type(value), is_needed=False)}
-        for name in names:
-            if name not in passed:
-                _check_declared(getattr(value, name))
+        passed = {"position", *own}
+        parts = [getattr(value, name) for name in names if name not in passed]
     elif isinstance(value, dict | list | tuple):
-        for item in value.values() if isinstance(value, dict) else value:
-            _check_declared(item)
+        parts = list(value.values()) if isinstance(value, dict) else list(value)
+    return (*own, *(name for part in parts for name in _declared(part)))
 
 
 def _auxiliary(state_type: type, *, is_needed: bool = True) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.kernels.arguments import (
+    check_bits,
     check_log_density_fn,
     check_one_number,
     check_step,
@@ -28,7 +29,7 @@ from jaxbnn.kernels.arguments import (
 )
 from jaxbnn.kernels.metropolis import metropolis
 from jaxbnn.kernels.refresh import auxiliary_fields
-from jaxbnn.kernels.trees import as_scalar, check_position
+from jaxbnn.kernels.trees import as_scalar, check_position, differentiable
 from jaxbnn.numerics import (
     SoftAbsMetric,
     check_positive,
@@ -138,6 +139,8 @@ def smmala(
     ValueError
         If `step_size` or `softabs` is not positive; if the matrix is not (d, d); in `init`, if the
         matrix at the start holds NaN or infinities (naming the coordinate), or cannot be factored.
+    TypeError
+        A log density of whole numbers; a position, and so a metric, of fewer than 32 bits.
 
     Source: Papamarkou et al., section 3.1.3 and equation (3.4); errata D5, D6.
 
@@ -230,7 +233,8 @@ def _evaluate(
     vector, unravel = ravel_pytree(position)
 
     def log_density(vector: Array) -> Array:
-        return as_scalar("log_density_fn", log_density_fn(unravel(vector)))
+        value = as_scalar("log_density_fn", log_density_fn(unravel(vector)))
+        return differentiable("log_density_fn", value)
 
     value, gradient = jax.value_and_grad(log_density)(vector)
     matrix = -jax.hessian(log_density)(vector) if metric is None else metric(position)
@@ -251,6 +255,7 @@ def _factor(
     if softabs is not None:
         metric = softabs_metric(matrix, softabs)
         return metric, metric_log_det(metric)
+    check_bits("the metric", matrix)
     root = jnp.linalg.cholesky(matrix)
     inverse_root = solve_triangular(root, jnp.eye(len(root), dtype=root.dtype)).T
     return CholeskyMetric(root, inverse_root), 2 * jnp.sum(jnp.log(jnp.diagonal(root)))

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 
 from jaxbnn.kernels.arguments import check_one_number
-from jaxbnn.kernels.metropolis import acceptance_probability, metropolis
+from jaxbnn.kernels.metropolis import acceptance_probability, happens, metropolis, uniforms
 from jaxbnn.numerics import sum_of_differences
 
 
@@ -119,7 +119,7 @@ def categorical_swaps(
     Papamarkou et al., algorithm 1 with (4.2), without the factor p_j(i) / p_i(j) (erratum D3).
     """
     rungs = len(temperatures)
-    for_partner, for_acceptance = jax.random.uniform(rng_key, (2, rungs), temperatures.dtype)
+    for_partner, for_acceptance = uniforms(rng_key, (2, rungs), temperatures.dtype)
     partners = _partners(for_partner, beta)
     rung = jnp.arange(rungs, dtype=jnp.int32)
 
@@ -132,7 +132,7 @@ def categorical_swaps(
         level_j = pick(levels)
         log_ratio = swap_log_ratio(temperatures[i], t_j, levels[i][None], level_j[None])
         rate = acceptance_probability(log_ratio).astype(temperatures.dtype)
-        is_accepted = uniform < rate
+        is_accepted = happens(uniform, rate)
 
         def swapped(values, at_j):
             both = jnp.where(is_i, at_j, jnp.where(is_j, values[i], values))

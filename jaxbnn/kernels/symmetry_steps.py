@@ -15,7 +15,7 @@ import numpyro.distributions as dist
 from jax import lax
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
-from jaxbnn.kernels.metropolis import metropolis
+from jaxbnn.kernels.metropolis import happens, metropolis, uniforms
 from jaxbnn.kernels.symmetry_priors import (
     base_distribution,
     factorises,
@@ -44,7 +44,9 @@ def permutation_move(priors: list, units: Units, sets: Any) -> Move:
 
     def permute(rng_key, params):
         draws = jax.random.uniform(rng_key, (units.size,))
-        permutation = jnp.argsort(draws + jnp.asarray(sets, draws.dtype))
+        # Not by the sum of both: it has fewer bits the larger the set's number, and rounds into
+        # the next set.
+        permutation = jnp.lexsort((draws, jnp.asarray(sets, jnp.int32)))
         if np.any(sets):
             # Now sorted by set and at random within each: lay each set back on its own places.
             places = np.argsort(sets, kind="stable")
@@ -73,7 +75,7 @@ def flip_move(priors: list, units: Units) -> Move:
     def draw_each(rng_key, params):
         log_ratios = flip_log_ratios(priors, params, units)
         probabilities = jnp.where(jnp.isnan(log_ratios), 0, jax.nn.sigmoid(log_ratios))
-        flips = jax.random.uniform(rng_key, (units.size,), log_ratios.dtype) < probabilities
+        flips = happens(uniforms(rng_key, (units.size,), log_ratios.dtype), probabilities)
         return flip_units(params, units, _signs(flips, log_ratios.dtype))[0], jnp.mean(
             probabilities
         )
@@ -85,7 +87,7 @@ def flip_move(priors: list, units: Units) -> Move:
             absorption.factor * outgoing_sums(leaves, units, absorption.weights)
             for absorption in units.absorptions
         ]
-        uniforms = jax.random.uniform(rng_key, (units.size,), log_ratios.dtype)
+        draws = uniforms(rng_key, (units.size,), log_ratios.dtype)
 
         def flip_one(biases, unit):
             log_ratio, growth, uniform = unit
@@ -94,13 +96,13 @@ def flip_move(priors: list, units: Units) -> Move:
                 grown[absorption.bias] = grown[absorption.bias] + amount
             log_ratio = log_ratio + log_ratio_of_leaves(priors, biases, grown, list(biases))
             probability = _probability(log_ratio)
-            accept = uniform < probability
+            accept = happens(uniform, probability)
             kept = {leaf: jnp.where(accept, grown[leaf], biases[leaf]) for leaf in biases}
             return kept, (accept, probability)
 
         biases = {absorption.bias: leaves[absorption.bias] for absorption in units.absorptions}
         biases, (flips, probabilities) = lax.scan(
-            flip_one, biases, (log_ratios, growths, uniforms), unroll=min(units.size, 8)
+            flip_one, biases, (log_ratios, growths, draws), unroll=min(units.size, 8)
         )
         flipped, _ = flip_units(params, units, _signs(flips, log_ratios.dtype))
         leaves = jax.tree.leaves(flipped)
@@ -140,7 +142,7 @@ def scaling_move(priors: list, units: Units, step: ArrayLike | None) -> Move:
                 key_accept, priors, params, proposal, touched_leaves(units), log_jacobian
             )
         probabilities = _probability(scaling_log_ratios(priors, params, units, log_factors))
-        accept = jax.random.uniform(key_accept, (units.size,), dtype) < probabilities
+        accept = happens(uniforms(key_accept, (units.size,), dtype), probabilities)
         factors = jnp.exp(jnp.where(accept, log_factors, 0))
         return scale_units(params, units, factors)[0], jnp.mean(probabilities)
 

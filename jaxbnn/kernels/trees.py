@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from jaxbnn.numerics import check_real, standard_normal
+from jaxbnn.numerics import check_floating, check_real, standard_normal
 from jaxbnn.numerics.arguments import a_or_an
 
 
@@ -76,6 +76,12 @@ def as_scalar(name: str, value: Any) -> Float[Array, ""]:
     return value
 
 
+def differentiable(name: str, value: Array) -> Float[Array, "..."]:
+    """Return what the function `name` returned, or say that whole numbers have no gradient."""
+    check_floating(f"what {name} returns", value)
+    return value
+
+
 def terms_and_gradient(
     name: str, terms_fn: Callable[[PyTree], Array], position: PyTree
 ) -> tuple[Float[Array, "..."], PyTree]:
@@ -98,7 +104,7 @@ def terms_and_gradient(
     """
 
     def total(position):
-        terms = as_terms(name, terms_fn(position))
+        terms = differentiable(name, as_terms(name, terms_fn(position)))
         return jnp.sum(terms), terms
 
     (_, terms), gradient = jax.value_and_grad(total, has_aux=True)(position)

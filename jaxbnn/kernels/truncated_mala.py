@@ -23,7 +23,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 from jaxbnn.kernels.arguments import check_log_density_fn, check_step, check_step_size
 from jaxbnn.kernels.metropolis import MetropolisInfo, metropolis
 from jaxbnn.kernels.refresh import auxiliary_fields
-from jaxbnn.kernels.trees import as_scalar, check_position
+from jaxbnn.kernels.trees import as_scalar, check_position, differentiable
 from jaxbnn.numerics import (
     check_real,
     is_concrete,
@@ -101,7 +101,9 @@ def truncated_mala(
     def evaluate(position: PyTree) -> TruncatedMALAState:
         vector, unravel = ravel_pytree(position)
         value, gradient = jax.value_and_grad(
-            lambda v: as_scalar("log_density_fn", log_density_fn(unravel(v)))
+            lambda v: differentiable(
+                "log_density_fn", as_scalar("log_density_fn", log_density_fn(unravel(v)))
+            )
         )(vector)
         return TruncatedMALAState(position, value, gradient)
 
@@ -219,17 +221,18 @@ def _check_box(position: PyTree, lower: PyTree, upper: PyTree) -> None:
                 )
         check_real(f"the lower bound of {name}", low)
         check_real(f"the upper bound of {name}", high)
-        if is_concrete((low, high)) and not np.all(np.asarray(low) < np.asarray(high)):
+        if not is_concrete((low, high)):
+            continue
+        # Bounds as the position's dtype has them, as the proposals will see them.
+        least, most = (np.asarray(bound, jnp.result_type(leaf)) for bound in (low, high))
+        if not np.all(least < most):
             raise ValueError(
                 f"lower must be below upper everywhere, but the bounds of {name} are {low} and "
-                f"{high}; exchange or widen them."
+                f"{high}, in {least.dtype}; exchange or widen them."
             )
-        if is_concrete((low, high, leaf)):
+        if is_concrete(leaf):
             value = np.asarray(leaf)
-            # Bounds as the position's dtype has them, as the proposals will see them.
-            inside = (value >= np.asarray(low, value.dtype)) & (
-                value <= np.asarray(high, value.dtype)
-            )
+            inside = (value >= least) & (value <= most)
             if not inside.all():
                 raise ValueError(
                     f"{name} starts at {value[~inside].flat[0]:g}, outside of its bounds {low} and "

@@ -40,6 +40,21 @@ def without_wrapping(values: Any) -> Any:
     return given.astype(float) if is_whole and _beyond(given).any() else values
 
 
+def float_dtype(dtype: Any) -> Any:
+    """Return the floating-point type in which numbers of type `dtype` are computed with.
+
+    It is their own if it has 32 bits or more, else float32; of whole numbers JAX's default.
+
+    Examples
+    --------
+    >>> [jnp.dtype(float_dtype(name)).name for name in ("float32", "bfloat16", "uint8")]
+    ['float32', 'float32', 'float32']
+    """
+    if not jnp.issubdtype(dtype, jnp.floating):
+        return jnp.zeros(()).dtype
+    return jnp.float32 if jnp.finfo(dtype).bits < 32 else dtype
+
+
 def check_held(name: str, tree: PyTree) -> None:
     """Raise where numbers lie beyond those that JAX holds: it would wrap them, or make them inf.
 

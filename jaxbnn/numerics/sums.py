@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxbnn.numerics.arrays import as_array
+from jaxbnn.numerics.arrays import as_array, float_dtype
 from jaxbnn.numerics.checks import check_real
 
 
@@ -21,8 +21,8 @@ def sum_of_differences(
     Parameters
     ----------
     proposed, current
-        One log-likelihood term per datum, of equal shapes. A scalar is one term. Whole numbers
-        are taken as floats.
+        One log-likelihood term per datum, of equal shapes. A scalar is one term. Whole numbers and
+        those of fewer than 32 bits are summed in float32.
 
     Returns
     -------
@@ -54,10 +54,10 @@ def sum_of_differences(
             "sum_of_differences needs as many proposed as current terms, one a datum, in one "
             f"shape, but their shapes are {np.shape(proposed)} and {np.shape(current)}."
         )
-    return jnp.sum(_as_terms(proposed) - _as_terms(current))
+    return jnp.sum(_as_floats(proposed) - _as_floats(current))
 
 
-def _as_terms(values: Array) -> Array:
-    """Return an array of floats: differences of whole numbers without sign would wrap."""
-    terms = as_array(values)
-    return terms if jnp.issubdtype(terms.dtype, jnp.floating) else terms.astype(float)
+def _as_floats(terms: Array) -> Float[Array, "..."]:
+    """Return the terms in a type that holds their differences: whole numbers would wrap."""
+    array = as_array(terms)
+    return array.astype(float_dtype(array.dtype))

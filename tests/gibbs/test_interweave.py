@@ -8,6 +8,7 @@ and a lost accept step.
 
 import dataclasses
 import importlib
+from typing import Any, NamedTuple
 
 import blackjax
 import jax
@@ -15,6 +16,7 @@ import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from blackjax.base import SamplingAlgorithm
 
 from jaxbnn import dual_averaging, sample
 from jaxbnn.gibbs import (
@@ -298,3 +300,43 @@ def test_a_move_that_keeps_a_momentum_is_refused():
     ):
         with pytest.raises(TypeError, match=r"keeps momentum.* put it into a cycle"):
             gibbs_with_moves(model, x, y, [kernel]).init(position)
+
+
+class Counted(NamedTuple):
+    """A state that does not say what it keeps."""
+
+    position: Any
+    count: Any
+
+
+class CountedAside(NamedTuple):
+    position: Any
+    inner: Any
+    auxiliary = ()
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Counting:
+    position: Any
+    count: Any
+    auxiliary = ("count",)
+
+
+@pytest.mark.parametrize(
+    ("make_state", "words"),
+    [
+        (lambda p: Counted(p, 0), r"Counted, .*write `auxiliary = \(\)` into the class"),
+        (lambda p: CountedAside(p, {"own": Counted(p, 0)}), "Counted, .*which of its fields"),
+        (lambda p: CountedAside(p, {"own": Counting(p, 0)}), "keeps count from one step"),
+        (lambda p: Counting(p, 0), "keeps count from one step"),
+        (lambda p: {"position": p, "count": 0}, "must be a NamedTuple or a dataclass"),
+    ],
+    ids=["says nothing", "inside another", "in a dict", "a dataclass", "a dict"],
+)
+def test_a_move_must_say_what_it_keeps(make_state, words):
+    """It begins anew in each step, so that a count would be lost without a word."""
+    model, x, position, y = drawn("probit", dtype=np.float32)
+    move = SamplingAlgorithm(lambda p, rng_key=None: make_state(p), lambda key, state: (state, ()))
+    with pytest.raises(TypeError, match=words):
+        gibbs_with_moves(model, x, y, [move]).init(position)

@@ -132,3 +132,24 @@ def test_other_networks_are_refused():
     overlapping = IntermediateNoise(Network(layers, (5, 5, 1)), 0.1)
     with pytest.raises(ValueError, match="share pixels"):
         collapse_pooling(overlapping, jnp.ones((4, 5, 5, 1)))
+
+
+@pytest.mark.parametrize("last", [(), (Flatten(),)], ids=["pooling", "flattened"])
+def test_pooled_values_may_be_the_outputs(last, x64):
+    """What is restored has the mean that a regression of the pooled outputs gives."""
+    network = Network((Conv(2, (2, 2), bias=False), AvgPool((2, 2)), *last), (3, 3, 1))
+    model = IntermediateNoise(network, (0.5, 0.1))
+    x = jax.random.normal(jax.random.key(0), (4, 3, 3, 1))
+    _, y = model.simulate(jax.random.key(1), model.sample_prior(jax.random.key(2)), x)
+    collapsed = collapse_pooling(model, x)
+    position = collapsed.model.zero_position(collapsed.x, y)
+    with pytest.raises(ValueError, match=r"write restore\(key, position, y\)"):
+        collapsed.restore(jax.random.key(3), position)
+    keys = jax.random.split(jax.random.key(4), 4000)
+    (outputs,) = jax.vmap(lambda key: collapsed.restore(key, position, y).pre)(keys)
+    # The weights are zero: v ~ N(0, D_v) and y = average(v) + N(0, D_y) of four pixels.
+    gain = 0.5 / 4 / (0.5 / 4 + 0.1)
+    expected = gain * jnp.moveaxis(jnp.reshape(y, (4, 1, 1, 2)), 0, -1)
+    np.testing.assert_allclose(
+        jnp.mean(outputs, 0), jnp.broadcast_to(expected, (2, 2, 2, 4)), atol=0.06
+    )

@@ -14,9 +14,24 @@ from jaxbnn.gibbs import (
     GibbsPosition,
     IntermediateNoise,
     PiecewiseLinear,
+    activation_pieces,
     gibbs_sampler,
+    interweave,
+    logit_scale_moves,
+    noncentred_scale_moves,
+    redraw_noisy_units,
+    sample_binary_logit,
+    sample_inputs,
+    sample_logits,
+    sample_pooled,
+    sample_pre_activations,
+    sample_weights,
+    sample_weights_and_bias,
+    scale_moves,
+    turn_units,
 )
-from jaxbnn.networks import Activation, Conv, Dense, Network, Residual, mlp
+from jaxbnn.gibbs.weights import sample_bias
+from jaxbnn.networks import Activation, AvgPool, Conv, Dense, Network, Residual, mlp
 from tests.gibbs.cases import MODELS, data
 from tests.kit.sizes import QUICK
 
@@ -229,3 +244,91 @@ def test_bad_data_are_refused():
         gibbs_sampler(labels, x, jnp.asarray([0, 1, 2, 3, 0, 1]))
     with pytest.raises(ValueError, match="whole numbers"):
         gibbs_sampler(labels, x, jnp.ones(N))
+
+
+def kernels_of(model, x, y):
+    """Return every kernel of positions of this model, one output or two."""
+    own = turn_units(model, x, y) if model.output == "regression" else logit_scale_moves(model, x)
+    return {
+        "sweep": gibbs_sampler(model, x, y),
+        "scales": scale_moves(model, x),
+        "interweave": interweave(model, x, y, 0.1),
+        "noncentred": noncentred_scale_moves(model, x, y),
+        "redraws": redraw_noisy_units(model, x, y),
+        "own": own,
+    }
+
+
+@pytest.mark.usefixtures("annotations_unchecked")
+@pytest.mark.parametrize("output", ["regression", "probit"])
+def test_a_position_of_another_model_or_other_data_is_refused(output):
+    """Latents of one datum were broadcast against all, and scales drawn from another law."""
+    model = IntermediateNoise(mlp((2, 3, 1 + (output == "probit"))), 0.1, output=output)
+    x = jax.random.normal(jax.random.key(0), (5, 2))
+    params = model.sample_prior(jax.random.key(1))
+    position, y = model.simulate(jax.random.key(2), params, x)
+    one, _ = model.simulate(jax.random.key(2), params, x[:1])
+    narrow = IntermediateNoise(mlp((2, 1, 1 + (output == "probit"))), 0.1, output=output)
+    bad = [
+        (ValueError, r"pre of the position must have the shapes \[\(3, 5\)", one),
+        (ValueError, "must have shape .* in this network", narrow.random_position(one_key(), x, y)),
+        (TypeError, "a position must be a GibbsPosition", position.params),
+        (TypeError, "must be float32 or float64, but is float16", cast(position, jnp.float16)),
+        (TypeError, "must be float32 or float64, but is int32", cast(position, jnp.int32)),
+    ]
+    for kernel in kernels_of(model, x, y).values():
+        kernel.init(position)
+        for error, words, start in bad:
+            with pytest.raises(error, match=words):
+                kernel.init(start)
+
+
+def one_key():
+    return jax.random.key(3)
+
+
+def cast(position, dtype):
+    return jax.tree.map(lambda leaf: leaf.astype(dtype), position)
+
+
+HALF, SINGLE = jnp.ones((2, 3), jnp.float16), jnp.ones((2, 3))
+LAYER, GIVEN = Dense(2), {"w": jnp.ones((2, 2)), "b": jnp.zeros(2)}
+EACH = jnp.array([1.0, 2.0])
+
+
+def conditionals(values, params=GIVEN, noise=0.5, other=0.5):
+    """Return calls of all conditionals with such arrays, weights, variances and precisions."""
+    key, labels = jax.random.key(0), jnp.array([0, 1, 1])
+    given = (key, LAYER, params, values, values)
+    relu, pool = activation_pieces("relu"), AvgPool((1, 1))
+    images = values[:, :, None, None]
+    return {
+        "weights": lambda: sample_weights(*given, noise, other),
+        "bias": lambda: sample_bias(*given, noise, other),
+        "weights and bias": lambda: sample_weights_and_bias(*given, noise, other, 1.0),
+        "inputs": lambda: sample_inputs(*given, noise, other),
+        "pooled": lambda: sample_pooled(key, pool, images, images, noise, other),
+        "pre-activations": lambda: sample_pre_activations(key, relu, values, values, noise, other),
+        "logits": lambda: sample_logits(key, values, values, labels, noise),
+        "a logit": lambda: sample_binary_logit(key, values[0], labels, noise),
+    }
+
+
+@pytest.mark.usefixtures("annotations_unchecked")
+@pytest.mark.parametrize("name", conditionals(SINGLE))
+def test_conditionals_say_what_they_cannot_take(name):
+    """Variances of units were taken for those of data, if as many, and 16 bits gave NaN."""
+    for shape in ((2,), (1,)):
+        with pytest.raises(ValueError, match="noise_variance must be one number, but has shape"):
+            conditionals(SINGLE, noise=jnp.ones(shape))[name]()
+    if "logit" not in name:
+        with pytest.raises(ValueError, match=r"must be one number, but has shape \(2,\)"):
+            conditionals(SINGLE, other=EACH)[name]()
+    with pytest.raises(TypeError, match="must be float32 or float64, but is float16"):
+        conditionals(HALF)[name]()
+
+
+def test_biases_that_are_not_there_are_not_drawn():
+    call = conditionals(SINGLE, params={"w": GIVEN["w"]})["bias"]
+    with pytest.raises(ValueError, match="params hold no biases to draw"):
+        call()

@@ -22,6 +22,10 @@ def density(x):
     return -jnp.sum(x**2)
 
 
+def counted(x):
+    return -jnp.sum(jnp.abs(x) > 1, dtype=jnp.int32)
+
+
 def walk():
     return jaxbnn.pcn(density, 0.5)
 
@@ -49,6 +53,22 @@ def walk():
         ),
         (lambda: as_terms("f", (1.0, 2.0)), "f must return a number, .* but returned a tuple"),
         (lambda: as_terms("f", None), "but returned a NoneType; return the array alone"),
+        *(
+            (
+                lambda kernel=kernel: kernel.init(jnp.ones(2)),
+                "returns must be floating point, .*int",
+            )
+            for kernel in (
+                jaxbnn.pcnl(counted, 0.1),
+                jaxbnn.underdamped_langevin(counted, 0.1, 1.0),
+                jaxbnn.smmala(counted, 0.1),
+                jaxbnn.truncated_mala(counted, 0.1, 0.0, 2.0),
+            )
+        ),
+        (
+            lambda: jaxbnn.smmala(density, 0.1, softabs=None).init(jnp.ones(2, jnp.float16)),
+            "the metric must be float32 or float64, but is float16",
+        ),
     ],
 )
 def test_what_is_of_no_use_is_a_type_error(call, words):

@@ -11,6 +11,7 @@ from blackjax.base import SamplingAlgorithm
 
 import jaxbnn
 from jaxbnn.kernels import BlockState, CycleState
+from jaxbnn.kernels.compose import _thresholds
 from tests.kit import both_sizes, check_exact_start, for_mutants
 from tests.kit.targets import skew_banana
 from tests.sampling.tiny import walk
@@ -361,3 +362,10 @@ def test_combinators_run_under_vmap_and_scan_without_reusing_keys():
     # Every step's log density is the target's at its position.
     own = draws.final_state.states[1].states[0].block.logdensity
     close(own, jax.vmap(log_density)(draws.final_state.position))
+
+
+def test_weights_of_few_bits_are_summed_in_float32():
+    """Thousand weights of one half each: in float16, their sums end 10 % away."""
+    weights = np.full(1000, 0.5, np.float16)
+    found = np.asarray(_thresholds(weights, 1000))
+    np.testing.assert_allclose(found, np.arange(1, 1000) / 1000, rtol=1e-4)

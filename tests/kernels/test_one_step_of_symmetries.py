@@ -1,11 +1,13 @@
 """One step of symmetry moves, from one point, many times: what it tells, and where it leads."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from jaxbnn.kernels import symmetry_moves
+from jaxbnn.kernels import symmetry_moves, symmetry_steps
 from jaxbnn.networks import init, mlp
+from jaxbnn.networks.symmetries import weight_symmetries
 
 NUM_STEPS = 300
 
@@ -47,3 +49,16 @@ def test_half_of_the_signs_are_flipped_under_a_symmetric_prior():
     which = np.argmin(np.abs(sizes[:, :, None] - np.abs(start[0])), axis=2)
     is_flipped = np.sign(ends[:, 0]) != np.sign(start[0][which])
     assert abs(is_flipped.mean() - 0.5) < 5 * 0.5 / is_flipped.size**0.5
+
+
+def test_units_with_priors_of_their_own_stay_at_their_places(monkeypatch):
+    """Where the draws are the extreme ones: the number of a set and its draw, added up, round."""
+    size = 10
+    draws = jnp.where(jnp.arange(size) % 2 == 0, 0.0, 1 - 2.0**-23)
+    monkeypatch.setattr(jax.random, "uniform", lambda *_: draws)
+    network = mlp((1, size, 1), "tanh")
+    (units,) = weight_symmetries(network).permutations
+    params = init(jax.random.key(0), network)
+    for sets in (np.arange(size), np.arange(size)[::-1]):
+        found, _ = symmetry_steps.permutation_move([], units, sets)(jax.random.key(1), params)
+        jax.tree.map(np.testing.assert_array_equal, found, params)

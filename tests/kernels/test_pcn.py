@@ -296,8 +296,41 @@ def test_bad_means():
         (np.array([[1.0, 0.5], [0.0, 1.0]]), "not symmetric"),
         (np.array([[1.0, 2.0], [2.0, 1.0]]), "not positive definite"),
         (np.eye(3), r"\(3, 3\) where the position has 2 entries"),
+        (np.array([[1.0, np.nan], [np.nan, 1.0]]), r"nan at index \(0, 1\); give finite"),
+        (np.array([[1.0, np.inf], [0.0, 1.0]]), r"inf at index \(0, 1\); give finite"),
     ],
 )
 def test_bad_matrices(matrix, message):
     with pytest.raises(ValueError, match=message):
         dense_covariance(matrix).sqrt(jnp.zeros(2))
+
+
+def test_a_matrix_of_few_bits_is_refused():
+    with pytest.raises(TypeError, match="must be float32 or float64, but is float16"):
+        dense_covariance(jnp.eye(2, dtype=jnp.float16))
+
+
+def test_what_rounding_left_unsymmetric_is_one_covariance():
+    """The root is of the averaged matrix, and so must C g be."""
+    operator = dense_covariance(np.array([[1.0, 0.9], [0.9 + 8e-5, 1.0]]))
+    root, whole = (
+        np.stack([function(e) for e in jnp.eye(2)], axis=1)
+        for function in (operator.sqrt, operator.multiply)
+    )
+    np.testing.assert_allclose(root @ root.T, whole, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("sqrt", "multiply", "words"),
+    [
+        (lambda xi: xi[0], None, r"sqrt must return .* shapes are \(3,\), but returned \(\)"),
+        (lambda xi: xi[:, None], None, r"but returned \(3, 1\)"),
+        (lambda xi: (xi,), None, r"but returned \(\(3,\),\)"),
+        (lambda xi: xi, lambda g: g[:1], r"multiply must return .* but returned \(1,\)"),
+    ],
+)
+def test_an_operator_that_would_be_broadcast_is_refused(sqrt, multiply, words):
+    operator = covariance_operator(sqrt, multiply)
+    apply = operator.sqrt if multiply is None else operator.multiply
+    with pytest.raises(ValueError, match=words):
+        apply(jnp.ones(3))

@@ -221,6 +221,8 @@ def test_bad_input_is_refused():
         truncated_mala(log_density, 0.1, {"b": 1.0, "w": 0.0}, {"b": 1.0, "w": 3.0}).init(start)
     with pytest.raises(ValueError, match="lower must be below upper"):
         truncated_mala(log_density, 0.1, 0.0, np.nan).init(start)
+    with pytest.raises(ValueError, match=r"lower must be below upper .* in float32"):
+        truncated_mala(log_density, 0.1, 0.5, 0.5 + 1e-9).init({"w": jnp.full(1, 0.5)})
     with pytest.raises(ValueError, match=r"upper bound of position\['w'\] has shape \(3,\)"):
         truncated_mala(log_density, 0.1, 0.0, {"b": 1.0, "w": np.ones(3)}).init(start)
     with pytest.raises(ValueError, match="bounds must be numbers or shaped like the position"):

@@ -203,3 +203,13 @@ def test_inputs_that_were_given_in_more_precision_are_warned_of():
             Posterior(network, normal_prior(network), Gaussian(1.0), known, y)
         with jax.enable_x64(True):
             Posterior(network, normal_prior(network), Gaussian(1.0), x, y)
+
+
+@pytest.mark.usefixtures("annotations_unchecked")
+@pytest.mark.parametrize("dtype", [jnp.uint8, jnp.int8, jnp.float16, jnp.bfloat16])
+def test_differences_of_terms_of_few_bits_hold(dtype):
+    """Unsigned, 0 - 100 was 156; 30,000 is beyond 8 bits, and has more digits than bfloat16."""
+    proposed, current = jnp.full(300, 0, dtype), jnp.full(300, 100, dtype)
+    found = sum_of_differences(proposed, current)
+    assert found.dtype == jnp.float32
+    assert float(found) == -30_000
