@@ -23,6 +23,7 @@ from jaxbnn.interop.numpyro_trace import (
     improper_sites,
     is_latent,
     model_terms,
+    no_value_for,
     of_this_step,
     traced,
 )
@@ -236,11 +237,21 @@ class ModelPosterior:
 
     def constrain(self, position: Sites) -> Sites:
         """Return the sites' values at an unconstrained position."""
+        check_position(position, self.shapes)
         args, kwargs = self.call.join(self.arrays)
         return model_terms(self.model, args, kwargs, position, "unconstrained").values
 
     def unconstrain(self, values: Sites) -> Sites:
-        """Return the unconstrained position of the sites' values."""
+        """Return the unconstrained position of the sites' values.
+
+        Raises
+        ------
+        ValueError
+            A site without a value, a name that is no latent site, or a value outside its support.
+        """
+        if self.shapes is not None:
+            shapes = {name: jnp.shape(value) for name, value in values.items()}
+            check_position(values, tuple((name, shapes.get(name)) for name in self.sites))
 
         def substitute(site):
             if not is_latent(site) or site["name"] not in values:
@@ -248,28 +259,36 @@ class ModelPosterior:
             return of_this_step(site, jnp.asarray(values[site["name"]]))
 
         trace = traced(self.model, *self.call.join(self.arrays), substitute)
-        return {
+        position = {
             name: bijection(site).inv(site["value"])
             for name, site in trace.items()
             if name in values and is_latent(site)
         }
+        for name, free in position.items():
+            if is_concrete(free) and np.isnan(free).any():
+                raise ValueError(
+                    f"the value of the site {name!r} is outside of its support, or NaN; give one "
+                    "inside."
+                )
+        return position
 
     def simulate(self, key: PRNGKeyArray, position: Sites, *args: Any, **kwargs: Any) -> Sites:
         """Return what the model draws for its other sites, called with new arguments.
 
         Leave out the data that the model should draw: `simulate(key, position, x_new)`.
         """
+        check_position(position, self.shapes)
         values = self.constrain(position) if self.space == "unconstrained" else position
         one = jax.tree.map(lambda leaf: leaf[None], values)
         drawn = Predictive(self.model, posterior_samples=one)(key, *args, **kwargs)
         return {name: value[0] for name, value in drawn.items()}
 
     def _terms(self, position: Sites) -> Terms:
-        _check_position(position, self.shapes)
+        check_position(position, self.shapes)
         return model_terms(self.model, *self.call.join(self.arrays), position, self.space)
 
 
-def _check_position(position: Any, shapes: tuple | None) -> None:
+def check_position(position: Any, shapes: tuple | None) -> None:
     """Raise unless a position is a dict with a value of the right shape for each latent site."""
     if shapes is None:
         return
@@ -285,7 +304,9 @@ def _check_position(position: Any, shapes: tuple | None) -> None:
             f"those are {', '.join(name for name, _ in shapes)}."
         )
     for name, shape in shapes:
-        if name in position and jnp.shape(position[name]) != shape:
+        if name not in position:
+            raise no_value_for(name)
+        if jnp.shape(position[name]) != shape:
             raise ValueError(
                 f"the position's {name!r} has shape {jnp.shape(position[name])}, but the site has "
                 f"shape {shape}; chains go through jax.vmap."
