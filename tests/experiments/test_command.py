@@ -126,7 +126,10 @@ def test_a_run_writes_everything_to_its_own_directory(study, tmp_path, capsys):
     assert metrics["rows"][2]["value"] is None
     assert metrics["rows"][2]["paper"] == 28982
     about = json.loads((directory / "run.json").read_text())
-    assert set(about["versions"]) == {"python", "jax", "jaxlib", "blackjax", "numpyro", "jaxbnn"}
+    assert set(about["versions"]) == {
+        *("python", "jax", "jaxlib", "blackjax", "numpyro", "jaxbnn"),
+        *("optax", "numpy", "scipy"),
+    }
     assert about["settings"] == {"num_samples": 3, "fail": ""}
     assert about["steps_per_second"]["counting"] > 0
     assert {"devices", "backend", "platform", "cores", "date", "wall_seconds"} <= set(about)
