@@ -27,6 +27,7 @@ from jaxbnn.interop.numpyro_trace import (
     traced,
 )
 from jaxbnn.kernels import refresh
+from jaxbnn.numerics.arguments import check_function
 
 # Folded into a state's key for the key of a refresh; counters of a split are small.
 _REFRESH_COUNTER = 2**32 - 2
@@ -90,6 +91,8 @@ def kernel(
         Both or neither of model and potential_fn; in `init`, a layout without some of the sites
         that the kernel moves, `init_params` missing, or a model that `posterior_from_numpyro`
         refuses; as a block of `Gibbs`, sites whose support depends on other blocks' sites.
+    TypeError
+        `make_kernel` is no function.
 
     Examples
     --------
@@ -105,6 +108,7 @@ def kernel(
     >>> mcmc.get_samples()["mean"].shape
     (20,)
     """
+    check_function("make_kernel", make_kernel, "give log_density_fn -> kernel")
     if (model is None) == (potential_fn is None):
         raise ValueError("give either a NumPyro model or a potential_fn.")
     return NumPyroKernel(make_kernel, model, potential_fn, layout, init_strategy)

@@ -70,7 +70,9 @@ def posterior_from_numpyro(
     (`numpyro.factor` counts as one). Latent sites that depend on others are drawn and evaluated in
     the model's order, so hierarchies need nothing special. `handlers.scale` raises the density of a
     latent site to a power, but not the Jacobian of its bijection: in unconstrained space NumPyro
-    scales that too, so that its target is another one there.
+    scales that too, so that its target is another one there. Densities are NumPyro's own: that of
+    a Student's t loses digits in float32, 1e-4 a datum at 300 degrees of freedom and .08 at 1e6,
+    which `jaxbnn.targets.StudentT` does not.
 
     Examples
     --------
