@@ -103,7 +103,7 @@ def _boston(num_splits: int, num_updates: int | None) -> list[Row]:
             looks.append(progress)
             return {}  # nothing to be kept
 
-        trained = train(jax.random.key(0), method, shorter, splits, watch=look)
+        trained = train(jax.random.key(0), method, shorter, splits, watch=look)  # type: ignore[arg-type]
         # From the first look on: compiling is over by then.
         first, last = looks[0], looks[-1]
         pace = (last.seconds - first.seconds) / max(last.done - first.done, 1)
