@@ -1,4 +1,6 @@
-"""Values of NumPyro's sites stand where they belong: in data, in positions, in their supports."""
+"""Tests of interop.numpyro_blocks: values of NumPyro's sites stand where they belong, in data, in
+positions and in their supports, and a block of Gibbs moves its own.
+"""
 
 import jax
 import jax.numpy as jnp
