@@ -19,13 +19,28 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from experiments.errors import InputError
 from experiments.threads import settle_threads
 
 EXTRAS = ("pydantic", "matplotlib", "tqdm", "h5netcdf")
-WORDS = ("list", "report", "benchmark", "record", "keep", "anew")
+# The options that each form of the command takes; a config takes all of them.
+TAKEN: dict[str, tuple[str, ...]] = {
+    "list": (),
+    "report": ("--out",),
+    "benchmark": ("--set", "--out"),
+    "record": (),
+    "keep": ("--out",),
+    "anew": ("--out", "--resume"),
+}
+WORDS = tuple(TAKEN)
+DEFAULTS: dict[str, Any] = {
+    "scale": "desk",
+    "out": Path("results"),
+    "assignments": [],
+    "resume": False,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -62,25 +77,30 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "argument", nargs="?", help="report, record, keep: a directory; benchmark: its name"
     )
-    parser.add_argument("--scale", default="desk", help="smoke, desk (default) or paper")
-    parser.add_argument("--seed", type=int, help="instead of the config's seed")
-    parser.add_argument(
-        "--set",
-        dest="assignments",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change one setting; dotted keys reach into tables (may be repeated)",
-    )
-    parser.add_argument("--out", type=Path, default=Path("results"), help="default: results")
-    parser.add_argument(
-        "--resume", action="store_true", help="go on with an earlier run: its stages are reused"
-    )
-    parser.add_argument(
-        "--without-kept",
-        action="store_true",
-        help="under --resume, compute the stages that record/unfinished keeps, too",
-    )
+    offered = [
+        parser.add_argument("--scale", help="smoke, desk (default) or paper"),
+        parser.add_argument("--seed", type=int, help="instead of the config's seed"),
+        parser.add_argument(
+            "--set",
+            dest="assignments",
+            action="append",
+            metavar="KEY=VALUE",
+            help="change one setting; dotted keys reach into tables (may be repeated)",
+        ),
+        parser.add_argument("--out", type=Path, help="default: results"),
+        parser.add_argument(
+            "--resume",
+            action="store_true",
+            default=None,
+            help="go on with an earlier run: its stages are reused",
+        ),
+        parser.add_argument(
+            "--without-kept",
+            action="store_true",
+            default=None,
+            help="under --resume, compute the stages that record/unfinished keeps, too",
+        ),
+    ]
     options = parser.parse_args(arguments)
     if options.what == "benchmark" and options.argument is None:
         parser.error("benchmark needs a name")
@@ -89,9 +109,31 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         and options.argument is not None
     ):
         parser.error(f"{options.what} takes no second argument, but got {options.argument!r}")
-    if options.what == "anew" and (options.assignments or options.seed is not None):
-        parser.error("anew runs configs as they stand: it takes no --set and no --seed")
+    _check_options(options, offered, parser)
+    for name, value in DEFAULTS.items():
+        if getattr(options, name) is None:
+            setattr(options, name, value)
     return options
+
+
+def _check_options(
+    options: argparse.Namespace, offered: Sequence[argparse.Action], parser: _Parser
+) -> None:
+    """Refuse options that this form of the command would not look at."""
+    given = [a.option_strings[0] for a in offered if getattr(options, a.dest) is not None]
+    what = options.what
+    refused = [name for name in given if name not in TAKEN.get(what, given)]
+    if refused:
+        takes = f"it takes {' and '.join(TAKEN[what])}" if TAKEN[what] else "it takes no options"
+        if what == "record":
+            takes = "give the folder of the results after it, as in record results"
+        elif what == "anew":
+            takes = f"it runs configs as they stand, and {takes.removeprefix('it ')}"
+        parser.error(f"{what} takes no {' and no '.join(refused)}: {takes}")
+    if options.argument is not None and what in ("report", "keep") and options.out is not None:
+        parser.error(f"{what} reads one folder: give {options.argument!r} or --out, not both")
+    if options.without_kept and not options.resume:
+        parser.error("--without-kept is about the stages that --resume reuses: give both")
 
 
 def _check_extras() -> None:

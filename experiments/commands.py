@@ -195,14 +195,33 @@ def anew(out: Path, resume: bool) -> int:
 
 
 def _benchmark_options(run: Any, assignments: Sequence[str]) -> dict[str, Any]:
-    offered = list(inspect.signature(run).parameters)[1:]
+    offered = dict(list(inspect.signature(run).parameters.items())[1:])
     options = {}
     for keys, value in map(parse_assignment, assignments):
         key = ".".join(keys)
         if key not in offered:
             raise InputError(f"The benchmark has no option {key!r}" + did_you_mean(key, offered))
+        _check_kind(key, value, offered[key])
         options[key] = value
     return options
+
+
+def _check_kind(key: str, value: Any, parameter: inspect.Parameter) -> None:
+    """Refuse a value of another kind than the option's default."""
+    kind = float if parameter.annotation is float else type(parameter.default)
+    words, taken = _KINDS.get(kind, ("", object))
+    # True is a whole number to Python, and none that anybody means.
+    if not isinstance(value, taken) or (isinstance(value, bool) and kind in (int, float)):
+        raise InputError(f"--set {key} must be {words}, but is {value!r}.")
+
+
+_KINDS: dict[type, tuple[str, Any]] = {
+    bool: ("true or false", bool),
+    int: ("a whole number", int),
+    float: ("a number", (int, float)),
+    str: ("a word", str),
+    tuple: ('a list, as in ["a", "b"] or [1, 2]', list),
+}
 
 
 def _directory(out: Path, *parts: str) -> Path:

@@ -80,7 +80,9 @@ def write_results(
         {"experiment": experiment, "scale": scale, "seed": seed, "rows": joined},
     )
     about = {"experiment": experiment, "scale": scale, "seed": seed, **run}
-    write_json(directory / "run.json", {**about, **machine(), "versions": versions()})
+    write_json(
+        directory / "run.json", {**about, **machine(), "versions": versions() | other_versions()}
+    )
     with written_whole(directory / "table.md") as temporary:
         temporary.write_text(table, encoding="utf-8")
     return table
@@ -211,9 +213,20 @@ def _cell(value: Any) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that the numbers depend on."""
-    packages = ("jax", "jaxlib", "blackjax", "numpyro", "jaxbnn")
-    found = {"python": platform.python_version()}
+    """Return the versions of Python and of the packages that most numbers depend on."""
+    return {
+        "python": platform.python_version(),
+        **_versions_of("jax", "jaxlib", "blackjax", "numpyro", "jaxbnn"),
+    }
+
+
+def other_versions() -> dict[str, str]:
+    """Return those of packages that some numbers depend on, which fingerprints of stages lack."""
+    return _versions_of("optax", "numpy", "scipy")
+
+
+def _versions_of(*packages: str) -> dict[str, str]:
+    found = {}
     for package in packages:
         try:
             found[package] = importlib.metadata.version(package)

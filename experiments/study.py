@@ -41,7 +41,14 @@ from pydantic import BaseModel, ConfigDict
 
 import experiments.studies
 from experiments.errors import InputError, did_you_mean
-from experiments.results import Row, markdown_table, versions, write_json, written_whole
+from experiments.results import (
+    Row,
+    markdown_table,
+    other_versions,
+    versions,
+    write_json,
+    written_whole,
+)
 from jaxbnn import Draws, sample
 
 __all__ = ["Context", "Experiment", "Row", "Settings", "load_experiment", "study_names"]
@@ -57,8 +64,9 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
-# In a stage's file: what it cost and which code made it.
-_ORIGIN = "__origin__"
+# In a stage's file: what it cost and which code made it, and versions besides its fingerprint's,
+# which stages from before they were noted lack.
+_ORIGIN, _OTHERS = "__origin__", "__other_versions__"
 
 
 class StageLedger(Protocol):
@@ -164,7 +172,8 @@ class Context:
                 stopped = {"fingerprint": fingerprint, "origin": self.ledger.stopped(name)}
                 write_json(cost, stopped)
             raise
-        about = {"__fingerprint__": np.asarray(fingerprint)}
+        others = np.asarray(json.dumps(other_versions()))
+        about = {"__fingerprint__": np.asarray(fingerprint), _OTHERS: others}
         if self.ledger is not None:
             about[_ORIGIN] = np.asarray(json.dumps(self.ledger.finished(name)))
         _write_npz(path, {**arrays, **about})
@@ -181,6 +190,8 @@ class Context:
             with np.load(candidate, allow_pickle=False) as stored:
                 if stored["__fingerprint__"].item() != fingerprint:
                     continue
+                if _OTHERS in stored and json.loads(stored[_OTHERS].item()) != other_versions():
+                    continue
                 arrays = dict(stored)
             if candidate != path:
                 _write_npz(path, arrays)
@@ -188,7 +199,7 @@ class Context:
             self.reused.append(path.stem)
             if self.ledger is not None and _ORIGIN in arrays:
                 self.ledger.reused(path.stem, json.loads(arrays[_ORIGIN].item()))
-            about = {"__fingerprint__", _ORIGIN}
+            about = {"__fingerprint__", _ORIGIN, _OTHERS}
             return {key: value for key, value in arrays.items() if key not in about}
         return None
 

@@ -20,7 +20,7 @@ import numpy as np
 from experiments.benchmarks import check_known
 from experiments.benchmarks.peers import last_line, timed, uncached
 from experiments.benchmarks.samplers.fit import rows_of
-from experiments.benchmarks.stored import FOLDER, Stored
+from experiments.benchmarks.stored import FOLDER, Stored, age_of, say_how_many_are_earlier
 from experiments.datasets import Split, tabular
 from experiments.record.code import code_digest
 from experiments.results import Row, markdown_table, written_whole
@@ -106,13 +106,18 @@ def run(
             stored.keep()
             print(f"{case}: {found}", flush=True)
     results = stored.values()
+    say_how_many_are_earlier(results, lambda one: code)
     if write_page:
         today = [one for one in results if one["code"] == code]
         with written_whole(PAGE) as temporary:
             temporary.write_text(page_of(today), encoding="utf-8")
         print(PAGE)
     return [
-        Row(quantity, f"{one['set']}, {one['rows']} rows, {one['fit']}", one[quantity])
+        Row(
+            quantity,
+            f"{one['set']}, {one['rows']} rows, {one['fit']}{age_of(one, code)}",
+            one[quantity],
+        )
         for one in results
         for quantity in ("log_score", "cpu_seconds")
         if quantity in one

@@ -4,13 +4,32 @@ A benchmark that was stopped goes on from its own folder; on another machine, fr
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from experiments.results import held, written_whole
 
 FOLDER = Path(__file__).parents[2] / "record" / "benchmarks"
+
+
+def age_of(found: Mapping[str, Any], code: str) -> str:
+    """Return what the row of a result says besides: that it is not of today's code, or nothing.
+
+    Examples
+    --------
+    >>> age_of({"code": "a1"}, "a1"), age_of({"code": "b2"}, "a1")
+    ('', ', by earlier code')
+    """
+    return "" if found.get("code") == code else ", by earlier code"
+
+
+def say_how_many_are_earlier(
+    results: Sequence[Mapping[str, Any]], code_of: Callable[[Mapping[str, Any]], str]
+) -> None:
+    """Print how many results are not of today's code, which is `code_of(result)`, if any are."""
+    if old := sum(age_of(one, code_of(one)) != "" for one in results):
+        print(f"{old} of {len(results)} results are of an earlier state of the code.")
 
 
 class Stored:

@@ -6,6 +6,7 @@ adaptation for each step size and mass matrix, from parts.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +16,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.kernels import pcn, pcnl, smmala, truncated_mala, underdamped_langevin
 from jaxbnn.kernels.refresh import auxiliary_fields
+from jaxbnn.numerics.arguments import check_function
 
 
 def inner_kernel(
@@ -34,6 +36,13 @@ def inner_kernel(
     -------
     `mcmc_step_fn`, `mcmc_init_fn` and `mcmc_parameters`, to be passed on by `**`. The state is an
     `InnerState`.
+
+    Raises
+    ------
+    TypeError
+        `make_kernel` is no function.
+    ValueError
+        Parameters of several numbers of particles.
 
     Notes
     -----
@@ -59,7 +68,15 @@ def inner_kernel(
     The next is `smc.step(rng_key, state, 0.5)`, at half the likelihood.
     """
     # BlackJAX shares those of length one among all particles.
+    known = partial(make_kernel, **parameters) if callable(make_kernel) else make_kernel
+    check_function("make_kernel", known, "give (log_density_fn, **parameters) -> kernel")
     arrays = {name: jnp.atleast_1d(jnp.asarray(value)) for name, value in parameters.items()}
+    lengths = {name: len(value) for name, value in arrays.items() if len(value) > 1}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(
+            f"parameters must be numbers or have the particle as their leading axis, but have "
+            f"{', '.join(f'{name} {length}' for name, length in lengths.items())} particles."
+        )
 
     def mcmc_init_fn(position, log_density_fn):
         # What a kernel caches at a position does not depend on its parameters.
@@ -163,7 +180,7 @@ def adaptable(make_kernel: Callable[..., SamplingAlgorithm]) -> Adaptable:
     Raises
     ------
     TypeError
-        `make_kernel` is no function.
+        `make_kernel` is no function of these three.
 
     Examples
     --------
@@ -177,11 +194,8 @@ def adaptable(make_kernel: Callable[..., SamplingAlgorithm]) -> Adaptable:
     >>> sorted(found), state.position.shape
     (['inverse_mass_matrix', 'step_size'], (3,))
     """
-    if not callable(make_kernel):
-        raise TypeError(
-            "make_kernel must be a function (log_density_fn, step_size, inverse_mass_matrix) -> "
-            f"kernel, but is a {type(make_kernel).__name__}; the adaptation makes a kernel a step."
-        )
+    advice = "give (log_density_fn, step_size, inverse_mass_matrix) -> kernel"
+    check_function("make_kernel", make_kernel, advice, 3)
 
     def wrap(state: PyTree) -> AdaptableState:
         zeros = jax.tree.map(jnp.zeros_like, state.position)

@@ -1,6 +1,7 @@
 """A kernel of ours, or of BlackJAX, as a `numpyro.infer.MCMCKernel`."""
 
 import copy
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,9 +15,11 @@ from numpyro.infer.mcmc import MCMCKernel
 from numpyro.infer.util import initialize_model
 from numpyro.util import is_prng_key
 
-from jaxbnn.interop.numpyro_model import ModelPosterior
+from jaxbnn.interop.numpyro_blocks import check_block
+from jaxbnn.interop.numpyro_model import ModelPosterior, check_position
 from jaxbnn.interop.numpyro_trace import (
     anywhere,
+    bijection,
     check_is_a_function,
     check_sites,
     is_latent,
@@ -24,6 +27,7 @@ from jaxbnn.interop.numpyro_trace import (
     traced,
 )
 from jaxbnn.kernels import refresh
+from jaxbnn.numerics.arguments import check_function
 
 # Folded into a state's key for the key of a refresh; counters of a split are small.
 _REFRESH_COUNTER = 2**32 - 2
@@ -86,7 +90,9 @@ def kernel(
     ValueError
         Both or neither of model and potential_fn; in `init`, a layout without some of the sites
         that the kernel moves, `init_params` missing, or a model that `posterior_from_numpyro`
-        refuses.
+        refuses; as a block of `Gibbs`, sites whose support depends on other blocks' sites.
+    TypeError
+        `make_kernel` is no function.
 
     Examples
     --------
@@ -102,6 +108,7 @@ def kernel(
     >>> mcmc.get_samples()["mean"].shape
     (20,)
     """
+    check_function("make_kernel", make_kernel, "give log_density_fn -> kernel")
     if (model is None) == (potential_fn is None):
         raise ValueError("give either a NumPyro model or a potential_fn.")
     return NumPyroKernel(make_kernel, model, potential_fn, layout, init_strategy)
@@ -227,8 +234,7 @@ class NumPyroKernel(MCMCKernel):
             return jax.tree.map(jnp.asarray, init_params)
         given = dict(init_params or {})
         if given and GIBBS_SITES_KWARG in kwargs:
-            # The values of other blocks may be traced: all sites are anywhere.
-            self._traced(args, {k: v for k, v in kwargs.items() if k != GIBBS_SITES_KWARG})
+            self._check_block(args, kwargs, given)
             return ModelPosterior.at(self._model, args, kwargs, "constrained").unconstrain(given)
         latent = self._latent(args, kwargs)
         unknown = sorted(set(given) - set(latent))
@@ -247,12 +253,28 @@ class NumPyroKernel(MCMCKernel):
                 validate_grad=False,
             )
             given = drawn.param_info.z | given
+        check_position(given, tuple(latent.items()))
         return {name: jnp.asarray(given[name]) for name in latent}
 
+    def _check_block(self, args, kwargs, own):
+        # The values of other blocks may be traced: all sites are anywhere.
+        model: Any = self._model
+        alone = {k: v for k, v in kwargs.items() if k != GIBBS_SITES_KWARG}
+        with jax.ensure_compile_time_eval():
+            check_block(
+                functools.partial(traced, model, args, alone), own, kwargs[GIBBS_SITES_KWARG]
+            )
+        self._traced(args, alone)
+
     def _latent(self, args, kwargs):
+        """Return the shapes of the latent sites' unconstrained values, by name."""
         trace = self._traced(args, kwargs)
         check_sites(trace, "unconstrained")
-        return [name for name, site in trace.items() if is_latent(site)]
+        return {
+            name: bijection(site).inverse_shape(jnp.shape(site["value"]))
+            for name, site in trace.items()
+            if is_latent(site)
+        }
 
     def _traced(self, args, kwargs):
         """Return the trace of the model somewhere; refuse one with random numbers of its own."""

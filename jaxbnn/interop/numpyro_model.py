@@ -23,6 +23,7 @@ from jaxbnn.interop.numpyro_trace import (
     improper_sites,
     is_latent,
     model_terms,
+    no_value_for,
     of_this_step,
     traced,
 )
@@ -69,7 +70,9 @@ def posterior_from_numpyro(
     (`numpyro.factor` counts as one). Latent sites that depend on others are drawn and evaluated in
     the model's order, so hierarchies need nothing special. `handlers.scale` raises the density of a
     latent site to a power, but not the Jacobian of its bijection: in unconstrained space NumPyro
-    scales that too, so that its target is another one there.
+    scales that too, so that its target is another one there. Densities are NumPyro's own: that of
+    a Student's t loses digits in float32, 1e-4 a datum at 300 degrees of freedom and .08 at 1e6,
+    which `jaxbnn.targets.StudentT` does not.
 
     Examples
     --------
@@ -237,14 +240,21 @@ class ModelPosterior:
     def constrain(self, position: Sites) -> Sites:
         """Return the sites' values at an unconstrained position, of one draw."""
         if self.space == "unconstrained":
-            _check_position(position, self.shapes)
+            check_position(position, self.shapes)
         args, kwargs = self.call.join(self.arrays)
         return model_terms(self.model, args, kwargs, position, "unconstrained").values
 
     def unconstrain(self, values: Sites) -> Sites:
-        """Return the unconstrained position of the sites' values, of one draw."""
+        """Return the unconstrained position of the sites' values, of one draw.
+
+        Raises
+        ------
+        ValueError
+            A site without a value, a name that is no latent site, a value of another shape than
+            the site's, or one outside its support.
+        """
         names = None if self.shapes is None else tuple((name, None) for name, _ in self.shapes)
-        _check_position(values, names)
+        check_position(values, names)
 
         def substitute(site):
             name = site["name"]
@@ -255,11 +265,18 @@ class ModelPosterior:
             return value
 
         trace = traced(self.model, *self.call.join(self.arrays), substitute)
-        return {
+        position = {
             name: bijection(site).inv(site["value"])
             for name, site in trace.items()
             if name in values and is_latent(site)
         }
+        for name, free in position.items():
+            if is_concrete(free) and np.isnan(free).any():
+                raise ValueError(
+                    f"the value of the site {name!r} is outside of its support, or NaN; give one "
+                    "inside."
+                )
+        return position
 
     def simulate(self, key: PRNGKeyArray, position: Sites, *args: Any, **kwargs: Any) -> Sites:
         """Return what the model draws for its other sites, called with new arguments.
@@ -267,18 +284,18 @@ class ModelPosterior:
         Leave out the data that the model should draw: `simulate(key, position, x_new)`. The
         position is of one draw; chains go through jax.vmap.
         """
-        _check_position(position, self.shapes)
+        check_position(position, self.shapes)
         values = self.constrain(position) if self.space == "unconstrained" else position
         one = jax.tree.map(lambda leaf: leaf[None], values)
         drawn = Predictive(self.model, posterior_samples=one)(key, *args, **kwargs)
         return {name: value[0] for name, value in drawn.items()}
 
     def _terms(self, position: Sites) -> Terms:
-        _check_position(position, self.shapes)
+        check_position(position, self.shapes)
         return model_terms(self.model, *self.call.join(self.arrays), position, self.space)
 
 
-def _check_position(position: Any, shapes: tuple | None) -> None:
+def check_position(position: Any, shapes: tuple | None) -> None:
     """Raise unless a position is a dict with a value of the right shape for each latent site."""
     if shapes is None:
         return
@@ -294,7 +311,9 @@ def _check_position(position: Any, shapes: tuple | None) -> None:
             f"those are {', '.join(name for name, _ in shapes)}."
         )
     for name, shape in shapes:
-        if name in position and shape is not None:
+        if name not in position:
+            raise no_value_for(name)
+        if shape is not None:
             _check_shape(name, jnp.shape(position[name]), shape)
 
 

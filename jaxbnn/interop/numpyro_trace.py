@@ -5,7 +5,7 @@ parameters without a prior. NumPyro's optimisers want that; for a sampler it wou
 than the one that the model seems to describe.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -100,15 +100,20 @@ def trace_at(
         name = site["name"]
         if name not in position:
             if is_whole:
-                raise ValueError(
-                    f"the position has no value for the model's site {name!r}; give one for each "
-                    "of its latent sites (sites that are discrete have to be summed out)."
-                )
+                raise no_value_for(name)
             return init_to_uniform(site)
         value = of_this_step(site, jnp.asarray(position[name]))
         return bijection(site)(value) if space == "unconstrained" else value
 
     return traced(model, args, kwargs, substitute, key)
+
+
+def no_value_for(name: str) -> ValueError:
+    """Return the error of a position that lacks a latent site."""
+    return ValueError(
+        f"the position has no value for the model's site {name!r}; give one for each of its latent "
+        "sites (sites that are discrete have to be summed out)."
+    )
 
 
 def traced(
@@ -184,15 +189,19 @@ def improper_sites(trace: Trace) -> list[str]:
     ]
 
 
-def check_sites(trace: Trace, space: str) -> None:
-    """Raise ValueError for a latent or observed site that leaves no posterior to sample."""
+def check_sites(trace: Trace, space: str, own: Collection[str] | None = None) -> None:
+    """Raise ValueError for a latent or observed site that leaves no posterior to sample.
+
+    Of the latent sites only a block's `own` are looked at, unless that is None.
+    """
     samples = {name: site for name, site in trace.items() if site["type"] == "sample"}
     latent = {name: site for name, site in samples.items() if not site["is_observed"]}
     for name, site in latent.items():
-        _check_latent(name, site, space)
+        if own is None or name in own:
+            _check_latent(name, site, space)
     if not latent:
         raise ValueError("the model has no latent sample site; there is nothing to sample.")
-    if len(latent) == len(samples):
+    if own is None and len(latent) == len(samples):
         raise ValueError("the model observes nothing; pass the data that its sites observe.")
     for name, site in samples.items():
         if site["is_observed"]:

@@ -1,6 +1,6 @@
 """From stacked draws to panels: one axes and one (chains, draws) array for each coordinate."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,6 +84,18 @@ def check_names(names: str | Sequence[str], dim: int) -> list[str]:
     return labels
 
 
+def listed(items: Collection[Any]) -> str:
+    """Name the first five, and say how many more there are.
+
+    Examples
+    --------
+    >>> listed([0, 3]), listed(range(7))
+    ('0, 3', '0, 1, 2, 3, 4 and 2 more')
+    """
+    more = f" and {len(items) - 5} more" if len(items) > 5 else ""
+    return ", ".join(map(str, list(items)[:5])) + more
+
+
 def report_missing(
     axes: Axes, finite: Bool[np.ndarray, "chains draws"], label: str | None = None
 ) -> None:
@@ -91,9 +103,9 @@ def report_missing(
     if finite.all():
         return
     chains = np.flatnonzero(~finite.all(axis=1))
-    listed = ", ".join(map(str, chains[:5])) + (", ..." if len(chains) > 5 else "")
     plural = "s" if len(chains) > 1 else ""
-    notice = f"{(~finite).sum():,} of {finite.size:,} draws not finite (chain{plural} {listed})"
+    where = f"chain{plural} {listed(chains)}"
+    notice = f"{(~finite).sum():,} of {finite.size:,} draws not finite ({where})"
     add_to_title(axes, notice, label)
 
 

@@ -8,7 +8,7 @@ from jaxtyping import ArrayLike, Bool, Float
 
 from jaxbnn.diagnostics import autocorrelation as autocorrelation_of
 from jaxbnn.plots._canvas import COLORS, REFERENCE, Axes, add_to_title, legend, next_color
-from jaxbnn.plots._series import Panel, envelope, panels, report_missing, returned
+from jaxbnn.plots._series import Panel, envelope, listed, panels, report_missing, returned
 
 
 def trace(
@@ -258,7 +258,8 @@ def _report_stuck(
 ) -> None:
     stuck = np.flatnonzero(finite.all(axis=1) & (np.ptp(panel.values, axis=1) == 0))
     if len(stuck):
-        add_to_title(panel.axes, f"never moved: chain {', '.join(map(str, stuck[:5]))}", label)
+        plural = "s" if len(stuck) > 1 else ""
+        add_to_title(panel.axes, f"never moved: chain{plural} {listed(stuck)}", label)
 
 
 def _make_room_above(axes: Axes) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import ArrayLike
 
+from jaxbnn.numerics import check_fraction
 from jaxbnn.plots._canvas import COLORS, REFERENCE, given_axes, new_axes
 from jaxbnn.plots._series import as_numbers
 
@@ -22,7 +23,7 @@ def observed_against_predicted(
     upper: Numbers,
     axes: Any = None,
     *,
-    level: float = 0.9,
+    level: float | int = 0.9,
     name: str = "target",
 ) -> Any:
     """Draw what was observed against its prediction, with the interval of each as a bar.
@@ -45,7 +46,8 @@ def observed_against_predicted(
     Raises
     ------
     ValueError
-        If the arrays differ in shape, or no row is finite.
+        If the arrays differ in shape, no row is finite, an interval ends below its start, or the
+        level is not between 0 and 1.
 
     Examples
     --------
@@ -53,6 +55,7 @@ def observed_against_predicted(
     >>> axes.get_xlabel()
     'predicted target'
     """
+    check_fraction("level", level, "; divide percents by 100")
     arrays = [as_numbers("what is drawn", values) for values in (observed, mean, lower, upper)]
     if len({values.shape for values in arrays}) > 1 or arrays[0].ndim != 1:
         raise ValueError(
@@ -63,6 +66,9 @@ def observed_against_predicted(
     if not is_finite.any():
         raise ValueError("no row is finite, so there is nothing to draw; look at the predictions.")
     missing, arrays = int((~is_finite).sum()), [values[is_finite] for values in arrays]
+    _, _, low, high = arrays
+    if (low - high > _ROUNDING * np.maximum(np.abs(low), np.abs(high))).any():
+        raise ValueError("upper must not be below lower; give the ends in this order.")
     rows = np.unique(np.linspace(0, len(arrays[0]) - 1, _MOST_POINTS).astype(int))
     y, center, low, high = (values[rows] for values in arrays)
     axes = new_axes(panel_size=(5.0, 4.2))[0] if axes is None else given_axes(axes, 1)[0]
@@ -102,7 +108,7 @@ def confusion_matrix(counts: Numbers, names: Sequence[str], axes: Any = None) ->
     Raises
     ------
     ValueError
-        If `counts` is not square with one row a name.
+        If `counts` is not square with one row a name, or holds what is no count.
 
     Examples
     --------
@@ -116,6 +122,8 @@ def confusion_matrix(counts: Numbers, names: Sequence[str], axes: Any = None) ->
             f"counts must have one row and one column a name, ({len(names)}, {len(names)}), but "
             f"has shape {table.shape}."
         )
+    if not ((table >= 0) & (table % 1 == 0)).all():  # NaNs compare false
+        raise ValueError("counts must be whole numbers, zero or more; give counts, not shares.")
     size = min(3.0 + 0.45 * len(names), 9.0)
     axes = new_axes(panel_size=(size, size))[0] if axes is None else given_axes(axes, 1)[0]
     share = table / np.maximum(table.sum(axis=1, keepdims=True), 1)

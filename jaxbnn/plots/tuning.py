@@ -15,7 +15,7 @@ from jaxbnn.plots._canvas import (
     new_axes,
     next_color,
 )
-from jaxbnn.plots._series import as_numbers
+from jaxbnn.plots._series import as_numbers, listed
 
 Numbers = ArrayLike | Sequence[float | int]
 
@@ -220,7 +220,7 @@ def _finish(
     if label or named:
         legend(axes, "best")
     if not present.all():
-        missing = ", ".join(f"{value:.3g}" for value in x[~present][:5])
+        missing = listed([f"{value:.3g}" for value in x[~present]])
         add_to_title(axes, f"not finite at {parameter_name} {missing}", label)
 
 

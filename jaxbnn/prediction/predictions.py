@@ -120,7 +120,7 @@ def predict(
         No draws; leaves without chain and draw axes; x with NaN, or numbers that the draws'
         precision does not hold, or without rows; a level outside (0, 1).
     TypeError
-        A predictive distribution of another family.
+        A posterior of another kind; a predictive distribution of another family.
 
     Notes
     -----
@@ -139,6 +139,7 @@ def predict(
     ([0.0, 0.0, 0.0], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0])
     """
     check_fraction("level", level, "; 0.9 is usual")
+    check_posterior(posterior)
     # Formed in double precision: 1 less a small tail has few of its digits in single.
     tail = (1 - level) / 2
     parts = over_rows(_summary, draws, (x,), posterior, np.float32(tail))
@@ -146,6 +147,15 @@ def predict(
         return NumberPrediction(**parts, level=level)
     label = parts["probabilities"].argmax(axis=-1)
     return ClassPrediction(**parts, label=label, level=level)
+
+
+def check_posterior(posterior: Any) -> None:
+    """Raise TypeError unless `posterior` has predictive distributions, as a `Posterior` has."""
+    if not hasattr(posterior, "predictive"):
+        raise TypeError(
+            "posterior must be the Posterior that was sampled, but is of type "
+            f"{type(posterior).__name__}; a NumPyro model's posterior has simulate."
+        )
 
 
 def over_rows(

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Shaped
 
 from jaxbnn.numerics import check_finite
 from jaxbnn.prediction.families import Components, scores_of, scores_of_counts
-from jaxbnn.prediction.predictions import over_rows
+from jaxbnn.prediction.predictions import check_posterior, over_rows
 
 # The CRPS of a mixture is a sum over pairs of its components.
 _MOST_COMPONENTS = 256
@@ -81,6 +81,8 @@ def scores(
     ------
     ValueError
         As `predict`; y with NaN, of another length or layout, or with what is no class or no count.
+    TypeError
+        As `predict`.
 
     Notes
     -----
@@ -101,6 +103,7 @@ def scores(
     >>> round(float(found.log_score[0]), 4), float(found.pit[0]), round(float(found.crps[0]), 4)
     (-0.9189, 0.5, 0.2337)
     """
+    check_posterior(posterior)
     y = np.asarray(y)
     check_finite("y", y)
     if np.shape(y)[:1] != np.shape(x)[:1] or y.shape[1:] != posterior.y.shape[1:]:

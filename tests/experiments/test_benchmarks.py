@@ -3,13 +3,17 @@
 import importlib
 import inspect
 import pkgutil
+from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from experiments import benchmarks
-from experiments.benchmarks import columns, random_numbers, row_blocks
+from experiments.benchmarks import columns, dvi, random_numbers, row_blocks
+from experiments.studies.deterministic_vi.course import Course
+from jaxbnn.dvi import FitProgress
 from jaxbnn.networks import apply, init, mlp
 
 WAYS = ("jaxbnn", "jax.random")
@@ -56,6 +60,24 @@ def test_blocks_of_rows_are_measured_beside_all_rows(tmp_path, monkeypatch):
     each = [values["milliseconds", f"{small}, {way}"] for way in ("all rows", "blocks")]
     assert values["ratio", small] == pytest.approx(each[1] / each[0])
     assert (values["is_taken", small], values["is_taken", large]) == (0, 1)
+
+
+def test_splits_are_trained_to_the_end(tmp_path, monkeypatch):
+    """What looks at a fit returns what is to be kept of it, as `train` asks."""
+
+    def trained(key, method, recipe, splits, *, watch):
+        course = Course(None, {})
+        for done in (1, 2):
+            course.saw(watch(None, FitProgress(done, 2, 3.0 * done, np.zeros(1), {})))
+        return SimpleNamespace(seconds=6.0, elbo_change=np.zeros(1))
+
+    monkeypatch.setattr(dvi, "train", trained)
+    splits = SimpleNamespace(x=np.zeros((1, 4, 2)))
+    monkeypatch.setattr(dvi, "whole_splits", lambda name, number: splits)
+    monkeypatch.setattr(dvi.pictures, "runtime_figure", lambda curves: Figure())
+    rows = dvi.run(tmp_path, sizes=(), num_splits=1, num_updates=20)
+    paces = [row.value for row in rows if row.quantity == "milliseconds_an_update"]
+    assert paces == [3000.0] * 3
 
 
 def test_random_numbers_are_measured_beside_those_of_jax(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from experiments import study
 from experiments.errors import InputError
 from experiments.study import Context
 from tests.sampling.tiny import ar
@@ -69,6 +70,24 @@ def test_a_stage_of_its_own_settings_is_shared_by_runs_of_others(tmp_path):
     assert stored({"rate": 1}, runs="one, two") == 1
     assert stored({"rate": 2}) == 2
     assert stored({"rate": 2}, seed=1) == 3
+
+
+def test_a_stage_of_another_optax_is_made_again(tmp_path, monkeypatch):
+    """Stages from before its version was noted are taken as they are."""
+    made = []
+
+    def stored(optax):
+        monkeypatch.setattr(study, "other_versions", lambda: {"optax": optax})
+        context = Context("desk", 0, tmp_path, resume=True)
+        context.stage("fit", lambda: {"number": made.append(optax) or len(made)})
+        return len(made)
+
+    assert [stored(optax) for optax in ("1", "1", "2", "2")] == [1, 1, 2, 2]
+    path = tmp_path / "stages" / "fit.npz"
+    with np.load(path) as whole:
+        arrays = {name: array for name, array in whole.items() if name != study._OTHERS}
+    np.savez(path, **arrays)
+    assert stored("3") == 2
 
 
 def test_a_stopped_stage_of_its_own_settings_goes_on_in_a_run_of_others(tmp_path):

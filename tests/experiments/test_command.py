@@ -126,7 +126,10 @@ def test_a_run_writes_everything_to_its_own_directory(study, tmp_path, capsys):
     assert metrics["rows"][2]["value"] is None
     assert metrics["rows"][2]["paper"] == 28982
     about = json.loads((directory / "run.json").read_text())
-    assert set(about["versions"]) == {"python", "jax", "jaxlib", "blackjax", "numpyro", "jaxbnn"}
+    assert set(about["versions"]) == {
+        *("python", "jax", "jaxlib", "blackjax", "numpyro", "jaxbnn"),
+        *("optax", "numpy", "scipy"),
+    }
     assert about["settings"] == {"num_samples": 3, "fail": ""}
     assert about["steps_per_second"]["counting"] > 0
     assert {"devices", "backend", "platform", "cores", "date", "wall_seconds"} <= set(about)
@@ -199,7 +202,17 @@ def test_a_bad_call_is_one_sentence_and_exit_code_2(study, capsys, monkeypatch, 
         (["benchmark"], ["Benchmark needs a name"]),
         (["benchmark", "timng"], ["'timng'", "did you mean 'timing'"]),
         (["benchmark", "timing", "--set", "repeat=2"], ["'repeat'", "did you mean 'repeats'"]),
+        (["benchmark", "timing", "--set", "repeats=two"], ["a whole number", "'two'"]),
+        (["benchmark", "timing", "--set", "repeats=true"], ["a whole number", "True"]),
         (["report", "nowhere"], ["no directory", "nowhere"]),
+        (["record", "--out", "results"], ["Record takes no --out", "record results"]),
+        (["list", "--scale", "smoke"], ["List takes no --scale", "takes no options"]),
+        (["report", "--resume", "--seed", "1"], ["no --seed and no --resume", "takes --out"]),
+        (["report", "here", "--out", "there"], ["one folder", "'here' or --out"]),
+        (["keep", "--set", "a=1"], ["Keep takes no --set"]),
+        (["anew", "--scale", "smoke"], ["Anew takes no --scale", "--out and --resume"]),
+        (["benchmark", "timing", "--seed", "3"], ["no --seed", "--set and --out"]),
+        (["first.toml", "--without-kept"], ["--without-kept", "--resume"]),
     ],
 )
 def test_bad_commands_are_one_sentence(study, capsys, monkeypatch, arguments, words):

@@ -116,7 +116,7 @@ def test_what_is_stored_is_not_run_again(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("score", [-1.0, -1.0000001])
 def test_again_runs_what_is_of_an_earlier_state_and_says_whether_it_is_the_same(
-    score, monkeypatch, tmp_path
+    score, monkeypatch, tmp_path, capsys
 ):
     found = {"set": "iris", "split": 0, "method": "jaxbnn", "log_score": -1.0}
     code, seconds = ["before"], [2.0]
@@ -126,7 +126,10 @@ def test_again_runs_what_is_of_an_earlier_state_and_says_whether_it_is_the_same(
     options = {"sets": ["iris"], "splits": [0], "methods": ["jaxbnn"]}
     command.run(tmp_path, **options)
     code[0], seconds[0], found["log_score"] = "now", 3.0, score
-    assert command.run(tmp_path, **options)[0].value == -1.0  # not run
+    row = command.run(tmp_path, **options)[0]
+    assert row.value == -1.0  # not run
+    assert row.setting == "iris, split 0, jaxbnn, by earlier code"
+    assert "1 of 1 results are of an earlier state" in capsys.readouterr().out
     assert command.run(tmp_path, **options, again=True)[-1].value == 3.0
     kept = Stored(tmp_path / "stored", command.KEPT)["iris-0-jaxbnn"]
     assert kept["code"] == "now"

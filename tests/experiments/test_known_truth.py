@@ -33,7 +33,7 @@ def test_the_laws_are_what_the_page_says(draw, variance, rng):
         np.testing.assert_allclose(z.var(), 1, atol=0.08)
 
 
-def test_results_are_stored_and_the_page_counts_what_was_recovered(tmp_path, monkeypatch):
+def test_results_are_stored_and_the_page_counts_what_was_recovered(tmp_path, monkeypatch, capsys):
     ran = []
 
     def judged(name, seed):
@@ -60,7 +60,10 @@ def test_results_are_stored_and_the_page_counts_what_was_recovered(tmp_path, mon
     assert "holds 2 in 1 of 1" in known_truth._recovered([{"fit": "scattered counts", **learnt}])
     assert "earlier state" not in text
     monkeypatch.setattr(known_truth, "_code", lambda: "other")
-    known_truth.run(tmp_path, **options | {"seeds": []})
+    capsys.readouterr()
+    rows = known_truth.run(tmp_path, **options | {"seeds": []})
+    assert all(row.setting.endswith(", by earlier code") for row in rows)
+    assert "2 of 2 results are of an earlier state" in capsys.readouterr().out
     text = (tmp_path / "page.md").read_text()
     assert "2 of 2 results are by an earlier state of the code." in text
     known_truth.run(tmp_path, **options)

@@ -48,7 +48,7 @@ def test_the_page_says_what_was_taken_and_what_it_lost():
     assert "the best in 0 of 1 cases, and at most 0.100 nats" in text
 
 
-def test_what_is_stored_is_not_run_again_unless_the_code_has_changed(monkeypatch, tmp_path):
+def test_what_is_stored_is_not_run_again_unless_the_code_has_changed(monkeypatch, tmp_path, capsys):
     ran = []
 
     def measured(work, name, size, fit):
@@ -65,7 +65,11 @@ def test_what_is_stored_is_not_run_again_unless_the_code_has_changed(monkeypatch
     networks.run(tmp_path / "another machine", **options)
     assert len(ran) == 2
     monkeypatch.setattr(networks, "_code", lambda: "other")
-    networks.run(tmp_path, **options, write_page=True)
+    others = networks.run(tmp_path, **options | {"rows": []})
+    assert all(row.setting.endswith(", by earlier code") for row in others)
+    assert "2 of 2 results are of an earlier state" in capsys.readouterr().out
+    rows = networks.run(tmp_path, **options, write_page=True)
+    assert not any("earlier" in row.setting for row in rows)
     assert len(ran) == 4
     with pytest.raises(InputError, match="There is no 'kin8n' here"):
         networks.run(tmp_path, sets=["kin8n"])

@@ -71,8 +71,9 @@ def test_what_is_of_an_earlier_code_is_told_and_run_again_if_asked(tmp_path, mon
         ("b" * 64, {"again": True}, 2, ""),
     ):
         monkeypatch.setattr(samplers, "code_digest", lambda _, code=code: code)
-        samplers.run(tmp_path, **options, **more)
+        rows = samplers.run(tmp_path, **options, **more)
         assert len(tried) == runs
+        assert all(row.setting.endswith(", by earlier code") == bool(said) for row in rows)
         told = capsys.readouterr().out
         assert said in told
         assert ("earlier" in told) == bool(said)

@@ -13,8 +13,8 @@ from numpyro.primitives import mutable
 import jaxbnn
 from jaxbnn import dvi
 from jaxbnn.interop.arviz import to_arviz
-from jaxbnn.interop.blackjax import adaptable
-from jaxbnn.interop.numpyro import posterior_from_numpyro
+from jaxbnn.interop.blackjax import adaptable, inner_kernel
+from jaxbnn.interop.numpyro import kernel, posterior_from_numpyro
 from jaxbnn.networks import mlp
 from tests.kit.hostile import Call
 
@@ -140,6 +140,10 @@ FOUND = [
     ("layers of a Network", lambda: _vi(lambda params, x: x)),
     ("adaptable(make_kernel)", lambda: blackjax.window_adaptation(jaxbnn.smmala, jnp.sum)),
     ("make_kernel must be a function", lambda: adaptable(jaxbnn.pcn(jnp.sum, 0.1))),
+    ("make_kernel must be a function", lambda: kernel(jaxbnn.pcn(jnp.sum, 0.1), plain)),
+    ("make_kernel must be a function", lambda: inner_kernel(jaxbnn.pcn(jnp.sum, 0.1))),
+    ("a 2, b 3 particles", lambda: inner_kernel(lambda f, a, b: None, a=jnp.ones(2), b=Y)),
+    ("is of type ModelPosterior", lambda: jaxbnn.predict(X, X, _of(plain))),
     ("no Gauss-Newton form", lambda: _metric(jaxbnn.HeteroscedasticGaussian())),
     ("not log-concave", lambda: _metric(jaxbnn.Gaussian(1.0), dist.Cauchy(0.0, 1.0))),
     ("Own has no closed form here", lambda: dvi.expected_terms(Own(), LOGITS, Y, {})),

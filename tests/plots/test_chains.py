@@ -116,6 +116,8 @@ def test_a_chain_that_never_moved_is_named(draws):
     axes = plots.autocorrelation(draws)
     assert axes.get_title() == "never moved: chain 1"
     assert np.isfinite(axes.get_lines()[-1].get_ydata()).all()
+    axes = plots.autocorrelation(np.zeros((8, 4)))
+    assert axes.get_title() == "never moved: chains 0, 1, 2, 3, 4 and 3 more"
 
 
 def test_errors_are_sentences(draws):

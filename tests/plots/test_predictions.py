@@ -51,6 +51,10 @@ def test_a_scatter_picture_says_how_many_rows_it_shows():
     assert few.get_title() == "40 rows"
     assert many.get_title() == "400 of 500 rows"
     assert sum(len(line.get_xdata()) for line in many.get_lines()[:-1]) == 400
+    with pytest.raises(ValueError, match="upper must not be below lower"):
+        plots.observed_against_predicted(y, y, y + 1, y)
+    with pytest.raises(ValueError, match="level must lie between 0 and 1, but is 90"):
+        plots.observed_against_predicted(*[y] * 4, level=90)
 
 
 def test_a_confusion_matrix_has_its_counts_and_shades_by_class():
@@ -68,6 +72,8 @@ def test_a_confusion_matrix_has_its_counts_and_shades_by_class():
     assert not many.texts
     with pytest.raises(ValueError, match=r"\(2, 2\), but has shape \(3, 3\)"):
         predictions.confusion_matrix(counts, ["a", "b"])
+    with pytest.raises(ValueError, match="counts must be whole numbers"):
+        predictions.confusion_matrix(counts / 100, ["a", "b", "c"])
 
 
 def test_rows_that_are_not_finite_are_left_out_and_counted(rng):

@@ -66,6 +66,8 @@ def test_a_setting_that_is_not_finite_is_named(rng):
 def test_a_rate_that_is_not_finite_is_named():
     axes = plots.acceptance_against([0.3, 0.1], np.array([[0.5, 0.6], [np.nan, 0.5]]), label="MALA")
     assert axes.get_title() == "MALA: not finite at parameter 0.1"
+    axes = plots.acceptance_against(np.arange(8), np.full(8, np.nan))
+    assert axes.get_title() == "not finite at parameter 0, 1, 2, 3, 4 and 3 more"
 
 
 @pytest.mark.parametrize(

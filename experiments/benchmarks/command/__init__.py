@@ -36,7 +36,7 @@ from experiments.benchmarks.command.tables import (
     write_csv,
 )
 from experiments.benchmarks.peers import last_line, peers_python, timed, uncached
-from experiments.benchmarks.stored import FOLDER, Stored
+from experiments.benchmarks.stored import FOLDER, Stored, age_of, say_how_many_are_earlier
 from experiments.errors import InputError
 from experiments.record.code import code_digest
 from experiments.results import Row
@@ -98,6 +98,7 @@ def run(
                 stored.keep(lambda one: one["method"] in METHODS)
                 print(f"{case}: {_told(found)}", flush=True)
     results = stored.values()
+    say_how_many_are_earlier(results, lambda one: _code_of(one["method"]))
     if write_page:
         seen = sorted({one["split"] for one in results})
         copies = {name: share_of_copies(table(name), seen) for name in sets}
@@ -208,8 +209,9 @@ def _told(found: dict[str, Any]) -> str:
 def _rows(results: list[dict[str, Any]]) -> list[Row]:
     names = ("log_score", "rmse", "accuracy", "coverage", "cpu_seconds")
     return [
-        Row(name, f"{one['set']}, split {one['split']}, {one['method']}", one[name])
+        Row(name, f"{one['set']}, split {one['split']}, {one['method']}{age}", one[name])
         for one in results
+        for age in [age_of(one, _code_of(one["method"]))]
         for name in names
         if name in one
     ]

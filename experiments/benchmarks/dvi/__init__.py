@@ -11,6 +11,7 @@ changing by less than 1e-3 nats a datum over the last tenth of the updates.
 import statistics
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -98,8 +99,9 @@ def _boston(num_splits: int, num_updates: int | None) -> list[Row]:
         shorter = recipe.model_copy(update={"num_updates": updates})
         looks: list[dvi.FitProgress] = []
 
-        def look(_, progress: dvi.FitProgress, looks=looks) -> None:
+        def look(_, progress: dvi.FitProgress, looks=looks) -> dict[str, Any]:
             looks.append(progress)
+            return {}  # nothing to be kept
 
         trained = train(jax.random.key(0), method, shorter, splits, watch=look)  # type: ignore[arg-type]
         # From the first look on: compiling is over by then.

@@ -29,7 +29,7 @@ from experiments.benchmarks.known_truth.laws import (
     judged,
     scattered_counts,
 )
-from experiments.benchmarks.stored import FOLDER, Stored
+from experiments.benchmarks.stored import FOLDER, Stored, age_of, say_how_many_are_earlier
 from experiments.record.code import code_digest
 from experiments.results import Row, markdown_table, written_whole
 
@@ -69,13 +69,14 @@ def run(
         stored.keep()
         print(f"{case}: {found}", flush=True)
     results = stored.values()
+    say_how_many_are_earlier(results, lambda one: code)
     if write_page:
         with written_whole(PAGE) as temporary:
             temporary.write_text(page_of(results, code), encoding="utf-8")
         print(PAGE)
     about = ("fit", "seed", "code", "likelihood")
     return [
-        Row(quantity, f"{one['fit']}, seed {one['seed']}", value)
+        Row(quantity, f"{one['fit']}, seed {one['seed']}{age_of(one, code)}", value)
         for one in results
         for quantity, value in one.items()
         if quantity not in about

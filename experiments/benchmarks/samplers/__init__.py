@@ -21,7 +21,7 @@ from experiments.benchmarks import check_known
 from experiments.benchmarks.peers import last_line, timed, uncached
 from experiments.benchmarks.samplers import fit
 from experiments.benchmarks.samplers.fit import KINDS, SETS
-from experiments.benchmarks.stored import FOLDER, Stored
+from experiments.benchmarks.stored import FOLDER, Stored, age_of, say_how_many_are_earlier
 from experiments.record.code import code_digest
 from experiments.results import Row, written_whole
 
@@ -77,14 +77,17 @@ def run(
             stored.keep()
             print(f"{case}: {_told(found)}", flush=True)
     results = stored.values()
-    if old := sum(one.get("code") != code for one in results):
-        print(f"{old} of {len(results)} results are of an earlier state of the code.")
+    say_how_many_are_earlier(results, lambda one: code)
     if write_table:
         with written_whole(TABLE) as temporary:
             temporary.write_text(table_of(results), encoding="utf-8")
         print(TABLE)
     return [
-        Row(quantity, f"{one['kind']}, {one['set']}, {one['rows']} rows, {one['sampler']}", value)
+        Row(
+            quantity,
+            f"{one['kind']}, {one['set']}, {one['rows']} rows, {one['sampler']}{age_of(one, code)}",
+            value,
+        )
         for one in results
         for quantity, value in (
             ("log_score", one.get("log_score")),
