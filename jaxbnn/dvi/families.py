@@ -15,17 +15,16 @@ import numpyro.distributions as dist
 from jax.typing import DTypeLike
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
-from jaxbnn.dvi.choices import check_one_number
 from jaxbnn.networks import Network, parameter_shapes
 from jaxbnn.networks.shapes import fan_in
 from jaxbnn.numerics import (
     check_finite,
     check_floating,
     check_positive,
-    check_real,
     is_concrete,
     standard_normal,
 )
+from jaxbnn.numerics.checks import check_one_number
 from jaxbnn.numerics.products import product
 
 Scalar = Float[Array, ""]
@@ -153,8 +152,10 @@ def initial_position(
     """
     numbers = {"mean_variance": mean_variance, "variance": variance, "bias_variance": bias_variance}
     for name, value in (numbers | {"bias_mean_variance": bias_mean_variance}).items():
+        if value is None:
+            continue
         check_one_number(name, value)
-        if name in numbers and value is not None:
+        if name in numbers:
             check_positive(name, value)
     if log_noise_scale is not None:
         check_finite("log_noise_scale", log_noise_scale, "give the logarithm of a scale")
@@ -225,7 +226,6 @@ def per_fan_in(network: Network, value: ArrayLike, dtype: DTypeLike = float) -> 
     >>> per_fan_in(mlp((4, 1)), 2.0)[0]["b"].item()
     0.5
     """
-    check_real("value", value)
     check_one_number("value", value)
     number = jnp.asarray(value, jnp.result_type(dtype))
 

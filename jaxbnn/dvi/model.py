@@ -9,7 +9,6 @@ import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree, Shaped
 
-from jaxbnn.dvi.choices import check_one_number
 from jaxbnn.dvi.divergence import EmpiricalBayes, kl_divergence
 from jaxbnn.dvi.expected import (
     Expectation,
@@ -25,6 +24,7 @@ from jaxbnn.dvi.propagate import propagate
 from jaxbnn.networks import Network, apply, output_shape
 from jaxbnn.numerics import check_positive
 from jaxbnn.numerics.arrays import as_array
+from jaxbnn.numerics.checks import check_one_number
 from jaxbnn.numerics.data import finite_array
 from jaxbnn.targets import Likelihood
 from jaxbnn.targets.prior_trees import JointPrior

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import ArrayLike
 
 from jaxbnn.networks import Network
-from jaxbnn.numerics import check_positive, check_real
+from jaxbnn.numerics import check_positive, checks
 from jaxbnn.numerics.arguments import a_or_an, check_function, check_key
 from jaxbnn.numerics.checks import check_float
 
@@ -81,12 +80,9 @@ def check_bits(name: str, matrix: Any) -> None:
 
 def check_one_number(name: str, value: ArrayLike) -> None:
     """Raise unless `value` is a single real number; a traced one may be anything else."""
-    check_real(name, value)
-    if np.ndim(value) != 0:
-        raise ValueError(
-            f"{name} must be one number, but has shape {np.shape(value)}; chains get their own "
-            "through the parameters of jaxbnn.sample."
-        )
+    checks.check_one_number(
+        name, value, "chains get their own through the parameters of jaxbnn.sample"
+    )
 
 
 def check_step_size(value: ArrayLike) -> None:

@@ -45,6 +45,27 @@ def broadcasts_to(given: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     return len(given) <= len(shape) and fits
 
 
+def check_one_number(name: str, value: Any, advice: str = "give a single number") -> None:
+    """Raise unless `value` is a single real number; a traced one may be any number.
+
+    Raises
+    ------
+    ValueError
+        An array of several numbers, or of one.
+    TypeError
+        What is no real number.
+
+    Examples
+    --------
+    >>> check_one_number("variance", [1.0, 2.0])
+    Traceback (most recent call last):
+    ValueError: variance must be one number, but has shape (2,); give a single number.
+    """
+    check_real(name, value)
+    if np.ndim(value):
+        raise ValueError(f"{name} must be one number, but has shape {np.shape(value)}; {advice}.")
+
+
 def check_positive(name: str, value: ArrayLike, advice: str = "give a positive number") -> None:
     """Raise ValueError unless every entry of `value` is positive and finite.
 
