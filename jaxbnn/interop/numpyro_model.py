@@ -239,8 +239,7 @@ class ModelPosterior:
 
     def constrain(self, position: Sites) -> Sites:
         """Return the sites' values at an unconstrained position, of one draw."""
-        if self.space == "unconstrained":
-            check_position(position, self.shapes)
+        check_position(position, self.shapes if self.space == "unconstrained" else self._names())
         args, kwargs = self.call.join(self.arrays)
         return model_terms(self.model, args, kwargs, position, "unconstrained").values
 
@@ -253,8 +252,7 @@ class ModelPosterior:
             A site without a value, a name that is no latent site, a value of another shape than
             the site's, or one outside its support.
         """
-        names = None if self.shapes is None else tuple((name, None) for name, _ in self.shapes)
-        check_position(values, names)
+        check_position(values, self._names())
 
         def substitute(site):
             name = site["name"]
@@ -289,6 +287,10 @@ class ModelPosterior:
         one = jax.tree.map(lambda leaf: leaf[None], values)
         drawn = Predictive(self.model, posterior_samples=one)(key, *args, **kwargs)
         return {name: value[0] for name, value in drawn.items()}
+
+    def _names(self) -> tuple | None:
+        """Return the latent sites, as `check_position` takes them, of any shape."""
+        return None if self.shapes is None else tuple((name, None) for name, _ in self.shapes)
 
     def _terms(self, position: Sites) -> Terms:
         check_position(position, self.shapes)

@@ -111,14 +111,18 @@ def _init_all(kernels: Sequence[SamplingAlgorithm]) -> Callable:
 def _check_not_tempered_in_part(state: Any) -> None:
     """Refuse replicas of one block: the others are of a law that ends when the rest moves."""
     for block in _states_of(BlockState, state):
-        is_part = len(jax.tree.leaves(block.block.position)) < len(jax.tree.leaves(block.position))
-        if is_part and _states_of(PowerPosteriorState, block.block):
+        replicas = _states_of(PowerPosteriorState, block.block)
+        if replicas and _num_leaves(block.block.position) < _num_leaves(block.position):
             raise TypeError(
                 "power_posterior on a block cannot be composed with what moves the rest of the "
                 "position, since its hot replicas would stay as the rest was; temper the whole "
                 "position, with the composition as what its make_kernel returns."
             )
         _check_not_tempered_in_part(block.block)
+
+
+def _num_leaves(tree: Any) -> int:
+    return len(jax.tree.leaves(tree))
 
 
 def _states_of(kind: type, tree: Any) -> list[Any]:

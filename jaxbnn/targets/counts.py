@@ -47,9 +47,7 @@ class Poisson(Likelihood):
 
     def predictive(self, outputs: Outputs, rank: int) -> dist.Distribution:
         """Return the Poisson distribution."""
-        mean = _mean(lay_out(outputs, rank))
-        largest = float(jnp.finfo(mean.dtype).max)  # of an infinite mean the law has NaN
-        return _PoissonLaw(jnp.minimum(mean, largest)).to_event(rank - 1)
+        return _PoissonLaw(_mean(lay_out(outputs, rank))).to_event(rank - 1)
 
     def check(self, outputs: tuple[int, ...], y: ArrayLike) -> None:
         """Raise ValueError unless the widths agree and y holds counts."""
@@ -127,7 +125,9 @@ class _PoissonLaw(dist.Poisson):
 
     @validate_sample
     def log_prob(self, value: ArrayLike) -> ArrayLike:
-        return _poisson(*jnp.broadcast_arrays(jnp.log(self.rate), value))
+        # Of an infinite rate two terms are infinite, and their difference is NaN.
+        rate = jnp.minimum(self.rate, float(jnp.finfo(jnp.result_type(self.rate)).max))
+        return _poisson(*jnp.broadcast_arrays(jnp.log(rate), value))
 
 
 class _NegativeBinomialLaw(dist.NegativeBinomial2):
