@@ -1,22 +1,42 @@
 """What `pyproject.toml` asks for allows `constraints.txt`; its minimums are read from there."""
 
+import importlib.metadata
+
 import pytest
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from tests import lowest
 
 
-def test_versions_known_to_work_together_are_allowed():
+def _pins():
     lines = (lowest.ROOT / "constraints.txt").read_text().splitlines()
     pins = dict(line.split("==") for line in lines if not line.startswith("#"))
-    pins = {canonicalize_name(name): version for name, version in pins.items()}
+    return {canonicalize_name(name): version for name, version in pins.items()}
+
+
+def test_versions_known_to_work_together_are_allowed():
+    pins = _pins()
     refused = [
         f"{one}, but constraints.txt has {pins.get(canonicalize_name(one.name))}"
         for one in lowest.requirements()
         if not one.specifier.contains(pins.get(canonicalize_name(one.name), "0"))
     ]
     assert not refused
+
+
+def test_versions_known_to_work_together_run_on_the_oldest_python():
+    """One that asked for 3.11.5 could not be installed with the 3.11.2 of Debian 12."""
+    pins = _pins()
+    oldest = str(lowest.project()["requires-python"]).removeprefix(">=") + ".0"
+    installed = {canonicalize_name(one.name): one for one in importlib.metadata.distributions()}
+    same = {name: one for name, one in installed.items() if one.version == pins.get(name)}
+    assert len(same) > 20
+    asked = {name: one.metadata.get("Requires-Python") or "" for name, one in same.items()}
+    assert {
+        name for name, text in asked.items() if not SpecifierSet(text).contains(oldest)
+    } == set()
 
 
 def test_of_two_minimums_the_largest_counts(monkeypatch):
