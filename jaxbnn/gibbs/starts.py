@@ -12,7 +12,7 @@ from jaxbnn.gibbs.validation import inputs_last
 from jaxbnn.networks import parameter_shapes
 from jaxbnn.networks.validation import check_params
 from jaxbnn.numerics.arguments import a_or_an
-from jaxbnn.numerics.checks import check_float
+from jaxbnn.numerics.checks import check_float, check_real
 
 Data = Shaped[Array | np.ndarray, "n ..."]
 
@@ -134,6 +134,7 @@ def satisfying(model: NoisyChain, position: GibbsPosition, y: Data) -> GibbsPosi
     """Move the logits of a probit that contradict their label; otherwise the same position."""
     if model.output == "regression":
         return position
+    check_real("y", y)
     stages = model.latent_stages
     if stages[-1].is_post:
         logits = satisfying_logits(position.post[-1], jnp.asarray(y))

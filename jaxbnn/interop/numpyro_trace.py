@@ -325,7 +325,7 @@ def _check_observed(name: str, site: dict) -> None:
     value = np.asarray(value)
     mask = _mask(fn)
     counts = mask.reshape(mask.shape + (1,) * (fn.event_dim if mask.ndim else 0))
-    if np.issubdtype(value.dtype, np.inexact) and np.any(np.isnan(value) & counts):
+    if jnp.issubdtype(value.dtype, jnp.inexact) and np.any(np.isnan(value) & counts):
         raise ValueError(
             f"the observed site {name!r} holds nan; leave such data out, or mask them by "
             "handlers.mask."

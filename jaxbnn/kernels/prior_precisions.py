@@ -29,6 +29,7 @@ from jaxtyping import Array, ArrayLike, Bool, PRNGKeyArray, PyTree
 from jaxbnn.kernels.arguments import check_step
 from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.kernels.trees import check_position
+from jaxbnn.numerics import check_real
 from jaxbnn.targets import LearnedGaussian, LogGamma, Posterior
 from jaxbnn.targets.hierarchical import HierarchicalPrior, squares_of
 from jaxbnn.targets.likelihoods import lay_out
@@ -123,6 +124,8 @@ def prior_precisions(posterior: Posterior) -> SamplingAlgorithm:
 
     def init(position, rng_key=None):
         check_position(position)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(position):
+            check_real(f"position{jax.tree_util.keystr(path)}", leaf)  # complex ones are not drawn
         if not isinstance(position, dict) or set(position) != set(prior.names):
             raise ValueError(
                 f"the position must be a dict of {', '.join(prior.names)}, but is "

@@ -230,6 +230,11 @@ def check_positions(positions: PyTree) -> int:
     leaves = jax.tree_util.tree_leaves_with_path(positions)
     if not leaves:
         raise ValueError("positions holds no arrays; give the chains' starts stacked.")
+    if not is_concrete(positions):
+        raise ValueError(
+            "the numbers in positions are looked at, but they are traced; make this call outside "
+            "jax.jit, jax.vmap and jax.grad."
+        )
     lengths = {}
     for path, leaf in leaves:
         if not np.iscomplexobj(leaf):  # a kernel of the user's own may move complex numbers
@@ -252,7 +257,8 @@ def check_positions(positions: PyTree) -> int:
         raise ValueError("positions holds zero chains; give at least one start.")
     for path, leaf in leaves:
         values = np.asarray(leaf)
-        if np.issubdtype(values.dtype, np.inexact) and not np.isfinite(values).all():
+        # By JAX's notion of a float: NumPy does not count bfloat16.
+        if jnp.issubdtype(values.dtype, jnp.inexact) and not np.isfinite(values).all():
             chain = int(np.argwhere(~np.isfinite(values))[0][0])
             raise ValueError(
                 f"positions{jax.tree_util.keystr(path)} of chain {chain} is not finite; start "

@@ -12,12 +12,14 @@ import jaxbnn
 from jaxbnn import (
     diagnostics,
     dvi,
+    ensembles,
     gibbs,
     kernels,
     networks,
     numerics,
     plots,
     prediction,
+    targets,
     thermalization,
     wide,
 )
@@ -104,6 +106,12 @@ FOUND = [
         "must be positive and finite",
         lambda: dvi.fitted_prior(dvi.empirical_bayes(1.0, 10.0), _wide_q()),
     ),
+    (
+        "are traced; make this call outside",
+        lambda: jax.jit(ensembles.microcanonical_parameters)(EYE),
+    ),
+    ("y must hold real numbers", lambda: _latents_of(None)),
+    ("['b'] must hold real numbers", lambda: _complex_precisions()),
 ]
 WALK = jaxbnn.pcn(jnp.sum, 0.1)
 WIDE = mlp((2, 3, 1), "tanh", parametrisation="ntk")
@@ -176,6 +184,18 @@ def _mean_squared_error(f_test):
     network = mlp((2, 1))
     params = networks.init(KEY, network)
     return thermalization.mean_squared_error(network, params, EYE, f_test)
+
+
+def _latents_of(y):
+    model = gibbs.IntermediateNoise(mlp((2, 2)), 0.1, output="probit")
+    return model.position_from_weights(KEY, model.sample_prior(KEY), EYE, y)
+
+
+def _complex_precisions():
+    network = mlp((2, 1))
+    prior = targets.hierarchical_prior(network)
+    kernel = kernels.prior_precisions(jaxbnn.Posterior(network, prior, NOISE, EYE, EYE[:, :1]))
+    return kernel.init(jax.tree.map(lambda w: w + 0j, prior.sample(KEY)))
 
 
 def _metric():

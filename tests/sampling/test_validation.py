@@ -34,6 +34,10 @@ def run(kernel=KERNEL, positions=STARTS, num_samples=3, **options):
 STEP = {"kernel": make_kernel, "parameters": {"step_size": 0.1}}
 MISTAKES = {
     "NaN position": ({"positions": NAN}, r"positions of chain 2 is not finite"),
+    "NaN position of 16 bits": (
+        {"positions": jnp.asarray(NAN, jnp.bfloat16)},
+        r"positions of chain 2 is not finite",
+    ),
     "infinite position": (
         {"positions": {"w": STARTS, "b": np.array([0.0, np.inf, 0.0])}},
         r"positions\['b'\] of chain 1 is not finite",
