@@ -279,6 +279,7 @@ def test_too_few_effective_draws_are_refused(rng):
         covariance_agreement(wide)
 
 
+@pytest.mark.long
 def test_each_side_is_judged_by_its_own_chains(rng):
     """Blocks worth one draw: P(p < .05) is .31 against one chain of independent draws."""
     slow = autoregressive(rng, 0.95, 16, 100)[..., None]

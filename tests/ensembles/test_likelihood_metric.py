@@ -101,6 +101,7 @@ def test_the_prior_s_variances_are_those_of_its_distributions():
     np.testing.assert_allclose(found[0]["b"], 0.5, rtol=1e-5)
 
 
+@pytest.mark.long
 def test_weights_of_a_hierarchical_prior_have_its_precisions_of_today():
     """Precisions and weights see each other: each leaf's second derivatives are its own."""
     network = jaxbnn.mlp((2, 3, 1))

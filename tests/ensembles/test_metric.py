@@ -208,6 +208,7 @@ def by_adjusted_mclmc(log_density):
     return adjusted_mclmc(log_density, TUNED["step_size"], 1.25, num_integration_steps=jnp.array(3))
 
 
+@pytest.mark.short("adjusted")
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [(microcanonical, by_mclmc), (adjusted_microcanonical, by_adjusted_mclmc)],

@@ -130,12 +130,14 @@ def test_the_metric_is_that_of_the_posterior():
     assert found == pytest.approx(precisions[-1], rel=0.4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [{"num_directions": 0}, {"is_preconditioned": False}])
 def test_no_scores_are_kept_for_nothing(options):
     found = run(10, most_steps=400, **options)
     assert "directions" not in found.draws.parameters
 
 
+@pytest.mark.short("250-1")
 @pytest.mark.parametrize(("most_steps", "num_parts"), [(250, 1), (390, 2)])
 def test_the_way_in_takes_no_more_steps_than_it_may(most_steps, num_parts):
     """A second part is tuned for 100 steps and has 80 at least; else the first takes all."""
@@ -330,6 +332,7 @@ def test_chains_that_had_not_settled_are_told_of(monkeypatch):
     )
 
 
+@pytest.mark.long
 def test_chains_that_reject_nearly_everything_are_told_of(monkeypatch):
     """A warm-up too short for dual averaging leaves a step size ten times too long, or more."""
     usual = recipe._exact_parameters
@@ -373,6 +376,7 @@ def test_unadjusted_chains_that_hardly_move_are_told_of(monkeypatch):
     assert told.startswith("The energy of chain 2 blew up in 600 of 600 steps, which were undone")
 
 
+@pytest.mark.long
 def test_a_run_goes_on_though_another_number_of_threads_rounds_its_metric_otherwise(
     tmp_path, monkeypatch
 ):
@@ -406,6 +410,7 @@ def test_a_file_of_something_else_is_written_anew(tmp_path):
         assert first["x"].tolist() == again["x"].tolist() == [0, 0]
 
 
+@pytest.mark.long
 def test_starts_are_taken_as_they_were_returned():
     starts = jaxbnn.optimised_starts(
         jax.random.key(0), regression(), 2, max_epochs=3, progress=False

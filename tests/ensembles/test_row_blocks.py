@@ -36,6 +36,7 @@ def perceptron(rng, rows):
     return jaxbnn.Posterior(network, prior, LearnedGaussian(), x, x[:, :1] ** 2)
 
 
+@pytest.mark.short("convolutional-8", "perceptron-7", "perceptron-30")
 @pytest.mark.parametrize("rows", [1, 6, 7, 8, 21, 30])
 @pytest.mark.parametrize("model", [convolutional, perceptron])
 def test_densities_and_gradients_are_the_same(rows, model, rng, blocks_of_seven, x64):

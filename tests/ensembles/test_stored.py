@@ -158,7 +158,7 @@ def adagrad(start):
     return optax.adagrad(0.1, initial_accumulator_value=start)
 
 
-@pytest.mark.short("injected", "adagrad")
+@pytest.mark.short("adagrad")
 @pytest.mark.parametrize(
     ("optimizer", "first", "other", "part"),
     [

@@ -168,6 +168,7 @@ def test_a_row_is_predicted_as_it_is_alone_and_nothing_compiles(numbers):
     assert (predictions._run._cache_size(), rows._simulate._cache_size()) == compiled
 
 
+@pytest.mark.long
 def test_random_states(numbers):
     mean = numbers.predict(NEW)
     np.testing.assert_array_equal(regressor().fit(X, Y).predict(NEW), mean)
@@ -361,6 +362,7 @@ def test_ctrl_c_ends_the_fit(monkeypatch):
         regressor().fit(X, Y)
 
 
+@pytest.mark.long
 def test_the_network_that_was_tried_and_taken_is_fitted(monkeypatch):
     tried = [Candidate((3,), "gaussian", "pcn"), Candidate((4, 2), "heteroscedastic", "pcn")]
 
@@ -382,12 +384,14 @@ def test_the_network_that_was_tried_and_taken_is_fitted(monkeypatch):
     assert np.isfinite(found.log_score(X, Y))
 
 
+@pytest.mark.long
 def test_where_nothing_can_be_tried_the_network_is_one_layer():
     found = regressor(hidden=None).fit(X, Y)
     assert (found.hidden_, found.likelihood_) == (ONE_LAYER, "gaussian")
     assert classifier(hidden=None).fit(X, LABELS).hidden_ == ONE_LAYER
 
 
+@pytest.mark.long
 def test_without_hidden_units_the_model_is_linear():
     found = regressor(hidden=()).fit(X, Y)
     slopes = [np.diff(found.predict(np.array([[a, 0.0], [a + 1, 0.0]]))) for a in (-1.0, 5.0)]

@@ -129,6 +129,7 @@ def _runs(positions, x, y):
         yield jax.tree.map(lambda leaf, run=run: leaf[run], positions), *rows
 
 
+@pytest.mark.short("4")
 @pytest.mark.parametrize("stopped_after", [1, 3, 4])
 def test_a_stopped_fit_knows_its_past(stopped_after, tmp_path):
     generator = np.random.default_rng(2)

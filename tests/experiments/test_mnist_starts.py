@@ -32,6 +32,7 @@ def found(**drifts):
     }
 
 
+@pytest.mark.long
 def test_the_last_to_arrive_decides():
     agrees, bound, rhat = agreement(found(zero=-1.0, prior=0.0, optimised=0.0), "norm")
     assert agrees
@@ -39,6 +40,7 @@ def test_the_last_to_arrive_decides():
     assert rhat < 1.02
 
 
+@pytest.mark.long
 def test_one_that_stays_elsewhere_is_told_apart():
     chains = found(zero=0.0, prior=0.0)
     chains["prior"]["norm"] += 0.01

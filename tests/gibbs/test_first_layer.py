@@ -94,6 +94,7 @@ def test_inputs_of_like_sizes_are_decomposed_once(kind, rng):
     assert not kernel.step(jax.random.key(0), state)[1].is_divergent
 
 
+@pytest.mark.short("sequential")
 @pytest.mark.parametrize("order", ["sequential", "parallel", "backward"])
 def test_inputs_may_be_flattened_first(order, rng):
     """The same chain as of inputs that are flat."""

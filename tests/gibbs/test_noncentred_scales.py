@@ -56,7 +56,7 @@ def by_definition(model, x, y, position, group, unit):
     return GibbsPosition(tuple(params), *split(model.latent_stages, latents))
 
 
-@pytest.mark.short("regression", "conv")
+@pytest.mark.short("regression")
 @pytest.mark.parametrize("name", NAMES)
 def test_the_ratio_is_that_of_the_density_and_of_the_map(name, x64):
     model, x, position, y = drawn(name, 2)

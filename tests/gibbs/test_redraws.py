@@ -161,6 +161,7 @@ def test_mutants_are_found(mutant, num_chains):
 BORDERED = Network((Conv(4, (3, 3)), Activation("relu"), Flatten(), Dense(1)), (10, 10, 1))
 
 
+@pytest.mark.short("1e-06")
 @pytest.mark.parametrize("variance", [1e-4, 1e-6])
 def test_images_with_borders_keep_what_they_explain(variance, rng, x64):
     """In float32, where pixels that are the same in all images make features that repeat.

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from blackjax.base import SamplingAlgorithm
 
 from jaxbnn.gibbs import (
@@ -103,6 +104,7 @@ def test_a_sweep_with_moves_tells_whether_the_first_was_accepted():
     assert not np.any(infos.is_accepted)
 
 
+@pytest.mark.long
 def test_a_first_move_that_reports_nothing_has_no_rate_to_adapt_to():
     """The sweep's rate of 1 would drive any step size up, whatever the move does."""
     model, x, position, y = drawn("regression", 6, np.float32)

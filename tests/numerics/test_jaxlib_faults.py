@@ -44,6 +44,7 @@ def densities_of_classes():
         np.testing.assert_allclose(density(posterior, chains), one_by_one, rtol=1e-3)
 
 
+@pytest.mark.short("products_and_sums")
 @pytest.mark.parametrize("check", [products_and_sums, densities_of_classes])
 def test_what_is_compiled_as_users_do_is_right(check):
     """Not so in jaxlib 0.10.2; in a process of its own, since tests compile with other flags."""

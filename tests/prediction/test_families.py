@@ -8,7 +8,7 @@ import pytest
 from scipy import integrate, stats
 
 from jaxbnn.networks import mlp
-from jaxbnn.prediction import coverage, predict, reliability, scores
+from jaxbnn.prediction import coverage, families, predict, reliability, scores
 from jaxbnn.prediction.families import (
     FAMILIES,
     components,
@@ -78,6 +78,12 @@ def case(request):
     return law, y, predict(draws, X, posterior, level=0.8), scores(draws, X, y, posterior)
 
 
+@pytest.fixture
+def few_draws(monkeypatch):
+    """Draw 64 a row, or one a component, where their number does not matter."""
+    monkeypatch.setattr(families, "FEWEST_DRAWN", 64)
+
+
 @pytest.mark.short("poisson")
 def test_moments_are_those_of_the_mixture(case):
     law, _, found, _ = case
@@ -139,7 +145,7 @@ def test_crps_is_that_of_quadrature(case):
     ],
     ids=["laplace", "student", "poisson", "negative binomial"],
 )
-def test_a_row_s_draws_do_not_depend_on_the_rows_beside_it(law):
+def test_a_row_s_draws_do_not_depend_on_the_rows_beside_it(law, few_draws):
     parameters = [p.astype(np.float32) for p in parameters_of(law)]
     whole = draw(components(type(law), tuple(parameters)), is_shared=True)
     for rows in ([2], [1, 0], [2, 2, 2]):
@@ -156,7 +162,7 @@ def test_crps_of_draws_is_its_definition():
 
 
 @pytest.mark.parametrize("num_rows", [500, pytest.param(4000, marks=pytest.mark.long)])
-def test_the_pit_of_counts_is_uniform_where_the_model_is_right(num_rows):
+def test_the_pit_of_counts_is_uniform_where_the_model_is_right(num_rows, few_draws):
     half = num_rows // 2
     rng = np.random.default_rng(0)
     rate = np.exp(rng.uniform(-1, 1.5, num_rows)).astype(np.float32)
@@ -180,7 +186,7 @@ def test_the_pit_of_counts_is_uniform_where_the_model_is_right(num_rows):
 
 @pytest.mark.parametrize("mean", [3.0, 1e4, 1e6])
 @pytest.mark.parametrize("concentration", [None, 0.3, 1e3], ids=["poisson", "0.3", "1000"])
-def test_scores_of_large_counts_are_those_of_double_precision(mean, concentration):
+def test_scores_of_large_counts_are_those_of_double_precision(mean, concentration, few_draws):
     rng = np.random.default_rng(0)
     means = (mean * np.exp(0.1 * rng.normal(size=(40, 30)))).astype(np.float32)
     if concentration is None:

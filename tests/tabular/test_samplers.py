@@ -159,6 +159,7 @@ def test_of_classes_the_last_layer_is_larger(hidden, variances):
     np.testing.assert_allclose(first.variance, 9 * 4 / 2, rtol=1e-6)
 
 
+@pytest.mark.short("hidden1")
 @pytest.mark.parametrize("hidden", [(), (5,)])
 def test_scales_of_lines_between_classes_have_a_heavier_tail(hidden):
     """Quartiles of tau, by draws of the prior, of Gamma(1, 1) and of Gamma(2, 4)."""
@@ -297,7 +298,7 @@ def test_rounding_of_large_counts_is_far_below_a_nat():
     assert np.max(np.abs(errors)) < 0.05
 
 
-@pytest.mark.short("3")
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_a_line_of_large_counts_has_its_posterior(seed):
     """Against the Gaussian that the posterior is: means within .3 sd, spreads within a fifth.

@@ -289,6 +289,7 @@ def test_networks_that_diverge_are_not_taken(monkeypatch, rng):
         trial._scores(ONE, SETTINGS, x, y, None, False, False)
 
 
+@pytest.mark.long
 @pytest.mark.third_party(reason="Adam's dtypes are promoted")
 def test_networks_that_bend_more_are_not_flattered(rng, training):
     """Of noise alone the score is no better than that of knowing the noise, within four errors."""
