@@ -18,6 +18,7 @@ from jaxtyping import Array, ArrayLike, Float
 from jaxbnn.diagnostics.draws import check_draws
 from jaxbnn.diagnostics.monte_carlo_error import mcse
 from jaxbnn.numerics import check_finite, check_real, is_concrete
+from jaxbnn.numerics.arguments import check_flag
 from jaxbnn.numerics.arrays import float_dtype
 
 # Halvings of an interval until it is as narrow as the floating-point numbers in it.
@@ -95,6 +96,7 @@ def thermodynamic_integration(
     True
     """
     name = "thermodynamic_integration"
+    check_flag("corrected", corrected)
     draws, steps = _check_ladder(name, log_likelihoods, temperatures)
     check_finite(
         "log_likelihoods", draws, f"{name} averages them; bennett_acceptance_ratio takes -inf"

@@ -18,6 +18,7 @@ from jaxbnn.dvi.families import Family, entropy, moments_of
 from jaxbnn.dvi.partition import frozen, set_numbers, sums_of_sets, value_of_sets
 from jaxbnn.dvi.standard_normal import normal_cdf
 from jaxbnn.numerics import check_positive
+from jaxbnn.numerics.arguments import check_flag
 from jaxbnn.numerics.tails import normal_density
 from jaxbnn.targets import expand_prior
 from jaxbnn.targets.prior_trees import is_distribution
@@ -91,6 +92,7 @@ def empirical_bayes(
     >>> empirical_bayes(partition="layer").include_hyperprior
     True
     """
+    check_flag("include_hyperprior", include_hyperprior)
     numbers = {"alpha": alpha} | {
         f"beta{keystr(path)}": leaf for path, leaf in tree_leaves_with_path(beta)
     }

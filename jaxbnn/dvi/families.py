@@ -24,6 +24,7 @@ from jaxbnn.numerics import (
     is_concrete,
     standard_normal,
 )
+from jaxbnn.numerics.arguments import check_flag
 from jaxbnn.numerics.checks import check_one_number
 from jaxbnn.numerics.products import product
 
@@ -150,6 +151,7 @@ def initial_position(
     >>> jax.tree.map(jnp.shape, q.mean[0])
     {'b': (20, 3), 'w': (20, 4, 3)}
     """
+    check_flag("correlated", correlated)
     numbers = {"mean_variance": mean_variance, "variance": variance, "bias_variance": bias_variance}
     for name, value in (numbers | {"bias_mean_variance": bias_mean_variance}).items():
         if value is None:

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from jaxbnn.numerics import check_count, check_positive
+from jaxbnn.numerics.checks import check_one_number
 from jaxbnn.numerics.data import finite_array
 from jaxbnn.targets.rounding import warn_of_rounded_inputs
 
@@ -23,6 +24,7 @@ def check_numbers(num_updates, chunk_size, min_updates, stop_tolerance) -> None:
     if chunk_size is not None:
         check_count("chunk_size", chunk_size)
     if stop_tolerance is not None:
+        check_one_number("stop_tolerance", stop_tolerance, "give nats a datum, or None")
         check_positive("stop_tolerance", stop_tolerance, "give nats a datum, or None")
 
 

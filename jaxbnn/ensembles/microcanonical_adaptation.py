@@ -25,6 +25,8 @@ from jaxtyping import Array, Float, Int
 
 from jaxbnn.ensembles.step_size_rules import Followed, StepSizeRule, acceptance_rule, energy_rule
 from jaxbnn.numerics import check_count, check_positive
+from jaxbnn.numerics.arguments import check_flag, kept
+from jaxbnn.numerics.checks import check_one_number
 from jaxbnn.sampling import Adaptation
 from jaxbnn.sampling.adaptation import check_target, component_of, like, require_floats
 
@@ -75,7 +77,7 @@ def _plan(num_warmup: int) -> _Plan:
     return _Plan(start, tuple(ends), ends[-1], length_end, stride)
 
 
-@functools.lru_cache(maxsize=64)
+@kept
 def microcanonical_adaptation(
     num_warmup: int,
     *,
@@ -166,7 +168,12 @@ def microcanonical_adaptation(
             f"num_warmup is {num_warmup}, too short for the windows of this adaptation; give it at "
             f"least {SHORTEST_WARMUP} steps, or set the parameters by hand."
         )
+    check_flag("is_preconditioned", is_preconditioned)
+    check_flag("is_length_tuned", is_length_tuned)
+    check_flag("is_pooled", is_pooled)
+    check_one_number("energy_error", energy_error)
     check_positive("energy_error", energy_error)
+    check_one_number("start_energy_error", start_energy_error)
     check_positive("start_energy_error", start_energy_error)
     if target_acceptance_rate is not None:
         check_target(target_acceptance_rate)

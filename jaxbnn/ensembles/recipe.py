@@ -34,7 +34,8 @@ from jaxbnn.ensembles.training import OptimisedStarts
 from jaxbnn.ensembles.way_in import Tuning, WayIn, bias_in_words, chains_in_words, go_in
 from jaxbnn.kernels import cycle, jittered, on_vector, prior_precisions
 from jaxbnn.numerics import check_count, check_positive
-from jaxbnn.numerics.arguments import a_or_an
+from jaxbnn.numerics.arguments import a_or_an, check_flag
+from jaxbnn.numerics.checks import check_one_number
 from jaxbnn.sampling import Draws, dual_averaging, sample
 from jaxbnn.sampling.validation import (
     check_checkpoint,
@@ -195,9 +196,12 @@ def sample_ensemble(
     check_count("thinning", thinning)
     check_count("num_tuning", num_tuning, SHORTEST_WARMUP)
     check_count("most_steps", most_steps)
+    check_one_number("energy_error", energy_error)
     check_positive("energy_error", energy_error)
+    check_one_number("start_energy_error", start_energy_error)
     check_positive("start_energy_error", start_energy_error)
     check_count("num_warmup", num_warmup)
+    check_flag("is_preconditioned", is_preconditioned)
     check_count("num_directions", num_directions, 0)
     check_count("trajectory_steps", trajectory_steps)
     check_checkpoint(checkpoint)

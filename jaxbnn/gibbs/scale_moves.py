@@ -43,6 +43,7 @@ from jaxbnn.gibbs.stages import merge, split
 from jaxbnn.gibbs.starts import check_position
 from jaxbnn.gibbs.validation import checked_inputs
 from jaxbnn.kernels.refresh import auxiliary_fields
+from jaxbnn.numerics.arguments import check_flag
 from jaxbnn.numerics.generalised_inverse_gaussian import draw_unchecked
 
 
@@ -137,6 +138,7 @@ def scale_moves(
     True
     """
     inputs = checked_inputs(model.network, x)
+    check_flag("warn", warn)
     symmetries, lost = scalings(model)
     if not symmetries:
         raise ValueError(

@@ -1,11 +1,41 @@
-"""Validation of functions, keys and flags, and how a sentence names a value."""
+"""Validation of functions, keys and flags, how a sentence names a value, and results kept."""
 
+import functools
 import inspect
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def kept(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Return the function with its last 64 results kept, by what it was called with.
+
+    So a second call makes the same object, whose program is compiled already. Of arguments that
+    have no hash nothing is kept: what is wrong with them the function says itself.
+
+    Examples
+    --------
+    >>> make = kept(lambda x: [x])
+    >>> make(1) is make(1), make([1]) is make([1])
+    (True, False)
+    """
+    by_hash: Any = functools.lru_cache(maxsize=64)(function)
+
+    @functools.wraps(function)
+    def call(*args: Arguments.args, **options: Arguments.kwargs) -> Result:
+        try:
+            hash((args, tuple(options.values())))
+        except TypeError:
+            return function(*args, **options)
+        return by_hash(*args, **options)
+
+    return call
 
 
 def check_function(name: str, value: Any, advice: str, num_arguments: int = 1) -> None:

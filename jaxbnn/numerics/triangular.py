@@ -15,6 +15,7 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float
 
+from jaxbnn.numerics.arguments import check_flag
 from jaxbnn.numerics.checks import check_float
 from jaxbnn.numerics.products import product
 
@@ -51,6 +52,7 @@ def solve_triangular(
     Array([[1.],
            [2.]], dtype=float32)
     """
+    check_flag("transposed", transposed)
     check_float("lower", lower)
     check_float("columns", columns, like=lower)
     square, shape = np.shape(lower), np.shape(columns)

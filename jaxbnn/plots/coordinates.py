@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import ArrayLike, Float
 
 from jaxbnn.numerics import check_positive
+from jaxbnn.numerics.arguments import check_flag
 from jaxbnn.plots._canvas import COLORS, Axes, given_axes, legend, new_axes
 from jaxbnn.plots._series import as_draws, check_names, report_missing
 
@@ -130,6 +131,8 @@ def covariance_heat_map(
     >>> axes.images[0].get_array().data.tolist()
     [[2.0, 4.0], [4.0, 8.0]]
     """
+    check_flag("correlation", correlation)
+    check_flag("shared_scale", shared_scale)
     settings = dict(draws) if isinstance(draws, Mapping) else {"": draws}
     if not settings:
         raise ValueError("draws is an empty mapping; give at least one array of draws.")

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import ArrayLike, Float
 
 from jaxbnn.numerics import check_positive
+from jaxbnn.numerics.arguments import check_flag
 from jaxbnn.plots._canvas import REFERENCE, add_to_title, legend, next_color
 from jaxbnn.plots._kernel_density import beta_estimate, gaussian_estimate, silverman_bandwidth
 from jaxbnn.plots._series import Panel, panels, report_missing, returned
@@ -86,6 +87,7 @@ def density(
     ['draws', 'prior']
     """
     _check_options(bounds, limits, bandwidth)
+    check_flag("show_chains", show_chains)
     drawn = panels(draws, axes, names)
     priors = _one_for_each(prior, len(drawn))
     for panel, own_prior in zip(drawn, priors, strict=True):

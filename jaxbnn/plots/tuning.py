@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import ArrayLike, Bool, Float
 
+from jaxbnn.numerics.arguments import check_flag
 from jaxbnn.plots._canvas import (
     REFERENCE,
     Axes,
@@ -76,6 +77,7 @@ def acceptance_against(
     >>> axes.get_lines()[0].get_ydata().round(3)
     array([0.9, 0.2])
     """
+    check_flag("log_x", log_x)
     x, order = _check_parameter(parameter, log_x)
     values = _check_values("rates", rates, len(x), (1, 2, 3))[order]
     if (values < 0).any() or (values > 1).any():
@@ -153,6 +155,8 @@ def ess_against(
     >>> axes.get_lines()[0].get_ydata()
     array([100.,  20.])
     """
+    check_flag("log_x", log_x)
+    check_flag("log_y", log_y)
     x, order = _check_parameter(parameter, log_x)
     values = _check_values("ess", ess, len(x), (1, 2))[order]
     if (values <= 0).any():

@@ -4,7 +4,6 @@ An adaptation is three pure functions. Those here return the same object for the
 arguments, so that a second run does not compile anew.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,6 +13,8 @@ from blackjax.adaptation.step_size import dual_averaging_adaptation
 from jaxtyping import Array, PyTree
 
 from jaxbnn.numerics import check_fraction, check_positive
+from jaxbnn.numerics.arguments import check_flag, check_function, kept
+from jaxbnn.numerics.checks import check_one_number
 
 
 class Adaptation(NamedTuple):
@@ -56,7 +57,7 @@ def component_of(composed: Any, component: int | None, field: str) -> Any:
     if component is None:
         return composed
     parts = getattr(composed, field, None)
-    if not isinstance(parts, tuple) or not -len(parts) <= component < len(parts):
+    if not isinstance(parts, tuple) or component not in range(-len(parts), len(parts)):
         raise ValueError(
             f"this adaptation follows component {component} of a cycle, but the kernel's "
             f"{type(composed).__name__} has "
@@ -111,7 +112,7 @@ def like(new: PyTree, old: PyTree) -> PyTree:
     return jax.tree.map(lambda n, o: jnp.asarray(n).astype(jnp.asarray(o).dtype), new, old)
 
 
-@functools.lru_cache(maxsize=64)
+@kept
 def dual_averaging(
     target_acceptance_rate: float,
     *,
@@ -156,7 +157,9 @@ def dual_averaging(
     True
     """
     check_target(target_acceptance_rate)
+    check_one_number("learning_rate", learning_rate)
     check_positive("learning_rate", learning_rate)
+    check_flag("is_pooled", is_pooled)
     da_init, da_update, da_final = dual_averaging_adaptation(
         target_acceptance_rate, gamma=learning_rate
     )
@@ -186,7 +189,7 @@ def dual_averaging(
     return Adaptation(init, update, final, is_pooled)
 
 
-@functools.lru_cache(maxsize=64)
+@kept
 def schedule(
     function: Callable[[Array], PyTree], *, refresh: Callable[..., Any] | None = None
 ) -> Adaptation:
@@ -217,6 +220,7 @@ def schedule(
     >>> round(float(parameters["temperature"]), 2)
     1.0
     """
+    check_function("function", function, "give step -> dict of parameters")
 
     def init(parameters):
         first = function(jnp.zeros((), jnp.int32))

@@ -11,7 +11,6 @@ deviations from it, and a variance to about seven digits, of any number of draws
 counter holds. It is an int32: chains have fewer than 2^31 draws, all together.
 """
 
-import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -21,6 +20,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, PyTree
 
 from jaxbnn.numerics import check_count
+from jaxbnn.numerics.arguments import check_function, kept
 from jaxbnn.sampling.reducer import Reducer
 from jaxbnn.sampling.two_floats import TwoFloats, map_pairs
 from jaxbnn.sampling.welford import Welford, merged_mean, moved
@@ -55,11 +55,16 @@ def _as_float(tree: PyTree) -> PyTree:
     return jax.tree.map(as_float, jax.tree.map(jnp.asarray, tree))
 
 
+def _check_function(function: object) -> None:
+    if function is not None:
+        check_function("function", function, "give collected -> value, or None for all of it")
+
+
 def _as_pairs(tree: PyTree) -> PyTree:
     return jax.tree.map(TwoFloats.of, _as_float(tree))
 
 
-@functools.lru_cache(maxsize=64)
+@kept
 def moments(function: Callable[[PyTree], PyTree] | None = None) -> Reducer:
     """Mean and variance of each entry of what is collected, or of a function of it.
 
@@ -81,6 +86,7 @@ def moments(function: Callable[[PyTree], PyTree] | None = None) -> Reducer:
     >>> reducer.finalise(r).mean.tolist(), reducer.finalise(r).variance.tolist()
     ([2.0, 0.0], [2.0, 0.0])
     """
+    _check_function(function)
 
     def value(collected):
         return _as_pairs(collected if function is None else function(collected))
@@ -134,7 +140,7 @@ class Covariance(NamedTuple):
     covariance: Float[Array, "... d d"]
 
 
-@functools.lru_cache(maxsize=64)
+@kept
 def covariance(function: Callable[[PyTree], PyTree] | None = None) -> Reducer:
     """Covariance matrix of all entries of what is collected, ravelled in PyTree order.
 
@@ -155,6 +161,7 @@ def covariance(function: Callable[[PyTree], PyTree] | None = None) -> Reducer:
     >>> reducer.finalise(r).covariance.tolist()
     [[2.0, 4.0], [4.0, 8.0]]
     """
+    _check_function(function)
 
     def value(collected):
         x = _as_float(collected if function is None else function(collected))
@@ -209,7 +216,7 @@ class _BatchState(NamedTuple):
     batches: Welford  # means of finished batches
 
 
-@functools.lru_cache(maxsize=64)
+@kept
 def batch_means(batch_size: int, function: Callable[[PyTree], PyTree] | None = None) -> Reducer:
     """Mean and its standard error by non-overlapping batch means.
 
@@ -240,6 +247,7 @@ def batch_means(batch_size: int, function: Callable[[PyTree], PyTree] | None = N
     (4.0, 2, 2.0)
     """
     check_count("batch_size", batch_size)
+    _check_function(function)
 
     def value(collected):
         return _as_pairs(collected if function is None else function(collected))
@@ -298,7 +306,7 @@ class _AcceptanceState(NamedTuple):
     num_nan: Array
 
 
-@functools.lru_cache(maxsize=1)
+@kept
 def acceptance() -> Reducer:
     """Mean acceptance rate over every step of the kernel, kept or not, a number of two floats.
 

@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from jaxbnn.numerics import check_count, check_finite, check_positive, check_real, is_concrete
+from jaxbnn.numerics.arguments import check_flag
 from jaxbnn.sampling.adaptation import Adaptation
 from jaxbnn.sampling.contract import check_callable, check_pair
 from jaxbnn.sampling.keys import MOST_STEPS
@@ -64,6 +65,8 @@ def check_modes(is_lazy: bool, checkpoint: Any, is_debug: bool, num_processes: i
     """Refuse what cannot be asked for together, and a checkpoint that is no path."""
     check_checkpoint(checkpoint)
     is_stored = checkpoint is not None
+    check_flag("lazy", is_lazy)
+    check_flag("debug", is_debug)
     if is_lazy and not is_stored:
         raise ValueError("lazy draws lie in the files of a checkpoint; give a folder for one.")
     if is_debug and is_stored:

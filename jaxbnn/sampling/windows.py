@@ -12,7 +12,6 @@ many, and is then far too wide for steps within one. The second is an average of
 MALA).
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
@@ -26,6 +25,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
 from jaxbnn.numerics import check_count
+from jaxbnn.numerics.arguments import check_flag, kept
 from jaxbnn.sampling.adaptation import (
     Adaptation,
     acceptance_of,
@@ -50,7 +50,7 @@ class _Estimate(NamedTuple):
     close: Callable[[Any], Any]
 
 
-@functools.lru_cache(maxsize=64)
+@kept
 def window_adaptation(
     num_warmup: int,
     *,
@@ -110,6 +110,7 @@ def window_adaptation(
     """
     check_count("num_warmup", num_warmup)
     check_target(target_acceptance_rate)
+    check_flag("is_pooled", is_pooled)
     if metric not in ("draws", "gradients"):
         raise ValueError(f"metric must be 'draws' or 'gradients', but is {metric!r}.")
     da_init, da_update, da_final = dual_averaging_adaptation(target_acceptance_rate)

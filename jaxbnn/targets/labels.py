@@ -10,6 +10,7 @@ import numpyro.distributions as dist
 from jaxtyping import ArrayLike
 
 from jaxbnn.numerics import check_positive, is_concrete
+from jaxbnn.numerics.checks import check_one_number
 from jaxbnn.targets.likelihoods import Likelihood, Outputs, Targets, Terms, lay_out, per_datum
 
 
@@ -121,7 +122,7 @@ class CrossEntropy(Categorical):
     Raises
     ------
     ValueError
-        If the temperature is not positive.
+        If the temperature is not one positive number.
 
     Source: Piccioli et al., (2)-(3), read as in erratum A11.
 
@@ -136,6 +137,7 @@ class CrossEntropy(Categorical):
 
     def __post_init__(self) -> None:
         """Check the temperature."""
+        check_one_number("temperature", self.temperature)
         check_positive("temperature", self.temperature)
 
     def log_prob(self, outputs: Outputs, y: Targets) -> Terms:

@@ -76,7 +76,11 @@ class Likelihood(abc.ABC):
 
     @abc.abstractmethod
     def log_prob(self, outputs: Outputs, y: Targets) -> Terms:
-        """Return one log-likelihood term a datum."""
+        """Return one log-likelihood term a datum, which depends on its row alone.
+
+        The rows may be some of the data, or hold some of them twice: what is known of each datum,
+        such as an error of its own, is a column of y, not an array of the likelihood.
+        """
 
     @abc.abstractmethod
     def predictive(self, outputs: Outputs, rank: int) -> dist.Distribution:

@@ -1,6 +1,7 @@
 """The law of the logarithm of a Gamma variable, or of a multiple of it: conjugate in log scales."""
 
 import math
+import numbers
 from typing import Any
 
 import jax
@@ -61,12 +62,12 @@ class LogGamma(dist.Distribution):
     ):
         check_positive("concentration", concentration)
         check_positive("rate", rate)
-        if not (isinstance(exponent, int | float) and math.isfinite(exponent) and exponent != 0):
+        if not (isinstance(exponent, numbers.Real) and math.isfinite(exponent) and exponent != 0):
             raise ValueError(
                 f"exponent must be a finite number, not zero, but is {short(exponent)}; "
                 "-0.5 makes a scale of a precision."
             )
-        self.exponent = float(exponent)
+        self.exponent: float = float(exponent)
         self.concentration, self.rate = dist.util.promote_shapes(concentration, rate)
         shape = jnp.broadcast_shapes(jnp.shape(concentration), jnp.shape(rate))
         super().__init__(batch_shape=shape, validate_args=validate_args)

@@ -9,7 +9,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxbnn.numerics import check_count, is_concrete
+from jaxbnn.numerics import check_count, check_real, is_concrete
 from jaxbnn.targets.likelihoods import Likelihood, Outputs, Targets, Terms, lay_out, make_unchecked
 from jaxbnn.targets.own_parameters import check_whole
 
@@ -55,6 +55,8 @@ class Ordinal(Likelihood):
     def __post_init__(self) -> None:
         """Check the classes and the cutpoints."""
         check_count("num_classes", self.num_classes, least=2)
+        if self.cutpoints is not None:
+            check_real("cutpoints", self.cutpoints)
         if self.cutpoints is None or not is_concrete(self.cutpoints):
             return
         cuts = np.asarray(self.cutpoints)

@@ -71,6 +71,7 @@ def normal_prior(
     means = [mean] * len(leaves) if one_mean else jax.tree.leaves(mean)
     priors = []
     for (path, leaf), leaf_mean in zip(leaves, means, strict=True):
+        check_real("mean" if one_mean else f"mean{keystr(path)}", leaf_mean)
         if jnp.ndim(leaf_mean) and jnp.shape(leaf_mean) != leaf_shape(leaf):
             raise ValueError(
                 f"mean{keystr(path)} has shape {jnp.shape(leaf_mean)}, but its parameter has shape "

@@ -21,6 +21,7 @@ from jaxbnn.gibbs import GibbsPosition, IntermediateNoise, interwoven_gibbs, tur
 from jaxbnn.gibbs.validation import check_data
 from jaxbnn.kernels import cycle, repeat
 from jaxbnn.numerics import check_count, check_fraction, check_positive, is_concrete
+from jaxbnn.numerics.checks import check_one_number
 from jaxbnn.sampling import Adaptation, Draws, sample
 from jaxbnn.sampling.adaptation import require_floats
 
@@ -91,6 +92,7 @@ def annealing(
     ValueError: the schedule must end at the model's noise variance, 0.001, but is 0.1 at step 99.
     """
     check_count("num_warmup", num_warmup)
+    check_one_number("start", start)
     check_positive("start", start)
     check_fraction("hold", hold)
     check_fraction("target_acceptance_rate", target_acceptance_rate)

@@ -96,6 +96,25 @@ FOUND = [
     ("position must hold real", lambda: _ladder([0.0, 1.0]).init(object())),
     ("must be a whole number", lambda: jaxbnn.window_adaptation((1, 2))),
     ("must be a whole number", lambda: jaxbnn.sampling.batch_means(1j)),
+    ("must be a whole number", lambda: jaxbnn.sampling.batch_means([2])),
+    ("function must be a function", lambda: jaxbnn.sampling.moments([1])),
+    ("function must be a function", lambda: jaxbnn.schedule(0.8)),
+    ("learning_rate must be one number", lambda: jaxbnn.dual_averaging(0.8, learning_rate=EYE)),
+    ("energy_error must be one number", lambda: _microcanonical(energy_error=EYE)),
+    ("is_pooled must be True or False", lambda: _microcanonical(is_pooled="no")),
+    ("is_pooled must be True or False", lambda: jaxbnn.window_adaptation(100, is_pooled=[1])),
+    ("metric must be 'draws' or", lambda: jaxbnn.window_adaptation(100, metric=["draws"])),
+    ("start must be one number", lambda: thermalization.annealing(_noisy(), 10, start=EYE[0])),
+    ("must be True or False", lambda: numerics.solve_triangular(EYE, EYE, transposed="no")),
+    ("must be True or False", lambda: diagnostics.thermodynamic_integration(0, 0, corrected=1)),
+    ("must be True or False", lambda: dvi.initial_position(KEY, mlp((2, 1)), correlated="no")),
+    ("must be True or False", lambda: dvi.empirical_bayes(include_hyperprior=None)),
+    ("must be True or False", lambda: plots.ess_against([1.0], [1.0], log_y="no")),
+    ("temperature must be one number", lambda: targets.CrossEntropy([0.5, 1.0])),
+    ("cutpoints must hold real", lambda: targets.Ordinal(3, 1j * np.arange(2))),
+    ("cutpoints must hold real", lambda: targets.Ordinal(3, ["a", "b"])),
+    ("mean must hold real", lambda: targets.normal_prior(mlp((2, 1)), mean=1j)),
+    ("mean must hold real", lambda: targets.normal_prior(mlp((2, 1)), mean="a")),
     ("must be a whole number", lambda: thermalization.teacher_student(KEY, _noisy(), 1.5, 2)),
     ("x has no rows", lambda: jaxbnn.gibbs_sampler(_noisy(), EYE[:0], EYE[:0, :1])),
     ("must hold real numbers", lambda: jaxbnn.IntermediateNoise(mlp((2, 1)), 1j)),
@@ -165,6 +184,10 @@ def _pre_activations(mean, post):
 
 def _propagated(q, **options):
     return dvi.propagate(mlp((2, 1)), q, EYE, **options)
+
+
+def _microcanonical(**options):
+    return ensembles.microcanonical_adaptation(1000, **options)
 
 
 def _start():
