@@ -23,6 +23,7 @@ from jaxbnn import diagnostics, numerics, pcn, uniform_prior
 from jaxbnn.gibbs import sample_inputs, sample_pooled
 from jaxbnn.kernels import PCNState
 from jaxbnn.networks import AvgPool, Dense, mlp
+from tests.kit import hostile_options
 from tests.kit.hostile import Call, families, outcome
 
 KEY = jax.random.key(0)
@@ -48,7 +49,7 @@ def _pooled_given(dtype):
         # A test a family, so that none takes long.
         *(
             pytest.param(["--examples", "400", "--only", name], id=name, marks=pytest.mark.long)
-            for name in families()
+            for name in (*families(), hostile_options.FAMILY)
         ),
     ],
 )
@@ -89,6 +90,17 @@ def test_every_public_function_is_tried():
         and name not in words | NOT_TRIED
     }
     assert not missing
+
+
+def test_options_of_every_public_function_are_tried():
+    known = {name.rpartition(".")[2] for name in hostile_options.TRIED} | hostile_options.NOT_TRIED
+    for package in jaxbnn.__all__:
+        room = getattr(jaxbnn, package)
+        for name in () if package == "interop" else getattr(room, "__all__", ()):
+            found = inspect.unwrap(getattr(room, name))
+            is_error = inspect.isclass(found) and issubclass(found, Exception)
+            if callable(found) and not is_error and name not in known:
+                assert not [*hostile_options.wrong_options(found)], name
 
 
 def raises(error):

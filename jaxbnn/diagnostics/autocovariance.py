@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from jaxbnn.diagnostics.draws import chain_moments, check_draws, per_coordinate, standardise
+from jaxbnn.numerics import check_count
 
 
 def autocorrelation(draws: ArrayLike, max_lag: int | None = None) -> Float[Array, "chain lag ..."]:
@@ -36,6 +37,8 @@ def autocorrelation(draws: ArrayLike, max_lag: int | None = None) -> Float[Array
     """
     checked = check_draws("autocorrelation", draws)
     longest = checked.shape[1] - 1
+    if max_lag is not None:
+        check_count("max_lag", max_lag, 0)
     lag = longest if max_lag is None else int(max_lag)
     if not 0 <= lag <= longest:
         raise ValueError(f"max_lag must be between 0 and {longest} (draws - 1), but is {lag}.")

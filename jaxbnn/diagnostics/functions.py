@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from jaxbnn.numerics import check_count, check_real
+from jaxbnn.numerics.arguments import check_function
 from jaxbnn.numerics.arrays import in_memory
 
 # Inputs and outputs of one batch hold at most this many numbers, unless one draw has more.
@@ -51,6 +52,7 @@ def evaluate(
     >>> evaluate(lambda p: p["w"].sum() + p["b"], positions).shape
     (2, 5)
     """
+    check_function("function", function, "give position -> value")
     check_positions("evaluate", positions)
     if batch_size is not None:
         check_count("batch_size", batch_size)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Shaped
 
 from jaxbnn.diagnostics.draws import check_draws
+from jaxbnn.numerics import check_count
 from jaxbnn.numerics.arrays import float_dtype
 from jaxbnn.numerics.products import product
 
@@ -49,6 +50,8 @@ def multivariate_ess(draws: ArrayLike, batch_size: int | None = None) -> Float[A
     """
     checked = check_draws("multivariate_ess", draws, min_draws=4)
     chains, length, *shape = checked.shape
+    if batch_size is not None:
+        check_count("batch_size", batch_size)
     size = math.isqrt(length) if batch_size is None else int(batch_size)
     if not 1 <= size <= length:
         raise ValueError(f"batch_size must be between 1 and {length} (draws), but is {size}.")

@@ -21,7 +21,7 @@ from jaxbnn.dvi.learned import Learned, Noise, draw_learned, learned_moments, mo
 from jaxbnn.dvi.moments import GaussianMoments, check_moments, floating
 from jaxbnn.dvi.monte_carlo import draw_outputs
 from jaxbnn.dvi.noise_likelihoods import FlooredGaussian, SoftplusGaussian
-from jaxbnn.numerics import check_finite
+from jaxbnn.numerics import check_count, check_finite
 from jaxbnn.numerics.arrays import as_array
 from jaxbnn.targets import (
     Bernoulli,
@@ -107,6 +107,7 @@ def expected_log_likelihood(
     >>> round(float(terms[0]), 4)  # log N(0 | 0, 1) - 1 / 2
     -1.4189
     """
+    check_count("num_samples", num_samples)
     check_likelihood(likelihood)
     check_choice("expectation", expectation, Expectation)
     outputs = checked_outputs(outputs)

@@ -18,6 +18,7 @@ from jaxbnn.dvi.learned import Learned, Noise, draw_learned, learned_moments, mo
 from jaxbnn.dvi.moments import GaussianMoments, check_rule, deviation_of
 from jaxbnn.dvi.monte_carlo import draw_outputs
 from jaxbnn.dvi.noise_likelihoods import FlooredGaussian
+from jaxbnn.numerics import check_count
 from jaxbnn.targets import (
     Bernoulli,
     Categorical,
@@ -97,6 +98,7 @@ def predictive(
     2.6487 -1.406
     2.6487 -1.291
     """
+    check_count("num_samples", num_samples)
     check_likelihood(likelihood)
     outputs = checked_outputs(outputs)
     if density is not None:

@@ -23,6 +23,7 @@ from jaxbnn.dvi.fit_input import (
     stacked_runs,
     whole_batches,
 )
+from jaxbnn.numerics.arguments import check_progress
 from jaxbnn.sampling.store.fingerprint import digest
 from jaxbnn.sampling.store.training import stored_training
 from jaxbnn.sampling.validation import check_checkpoint
@@ -173,6 +174,7 @@ def fit(
     """
     check_numbers(num_updates, chunk_size, min_updates, stop_tolerance)
     check_checkpoint(checkpoint)
+    check_progress(progress)
     runs, dtype = stacked_runs(positions)
     x, y, count = checked_data(algorithm, x, y, own_data, runs, dtype)
     batches = 1 if batch_size is None else whole_batches(batch_size, count)
@@ -194,7 +196,8 @@ def fit(
 
     with stored_training(checkpoint, fingerprint) as store:
         now, done = store.restored(start)
-        report = _line_from(done) if progress is True else progress or None
+        own = progress if callable(progress) else None
+        report = own or (_line_from(done) if progress else None)
         began = time.perf_counter()
         while done < num_updates and (np.asarray(now.status) == _RUNNING).any():
             states, status, elbo = _chunk(keys, *now[:2], x, y, done, num_updates, **how)
@@ -211,7 +214,7 @@ def fit(
             if report is not None:
                 seconds = time.perf_counter() - began
                 report(FitProgress(done, num_updates, seconds, np.asarray(elbo), states.position))
-    if progress is True and 0 < done < num_updates:
+    if progress and not own and 0 < done < num_updates:
         print(f"all runs stopped after {done:,} updates", file=sys.stderr, flush=True)
     final = np.asarray(now.status)
     return Fit(

@@ -25,6 +25,7 @@ from jaxbnn.ensembles.metric import inverse_mass_matrix
 from jaxbnn.kernels import on_vector
 from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.numerics import check_positive
+from jaxbnn.numerics.checks import check_one_number
 from jaxbnn.sampling.validation import check_positions
 
 # In an adjusted trajectory the direction is forgotten over so many times its length: without that,
@@ -97,8 +98,9 @@ def microcanonical_parameters(
     root = float(np.sqrt(size))
     step_size = 1e-3 * root if step_size is None else step_size
     decoherence_length = root if decoherence_length is None else decoherence_length
-    check_positive("step_size", step_size)
-    check_positive("decoherence_length", decoherence_length)
+    for name, number in (("step_size", step_size), ("decoherence_length", decoherence_length)):
+        check_one_number(name, number, "chains get their own in the parameters that are returned")
+        check_positive(name, number)
     return {
         "step_size": jnp.full(num_chains, step_size, dtype),
         "decoherence_length": jnp.full(num_chains, decoherence_length, dtype),

@@ -28,7 +28,13 @@ from jaxbnn.numerics import check_count, check_positive
 from jaxbnn.numerics.arguments import check_flag, kept
 from jaxbnn.numerics.checks import check_one_number
 from jaxbnn.sampling import Adaptation
-from jaxbnn.sampling.adaptation import check_target, component_of, like, require_floats
+from jaxbnn.sampling.adaptation import (
+    check_component,
+    check_target,
+    component_of,
+    like,
+    require_floats,
+)
 
 SHORTEST_WARMUP = 100
 _NAMES = ("step_size", "decoherence_length", "inverse_mass_matrix")
@@ -171,6 +177,7 @@ def microcanonical_adaptation(
     check_flag("is_preconditioned", is_preconditioned)
     check_flag("is_length_tuned", is_length_tuned)
     check_flag("is_pooled", is_pooled)
+    check_component(component)
     check_one_number("energy_error", energy_error)
     check_positive("energy_error", energy_error)
     check_one_number("start_energy_error", start_energy_error)

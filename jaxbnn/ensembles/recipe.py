@@ -34,7 +34,7 @@ from jaxbnn.ensembles.training import OptimisedStarts
 from jaxbnn.ensembles.way_in import Tuning, WayIn, bias_in_words, chains_in_words, go_in
 from jaxbnn.kernels import cycle, jittered, on_vector, prior_precisions
 from jaxbnn.numerics import check_count, check_positive
-from jaxbnn.numerics.arguments import a_or_an, check_flag
+from jaxbnn.numerics.arguments import a_or_an, check_flag, check_progress
 from jaxbnn.numerics.checks import check_one_number
 from jaxbnn.sampling import Draws, dual_averaging, sample
 from jaxbnn.sampling.validation import (
@@ -205,6 +205,7 @@ def sample_ensemble(
     check_count("num_directions", num_directions, 0)
     check_count("trajectory_steps", trajectory_steps)
     check_checkpoint(checkpoint)
+    check_progress(progress)
     check_mesh_type(mesh)
     folder = None if checkpoint is None else Path(checkpoint)
     if isinstance(positions, OptimisedStarts):

@@ -24,6 +24,7 @@ from jaxbnn.ensembles.arguments import Arguments, checked_arguments
 from jaxbnn.ensembles.epochs import DIVERGED, RUNNING, Chain, Curves, begin, members_of, train
 from jaxbnn.ensembles.fingerprint import fingerprint
 from jaxbnn.ensembles.initial import check_starts, initial_positions
+from jaxbnn.numerics.arguments import check_progress
 from jaxbnn.sampling import BadCheckpoint
 from jaxbnn.sampling.devices.placement import placement
 from jaxbnn.sampling.keys import chain_keys
@@ -196,6 +197,7 @@ def optimised_starts(
     >>> jaxbnn.predict(starts, x[:5], posterior).mean.shape
     (5,)
     """
+    check_progress(progress)
     asked = checked_arguments(
         key, posterior, num_chains, optimizer, batch_size, validation, patience,
         max_epochs, checkpoint, mesh,

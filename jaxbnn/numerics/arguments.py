@@ -119,6 +119,23 @@ def check_flag(name: str, value: Any) -> None:
         raise TypeError(f"{name} must be True or False, but is {short(value)}.")
 
 
+def check_progress(value: Any) -> None:
+    """Raise TypeError unless `value` is True, False or a function of one argument.
+
+    Examples
+    --------
+    >>> check_progress("no")
+    Traceback (most recent call last):
+    TypeError: progress must be True, False or a function of the progress, but is 'no'.
+    """
+    if callable(value):
+        check_function("progress", value, "give progress -> None")
+    elif not isinstance(value, bool | np.bool_):
+        raise TypeError(
+            f"progress must be True, False or a function of the progress, but is {short(value)}."
+        )
+
+
 def a_or_an(value: Any) -> str:
     """Return the name of a value's type with its article, for a sentence.
 

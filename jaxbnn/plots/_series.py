@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import ArrayLike, Bool, Float, Int
 
-from jaxbnn.numerics import check_positive, check_real
+from jaxbnn.numerics import check_count, check_real
 from jaxbnn.plots._canvas import MAX_PANELS, Axes, add_to_title, given_axes, new_axes
 
 
@@ -123,7 +123,7 @@ def envelope(
     >>> envelope(np.array([0.0, 5.0, 1.0, 2.0, -3.0, 4.0]), 4)
     (array([0, 1, 4, 5]), array([ 0.,  5., -3.,  4.]))
     """
-    check_positive("max_points", max_points)
+    check_count("max_points", max_points)
     n = len(series)
     if n <= max_points:
         return np.arange(n), series

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import ArrayLike, Bool, Float
 
 from jaxbnn.diagnostics import autocorrelation as autocorrelation_of
+from jaxbnn.numerics import check_count
 from jaxbnn.plots._canvas import COLORS, REFERENCE, Axes, add_to_title, legend, next_color
 from jaxbnn.plots._series import Panel, envelope, listed, panels, report_missing, returned
 
@@ -199,8 +200,7 @@ def autocorrelation(
     >>> [round(float(rho), 2) for rho in axes.get_lines()[-1].get_ydata()]
     [1.0, -0.75, 0.5]
     """
-    if max_lag < 1:
-        raise ValueError(f"max_lag must be at least 1, but is {max_lag}; give a positive lag.")
+    check_count("max_lag", max_lag)
     drawn = panels(draws, axes, names)
     for panel in drawn:
         if panel.values.shape[1] < 2:

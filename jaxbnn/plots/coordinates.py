@@ -7,8 +7,9 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import ArrayLike, Float
 
-from jaxbnn.numerics import check_positive
+from jaxbnn.numerics import check_count, check_positive
 from jaxbnn.numerics.arguments import check_flag
+from jaxbnn.numerics.checks import check_one_number
 from jaxbnn.plots._canvas import COLORS, Axes, given_axes, legend, new_axes
 from jaxbnn.plots._series import as_draws, check_names, report_missing
 
@@ -58,7 +59,7 @@ def parallel_coordinates(
     """
     values = as_draws(draws, ndims=(3,))
     num_chains, num_draws, dim = values.shape
-    check_positive("max_lines", max_lines)
+    check_count("max_lines", max_lines)
     target = new_axes(panel_size=(6.4, 3.6))[0] if axes is None else given_axes(axes, 1)[0]
     per_chain = min(num_draws, max(int(max_lines) // num_chains, 1))
     shown = values[:, np.linspace(0, num_draws - 1, per_chain).round().astype(int)]
@@ -138,7 +139,10 @@ def covariance_heat_map(
         raise ValueError("draws is an empty mapping; give at least one array of draws.")
     arrays = {title: as_draws(value, ndims=(3,)) for title, value in settings.items()}
     matrices = [_covariance(title, value, correlation) for title, value in arrays.items()]
+    if annotate is not None:
+        check_flag("annotate", annotate)
     if limit is not None:
+        check_one_number("limit", limit)
         check_positive("limit", limit)
     targets = (
         new_axes(len(arrays), (4.2, 3.6), 2 if len(arrays) == 4 else 3, framed=True)

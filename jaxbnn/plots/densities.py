@@ -8,6 +8,7 @@ from jaxtyping import ArrayLike, Float
 
 from jaxbnn.numerics import check_positive
 from jaxbnn.numerics.arguments import check_flag
+from jaxbnn.numerics.checks import check_one_number
 from jaxbnn.plots._canvas import REFERENCE, add_to_title, legend, next_color
 from jaxbnn.plots._kernel_density import beta_estimate, gaussian_estimate, silverman_bandwidth
 from jaxbnn.plots._series import Panel, panels, report_missing, returned
@@ -219,6 +220,7 @@ def _check_options(
                 "give (low, high) with low < high."
             )
     if bandwidth is not None:
+        check_one_number("bandwidth", bandwidth)
         check_positive("bandwidth", bandwidth)
 
 

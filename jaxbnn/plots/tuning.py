@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import ArrayLike, Bool, Float
 
 from jaxbnn.numerics.arguments import check_flag
+from jaxbnn.numerics.checks import check_one_number
 from jaxbnn.plots._canvas import (
     REFERENCE,
     Axes,
@@ -85,6 +86,8 @@ def acceptance_against(
             f"rates must lie between 0 and 1, but reach from {np.nanmin(values):g} to "
             f"{np.nanmax(values):g}; pass acceptance probabilities."
         )
+    if target is not None:
+        check_one_number("target", target, "give a rate")
     if target is not None and not 0 < target < 1:
         raise ValueError(f"target must lie between 0 and 1, but is {target:g}; give a rate.")
     per_chain = values.mean(axis=2) if values.ndim == 3 else values

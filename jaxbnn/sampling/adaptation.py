@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from blackjax.adaptation.step_size import dual_averaging_adaptation
 from jaxtyping import Array, PyTree
 
 from jaxbnn.numerics import check_fraction, check_positive
-from jaxbnn.numerics.arguments import check_flag, check_function, kept
+from jaxbnn.numerics.arguments import check_flag, check_function, kept, short
 from jaxbnn.numerics.checks import check_one_number
 
 
@@ -50,6 +51,15 @@ class Adaptation(NamedTuple):
 class _StepSizeState(NamedTuple):
     averaging: Any
     parameters: dict
+
+
+def check_component(component: Any) -> None:
+    """Raise TypeError unless it is None or a whole number, of either sign."""
+    if component is not None and not isinstance(component, int | np.integer):
+        raise TypeError(
+            f"component must be the number of a kernel in a cycle, or None, but is "
+            f"{short(component)}."
+        )
 
 
 def component_of(composed: Any, component: int | None, field: str) -> Any:
@@ -160,6 +170,7 @@ def dual_averaging(
     check_one_number("learning_rate", learning_rate)
     check_positive("learning_rate", learning_rate)
     check_flag("is_pooled", is_pooled)
+    check_component(component)
     da_init, da_update, da_final = dual_averaging_adaptation(
         target_acceptance_rate, gamma=learning_rate
     )
@@ -221,6 +232,8 @@ def schedule(
     1.0
     """
     check_function("function", function, "give step -> dict of parameters")
+    if refresh is not None:
+        check_function("refresh", refresh, "give jaxbnn.refresh", num_arguments=4)
 
     def init(parameters):
         first = function(jnp.zeros((), jnp.int32))

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
 from jaxbnn.numerics import check_count
+from jaxbnn.numerics.arguments import check_function
 from jaxbnn.numerics.arrays import in_memory
 from jaxbnn.sampling.keys import chain_keys, step_key
 
@@ -130,6 +131,7 @@ def complete(
     >>> noisy.shape
     (2, 4, 3)
     """
+    check_function("function", function, "give (key, position) -> completion", num_arguments=2)
     check_count("batch_size", batch_size)
     leaves = jax.tree.leaves(draws.positions)
     if not leaves or leaves[0].shape[1] == 0:

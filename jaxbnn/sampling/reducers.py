@@ -76,6 +76,11 @@ def moments(function: Callable[[PyTree], PyTree] | None = None) -> Reducer:
     function
         Applied to each collected value first; None: the value itself.
 
+    Raises
+    ------
+    TypeError
+        What is no function of one argument.
+
     Examples
     --------
     >>> import jax.numpy as jnp
@@ -151,6 +156,11 @@ def covariance(function: Callable[[PyTree], PyTree] | None = None) -> Reducer:
     ----------
     function
         Applied to each collected value first; None: the value itself.
+
+    Raises
+    ------
+    TypeError
+        What is no function of one argument.
 
     Examples
     --------

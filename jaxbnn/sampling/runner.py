@@ -15,6 +15,7 @@ from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray, PyTree
 
 from jaxbnn.numerics import check_finite
+from jaxbnn.numerics.arguments import check_progress
 from jaxbnn.numerics.arrays import check_held
 from jaxbnn.sampling.adaptation import Adaptation
 from jaxbnn.sampling.chunks import Sampling
@@ -218,6 +219,7 @@ def sample(
     with hosts.together():
         check_counts(num_samples, num_warmup, chunk_size, chunk_bytes)
         check_modes(lazy, checkpoint, debug, hosts.num_processes)
+        check_progress(progress)
         check_key(key)
         check_functions(collect, reduce)
         check_kernel(kernel, parameters, data, adapt, num_warmup)

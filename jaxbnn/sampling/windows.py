@@ -29,6 +29,7 @@ from jaxbnn.numerics.arguments import check_flag, kept
 from jaxbnn.sampling.adaptation import (
     Adaptation,
     acceptance_of,
+    check_component,
     check_target,
     component_of,
     like,
@@ -111,6 +112,7 @@ def window_adaptation(
     check_count("num_warmup", num_warmup)
     check_target(target_acceptance_rate)
     check_flag("is_pooled", is_pooled)
+    check_component(component)
     if metric not in ("draws", "gradients"):
         raise ValueError(f"metric must be 'draws' or 'gradients', but is {metric!r}.")
     da_init, da_update, da_final = dual_averaging_adaptation(target_acceptance_rate)

@@ -21,6 +21,7 @@ from jaxbnn.gibbs import GibbsPosition, IntermediateNoise, interwoven_gibbs, tur
 from jaxbnn.gibbs.validation import check_data
 from jaxbnn.kernels import cycle, repeat
 from jaxbnn.numerics import check_count, check_fraction, check_positive, is_concrete
+from jaxbnn.numerics.arguments import check_function
 from jaxbnn.numerics.checks import check_one_number
 from jaxbnn.sampling import Adaptation, Draws, sample
 from jaxbnn.sampling.adaptation import require_floats
@@ -106,6 +107,7 @@ def annealing(
             return _geometric(final_variance, first, num_cooling)(step)
 
     else:
+        check_function("schedule", schedule, "give step -> noise variances")
         _check_schedule(schedule, final_variance, num_warmup)
 
         def variance_at(step, parameters):

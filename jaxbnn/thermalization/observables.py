@@ -6,7 +6,7 @@ from jaxtyping import Array, Float, PyTree, Shaped
 
 from jaxbnn.gibbs import GibbsPosition, IntermediateNoise
 from jaxbnn.networks import Network
-from jaxbnn.numerics import check_real
+from jaxbnn.numerics import check_count, check_real
 
 
 def mean_squared_error(
@@ -89,6 +89,7 @@ def score_statistic(
     True
     """
     affine = [i for i, entry in enumerate(position.params) if isinstance(entry, dict)]
+    check_count("layer", layer, 0)
     if not 0 <= layer < len(affine):
         raise ValueError(
             f"layer must be from 0 to {len(affine) - 1}, the network's layers with weights, but "

@@ -14,7 +14,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, Shaped
 
 from jaxbnn.gibbs import GibbsPosition, IntermediateNoise
 from jaxbnn.numerics import check_count
-from jaxbnn.numerics.arguments import check_flag
+from jaxbnn.numerics.arguments import check_flag, check_function
 
 
 class TeacherStudent(NamedTuple):
@@ -89,7 +89,9 @@ def teacher_student(
     """
     check_count("num_train", num_train)
     check_count("num_test", num_test)
+    check_count("num_random", num_random, 0)
     check_flag("is_noiseless", is_noiseless)
+    check_function("sample_inputs", sample_inputs, "give (key, shape) -> inputs", num_arguments=2)
     shape = model.network.input_shape
     key_x, key_test, key_teacher, key_data, key_random = jax.random.split(key, 5)
     x = sample_inputs(key_x, (num_train, *shape))

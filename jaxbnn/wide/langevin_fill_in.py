@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from jaxbnn.numerics import check_count, check_real, is_concrete
+from jaxbnn.numerics.arguments import check_function
 from jaxbnn.numerics.products import product
 from jaxbnn.wide.complement_pair import Pair, gram_schmidt
 from jaxbnn.wide.input_reduction import InputReduction
@@ -71,6 +72,7 @@ def fill_in_langevin(
     (4, 50, 8)
     """
     _check_steps(steps, thinning)
+    check_function("function", function, "give params -> value")
     (p, _), h = reduction.basis.shape, reduction.width
     dtype, dimension = reduction.basis.dtype, reduction.dimension
     num_axes, num_beyond = complement.along.shape[1], complement.rest.shape[1]

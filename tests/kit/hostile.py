@@ -268,7 +268,7 @@ def try_one(family: str, examples: int, folder: Path | None) -> Report:
 
 def main(arguments: list[str] | None = None) -> int:
     """Try every family; print the table and the failures."""
-    from tests.kit import hostile_found
+    from tests.kit import hostile_found, hostile_options
 
     parser = argparse.ArgumentParser(description="Bad and extreme input, and what comes of it.")
     parser.add_argument("--examples", type=int, default=200, help="calls a family")
@@ -283,6 +283,9 @@ def main(arguments: list[str] | None = None) -> int:
     report = Report(current_commit(10) or "")
     for number, call in enumerate(hostile_found.calls()):
         report.add("found before", call, number, words=call.name)
+    if options.only in hostile_options.FAMILY:
+        for number, call in enumerate(hostile_options.calls()):
+            report.add(hostile_options.FAMILY, call, number)
     names = [family for family in families() if options.only in family]
     each = (options.examples, options.keep)
     for name, found in _tried(names, each, options.jobs):

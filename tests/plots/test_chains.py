@@ -123,7 +123,7 @@ def test_a_chain_that_never_moved_is_named(draws):
 def test_errors_are_sentences(draws):
     with pytest.raises(ValueError, match=r"max_lag must be at least 1, but is 0"):
         plots.autocorrelation(draws, max_lag=0)
-    with pytest.raises(ValueError, match=r"max_points must be positive"):
+    with pytest.raises(ValueError, match=r"max_points must be at least 1"):
         plots.trace(draws, max_points=0)
     with pytest.raises(ValueError, match=r"at least two draws"):
         plots.autocorrelation(draws[:, :1])

@@ -128,7 +128,7 @@ def test_errors_are_sentences(draws):
         plots.covariance_heat_map({})
     with pytest.raises(ValueError, match=r"limit must be positive"):
         plots.covariance_heat_map(draws, limit=-1.0)
-    with pytest.raises(ValueError, match=r"max_lines must be positive"):
+    with pytest.raises(ValueError, match=r"max_lines must be at least 1"):
         plots.parallel_coordinates(draws, max_lines=0)
     with pytest.raises(ValueError, match=r"names has 1 entries"):
         plots.parallel_coordinates(draws, names=["a"])
