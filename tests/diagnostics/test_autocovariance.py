@@ -20,7 +20,7 @@ def test_lags_come_second(rng):
 
 @pytest.mark.parametrize("lag", [-1, 10])
 def test_lag_is_checked(lag):
-    with pytest.raises(ValueError, match="max_lag must be (between 0 and 9|at least 0)"):
+    with pytest.raises(ValueError, match=r"max_lag must be (between 0 and 9|at least 0)"):
         autocorrelation(np.zeros((2, 10)), lag)
 
 
