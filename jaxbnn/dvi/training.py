@@ -196,8 +196,8 @@ def fit(
 
     with stored_training(checkpoint, fingerprint) as store:
         now, done = store.restored(start)
-        own = progress if callable(progress) else None
-        report = own or (_line_from(done) if progress else None)
+        is_told = bool(progress) and not callable(progress)
+        report = _line_from(done) if is_told else progress or None
         began = time.perf_counter()
         while done < num_updates and (np.asarray(now.status) == _RUNNING).any():
             states, status, elbo = _chunk(keys, *now[:2], x, y, done, num_updates, **how)
@@ -214,7 +214,7 @@ def fit(
             if report is not None:
                 seconds = time.perf_counter() - began
                 report(FitProgress(done, num_updates, seconds, np.asarray(elbo), states.position))
-    if progress and not own and 0 < done < num_updates:
+    if is_told and 0 < done < num_updates:
         print(f"all runs stopped after {done:,} updates", file=sys.stderr, flush=True)
     final = np.asarray(now.status)
     return Fit(

@@ -98,7 +98,7 @@ def _fitted(estimator, y):
     return fit
 
 
-# Functions by name, with what they are given before their options; made when they are called.
+# Functions by name, with what they are given first, made when they are called.
 TRIED: dict[str, tuple[Callable, Callable[[], tuple]]] = {
     "Activation": (networks.Activation, tuple),
     "Conv": (networks.Conv, lambda: (2, (2, 2))),
@@ -225,10 +225,7 @@ TRIED: dict[str, tuple[Callable, Callable[[], tuple]]] = {
     "solve_triangular": (numerics.solve_triangular, lambda: (X[:2], X[:2])),
     "BayesianRegressor": (_fitted(estimators.BayesianRegressor, Y[:, 0] + X[:, 0]), tuple),
     "BayesianClassifier": (_fitted(estimators.BayesianClassifier, LABELS), tuple),
-    "posterior_from_numpyro": (
-        of_numpyro.posterior_from_numpyro,
-        lambda: (_model, jnp.ones(3)),
-    ),
+    "posterior_from_numpyro": (of_numpyro.posterior_from_numpyro, lambda: (_model,)),
     "sample_network": (of_numpyro.sample_network, tuple),
 }
 # Called with what others have checked; records that are made by the runner, or looked at there.
@@ -248,11 +245,10 @@ FREE = {
     "names",
     "informed",
 }
-# Needed before the option that is tried, by its name.
+# What else they need, by the name of the function and of the argument.
 NEEDED: dict[str, dict[str, Any]] = {
     "Ordinal": {"num_classes": 3},
     "covariance_operator": {"sqrt": lambda z: z},
-    "on_block": {},
     "repeat": {"num_steps": 2},
     "weight_projections": {"num": 2},
     "fit": {"num_updates": 1},
@@ -268,6 +264,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "dual_averaging": {"target_acceptance_rate": 0.8},
     "optimised_start": {"optimizer": optax.sgd(0.1), "num_updates": 1},
     "optimised_starts": {"num_chains": 2, "max_epochs": 1},
+    "posterior_from_numpyro": {"y": np.ones(3, np.float32)},
     "sample_ensemble": {"num_samples": 2, "num_tuning": 100, "most_steps": 200},
 }
 
@@ -282,7 +279,7 @@ WRONG: dict[Any, tuple] = {
 
 
 def kinds(annotation: Any) -> set:
-    """Return what an option may be; a Literal counts as a word, arrays and others are told by ...
+    """Return the types of an option; a Literal is a word, and for all other types there is `...`.
 
     Examples
     --------
@@ -296,9 +293,7 @@ def kinds(annotation: Any) -> set:
         return {str}
     if origin in (typing.Union, types.UnionType):
         return set().union(*map(kinds, typing.get_args(annotation)))
-    if Callable in (origin, annotation) or origin is type(Callable) or "Callable" in str(origin):
-        return {Callable}
-    return {...}
+    return {Callable} if Callable in (origin, annotation) else {...}
 
 
 def wrong_options(function: Callable) -> Iterator[tuple[str, Any]]:
@@ -318,14 +313,8 @@ def _call(name: str, option: str, value: Any) -> Call:
     function, before = TRIED[name]
 
     def made():
-        needed = {**NEEDED.get(name, {}), option: value}
-        names = list(inspect.signature(function).parameters)
-        args = [arg for arg, at in zip(before(), names, strict=False) if at != option]
-        given = dict(zip([at for at in names if at != option][: len(args)], args, strict=True))
-        positional = [given[at] for at in names[: len(before())] if at in given]
-        if option in names[: len(before())]:
-            return function(**{**given, **needed})
-        return function(*positional, **needed)
+        given = dict(zip(inspect.signature(function).parameters, before(), strict=False))
+        return function(**{**given, **NEEDED.get(name, {}), option: value})
 
     return Call(f"{name}({option}={value!r})", "option of another type", made, None, "nothing")
 
