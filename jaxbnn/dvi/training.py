@@ -196,8 +196,8 @@ def fit(
 
     with stored_training(checkpoint, fingerprint) as store:
         now, done = store.restored(start)
-        is_told = bool(progress) and not callable(progress)
-        report = _line_from(done) if is_told else progress or None
+        own = progress if callable(progress) else None
+        report = _line_from(done) if own is None and progress else own
         began = time.perf_counter()
         while done < num_updates and (np.asarray(now.status) == _RUNNING).any():
             states, status, elbo = _chunk(keys, *now[:2], x, y, done, num_updates, **how)
@@ -214,7 +214,7 @@ def fit(
             if report is not None:
                 seconds = time.perf_counter() - began
                 report(FitProgress(done, num_updates, seconds, np.asarray(elbo), states.position))
-    if is_told and 0 < done < num_updates:
+    if progress and own is None and 0 < done < num_updates:
         print(f"all runs stopped after {done:,} updates", file=sys.stderr, flush=True)
     final = np.asarray(now.status)
     return Fit(
