@@ -25,6 +25,7 @@ from jaxbnn.diagnostics.movement import movement
 from jaxbnn.diagnostics.ranks import fold, normal_scores, quantile, sorted_draws
 from jaxbnn.diagnostics.rhat import larger_rhat, split_rhat_of
 from jaxbnn.numerics import check_real
+from jaxbnn.numerics.arguments import as_names
 from jaxbnn.numerics.arrays import float_dtype, in_memory
 
 # Leaves are judged in one call, hence by one compiled program, where a copy costs little.
@@ -194,11 +195,12 @@ def summary(
     values = positions if function is None else evaluate(function, positions)
     all_names = _names(values, "x" if function is None else "f")
     if names is not None:
+        names = as_names(names)
         if len(names) != len(all_names):
             raise ValueError(
                 f"names needs one name per coordinate, {len(all_names)}, but has {len(names)}."
             )
-        all_names = [str(name) for name in names]
+        all_names = names
     if log_density is not None:
         check_rounding("log_density", log_density)
         log_density = _chain_draw("log_density", log_density, (chains, length))

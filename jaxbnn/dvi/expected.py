@@ -22,6 +22,7 @@ from jaxbnn.dvi.moments import GaussianMoments, check_moments, floating
 from jaxbnn.dvi.monte_carlo import draw_outputs
 from jaxbnn.dvi.noise_likelihoods import FlooredGaussian, SoftplusGaussian
 from jaxbnn.numerics import check_count, check_finite
+from jaxbnn.numerics.arguments import check_key
 from jaxbnn.numerics.arrays import as_array
 from jaxbnn.targets import (
     Bernoulli,
@@ -107,6 +108,8 @@ def expected_log_likelihood(
     >>> round(float(terms[0]), 4)  # log N(0 | 0, 1) - 1 / 2
     -1.4189
     """
+    if rng_key is not None:
+        check_key("rng_key", rng_key)
     check_count("num_samples", num_samples)
     check_likelihood(likelihood)
     check_choice("expectation", expectation, Expectation)

@@ -16,6 +16,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.networks import Network, parameter_shapes
+from jaxbnn.networks.forward import checked_dtype
 from jaxbnn.networks.shapes import fan_in
 from jaxbnn.numerics import (
     check_finite,
@@ -24,8 +25,8 @@ from jaxbnn.numerics import (
     is_concrete,
     standard_normal,
 )
-from jaxbnn.numerics.arguments import check_flag
-from jaxbnn.numerics.checks import check_one_number
+from jaxbnn.numerics.arguments import check_flag, check_key, check_type
+from jaxbnn.numerics.checks import broadcasts_to, check_one_number
 from jaxbnn.numerics.products import product
 
 Scalar = Float[Array, ""]
@@ -151,6 +152,9 @@ def initial_position(
     >>> jax.tree.map(jnp.shape, q.mean[0])
     {'b': (20, 3), 'w': (20, 4, 3)}
     """
+    check_key("rng_key", rng_key)
+    check_type("shape", shape, tuple, "write (20,) for 20 of them")
+    checked_dtype(dtype)
     check_flag("correlated", correlated)
     numbers = {"mean_variance": mean_variance, "variance": variance, "bias_variance": bias_variance}
     for name, value in (numbers | {"bias_mean_variance": bias_mean_variance}).items():
@@ -161,6 +165,11 @@ def initial_position(
             check_positive(name, value)
     if log_noise_scale is not None:
         check_finite("log_noise_scale", log_noise_scale, "give the logarithm of a scale")
+        if not broadcasts_to(np.shape(log_noise_scale), shape):
+            raise ValueError(
+                f"log_noise_scale has shape {np.shape(log_noise_scale)} where shape is {shape}; "
+                "give one number, or one for each q."
+            )
     if bias_mean_variance is not None:
         check_finite("bias_mean_variance", bias_mean_variance, "give 0 or a positive number")
         if is_concrete(bias_mean_variance) and np.any(np.asarray(bias_mean_variance) < 0):

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from jaxbnn.numerics import check_count, check_positive
+from jaxbnn.numerics.arguments import a_or_an, check_key
 from jaxbnn.numerics.checks import check_one_number
 from jaxbnn.numerics.data import finite_array
 from jaxbnn.targets.rounding import warn_of_rounded_inputs
@@ -53,8 +54,7 @@ def stacked_runs(positions: PyTree) -> tuple[int, Any]:
 
 def one_key_a_run(rng_key: Array, runs: int) -> Key[Array, " run"]:
     """Return the keys that were given, or one folded in for each run."""
-    if not hasattr(rng_key, "dtype"):
-        raise TypeError(f"rng_key must be a key, as of jax.random.key(0), but is {rng_key!r:.40}.")
+    check_key("rng_key", rng_key)
     if not jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key):
         rng_key = jax.random.wrap_key_data(rng_key)
     if rng_key.ndim == 0:
@@ -66,6 +66,10 @@ def one_key_a_run(rng_key: Array, runs: int) -> Key[Array, " run"]:
 
 def checked_data(algorithm, x, y, own_data, runs, dtype) -> tuple[Array, Array, int]:
     """Return x and y in the dtype of q, and how many data a run has; raise if they do not fit."""
+    if not (hasattr(algorithm, "check") and hasattr(algorithm, "step")):
+        raise TypeError(
+            f"algorithm must be what deterministic_vi returns, but is {a_or_an(algorithm)}."
+        )
     lead = 1 if own_data else 0
     if (
         np.ndim(x) <= lead

@@ -16,6 +16,7 @@ from jaxbnn.dvi.pairs import MAX_CORRELATION, heaviside_covariance, relu_remaind
 from jaxbnn.dvi.standard_normal import normal_cdf, relu_moments
 from jaxbnn.networks import activation_function
 from jaxbnn.numerics import check_count, check_finite, check_real, is_concrete
+from jaxbnn.numerics.arguments import check_type
 from jaxbnn.numerics.tails import as_floats, normal_density
 
 Rule = Literal["exact", "asymptotic", "gauss_hermite"]
@@ -237,6 +238,7 @@ def check_rule(rule: Rule, num_nodes: int | None, name: str = "rule") -> None:
 
 def check_sizes(moments: GaussianMoments, *, may_be_zero: bool = True) -> None:
     """Raise unless mean, variance and covariance are real, finite and fit each other."""
+    check_type("moments", moments, GaussianMoments, "write GaussianMoments(mean, variance)")
     if moments.variance is None and moments.covariance is not None:
         raise ValueError(
             "moments with a covariance need its diagonal too, but have no variance; give "

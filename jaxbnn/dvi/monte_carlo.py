@@ -19,6 +19,7 @@ from jaxbnn.networks import (
 )
 from jaxbnn.networks.validation import check_inputs, check_params
 from jaxbnn.numerics import check_count, standard_normal
+from jaxbnn.numerics.arguments import check_key
 from jaxbnn.numerics.products import product
 
 # Of a datum's variances: the jitter of a smaller one is as if the largest were so many times it.
@@ -59,6 +60,7 @@ def weight_draws(
     >>> weight_draws(jax.random.key(1), network, q, jnp.ones((5, 4)), 10).shape
     (10, 5, 2)
     """
+    check_key("rng_key", rng_key)
     check_count("num_samples", num_samples)
     keys = jax.random.split(rng_key, num_samples)
     return jax.vmap(lambda key: apply(network, draw_weights(key, q), x))(keys)

@@ -19,6 +19,7 @@ from jaxbnn.dvi.moments import GaussianMoments, check_rule, deviation_of
 from jaxbnn.dvi.monte_carlo import draw_outputs
 from jaxbnn.dvi.noise_likelihoods import FlooredGaussian
 from jaxbnn.numerics import check_count
+from jaxbnn.numerics.arguments import check_key
 from jaxbnn.targets import (
     Bernoulli,
     Categorical,
@@ -98,6 +99,8 @@ def predictive(
     2.6487 -1.406
     2.6487 -1.291
     """
+    if rng_key is not None:
+        check_key("rng_key", rng_key)
     check_count("num_samples", num_samples)
     check_likelihood(likelihood)
     outputs = checked_outputs(outputs)

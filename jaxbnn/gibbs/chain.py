@@ -20,6 +20,7 @@ from jaxbnn.gibbs.validation import (
 )
 from jaxbnn.networks import Network, output_shape, parameter_shapes
 from jaxbnn.numerics import standard_normal
+from jaxbnn.numerics.arguments import check_key
 from jaxbnn.targets import normal_prior
 
 Output = Literal["regression", "probit", "binary_probit"]
@@ -105,6 +106,7 @@ class NoisyChain:
 
     def sample_prior(self, key: PRNGKeyArray, dtype: DTypeLike = float) -> PyTree:
         """Draw parameters from the prior, in JAX's default float unless told otherwise."""
+        check_key("key", key)
         shapes = parameter_shapes(self.network, dtype)
         return tuple(
             {
@@ -128,6 +130,7 @@ class NoisyChain:
         The position, `params` in it, and y: (n, *output_shape) in regression, labels (n,)
         under a probit.
         """
+        check_key("key", key)
         values = self.forward(key, params, inputs_last(self.network, x))
         latent = self.latent_stages
         pre, post = split(latent, values[: len(latent)])

@@ -36,7 +36,7 @@ from jaxbnn.gibbs.model import IntermediateNoise
 from jaxbnn.gibbs.pieces import PiecewiseLinear
 from jaxbnn.gibbs.stages import Stage, split
 from jaxbnn.gibbs.starts import check_position, satisfying
-from jaxbnn.gibbs.validation import check_data, inputs_last
+from jaxbnn.gibbs.validation import check_data, check_model, inputs_last
 from jaxbnn.kernels import pcn
 from jaxbnn.kernels.arguments import check_one_number
 from jaxbnn.kernels.crank_nicolson import check_beta
@@ -133,6 +133,7 @@ def interweave(
     >>> state.position.post[0].shape
     (3, 5)
     """
+    check_model(model)
     check_data(model.network, model.output, x, y)
     proposal = _proposal_of(model, proposal)
     check_positive("step_size", step_size)

@@ -24,7 +24,7 @@ from jaxbnn.gibbs.redraws import redraw_noisy_units
 from jaxbnn.gibbs.sampler import GibbsState, gibbs_sampler
 from jaxbnn.gibbs.scale_moves import scale_moves
 from jaxbnn.gibbs.validation import inputs_last
-from jaxbnn.kernels.arguments import check_kernels
+from jaxbnn.kernels.arguments import check_kernels, check_listed
 from jaxbnn.kernels.refresh import auxiliary_fields, check_state
 from jaxbnn.numerics import check_count
 
@@ -122,6 +122,7 @@ def interwoven_gibbs(
     >>> state.position.post[0].shape
     (3, 5)
     """
+    check_listed("more_moves", more_moves, "write more_moves=[first, second]")
     if more_moves:
         check_kernels("more_moves", tuple(more_moves), "write more_moves=[first, second]")
     moves = [interweave(model, x, y, step_size, num_integration_steps, proposal)]
@@ -190,6 +191,7 @@ def gibbs_with_moves(
     >>> state.position.post[0].shape
     (3, 5)
     """
+    check_listed("moves", moves, "write moves=[first, second]")
     moves = tuple(moves)
     check_kernels("moves", moves, "write moves=[first, second]")
     gibbs = gibbs_sampler(model, x, y, order)

@@ -22,6 +22,7 @@ from jaxbnn.gibbs.factors import whiten
 from jaxbnn.gibbs.linear_maps import add_to_windows, average, matrix_of_conv
 from jaxbnn.networks import AvgPool, Conv, Dense
 from jaxbnn.numerics import standard_normal
+from jaxbnn.numerics.arguments import check_key
 from jaxbnn.numerics.products import product
 
 
@@ -67,6 +68,7 @@ def sample_inputs(
     >>> [round(float(value), 2) for value in x[0]]
     [0.5, 0.5, 0.5, 0.5]
     """
+    check_key("key", key)
     numbers = {"noise_variance": noise_variance, "next_noise_variance": next_noise_variance}
     check_affine(layer, params, mean, outputs, **numbers)
     check_ratio(mean.dtype, **numbers)
@@ -123,6 +125,7 @@ def sample_pooled(
     >>> round(float(v[:2].mean()), 3)
     1.0
     """
+    check_key("key", key)
     numbers = {"noise_variance": noise_variance, "next_noise_variance": next_noise_variance}
     check_pooled(layer, mean, outputs, **numbers)
     assert layer.stride is not None  # resolved at construction

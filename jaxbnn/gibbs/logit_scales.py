@@ -27,7 +27,7 @@ from jaxbnn.gibbs.model import IntermediateNoise
 from jaxbnn.gibbs.scale_moves import ScaleLaw, ScaleMovesInfo, ScaleMovesState
 from jaxbnn.gibbs.stages import merge
 from jaxbnn.gibbs.starts import check_position
-from jaxbnn.gibbs.validation import checked_inputs
+from jaxbnn.gibbs.validation import check_model, checked_inputs
 from jaxbnn.numerics.generalised_inverse_gaussian import draw_unchecked
 
 
@@ -74,6 +74,7 @@ def logit_scale_moves(
     >>> bool(jnp.allclose(ratio, ratio[0, 0], rtol=1e-4))
     True
     """
+    check_model(model)
     inputs = checked_inputs(model.network, x)
     if model.output == "regression":
         raise ValueError(

@@ -41,7 +41,7 @@ from jaxbnn.gibbs.model import IntermediateNoise
 from jaxbnn.gibbs.pieces import PiecewiseLinear
 from jaxbnn.gibbs.stages import Stage, split
 from jaxbnn.gibbs.starts import check_position, satisfying
-from jaxbnn.gibbs.validation import check_data, inputs_last
+from jaxbnn.gibbs.validation import check_data, check_model, inputs_last
 from jaxbnn.kernels.arguments import check_one_number
 from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.networks import AvgPool, Conv, Dense
@@ -153,6 +153,7 @@ def noncentred_scale_moves(
     >>> state.position.post[0].shape, bool(info.is_accepted)
     ((3, 5), True)
     """
+    check_model(model)
     check_data(model.network, model.output, x, y)
     check_positive("step_size", step_size)
     check_one_number("step_size", step_size)

@@ -24,7 +24,7 @@ from jaxtyping import Array, DTypeLike, Float, PRNGKeyArray, Shaped
 from jaxbnn.gibbs.chain import GibbsPosition
 from jaxbnn.gibbs.latents import sample_pooled
 from jaxbnn.gibbs.model import IntermediateNoise
-from jaxbnn.gibbs.validation import checked_inputs, inputs_last, outputs_last
+from jaxbnn.gibbs.validation import check_model, checked_inputs, inputs_last, outputs_last
 from jaxbnn.networks import AvgPool, Conv, Network
 
 Images = Shaped[Array | np.ndarray, "n ..."]
@@ -120,6 +120,7 @@ def collapse_pooling(model: IntermediateNoise, x: Images) -> CollapsedPooling:
     >>> [z.shape for z in collapsed.restore(jax.random.key(0), position).pre]
     [(6, 6, 2, 5), (3, 3, 2, 5)]
     """
+    check_model(model)
     conv, pool = _pooled_convolution(model)
     inputs = checked_inputs(model.network, x)
     averaged = jnp.moveaxis(_window_means(inputs, pool.window, conv.stride), -1, 0)

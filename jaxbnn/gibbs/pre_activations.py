@@ -23,6 +23,7 @@ from jaxbnn.numerics import (
     truncated_normal_from_mode,
     uniform_open,
 )
+from jaxbnn.numerics.arguments import check_key
 
 
 def sample_pre_activations(
@@ -69,6 +70,7 @@ def sample_pre_activations(
     >>> bool(jnp.isfinite(z).all())
     True
     """
+    check_key("key", key)
     check_arrays(mean=mean, post=post)
     if np.shape(mean) != np.shape(post):
         raise ValueError(

@@ -10,6 +10,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Integer, PRNGKeyArray
 
 from jaxbnn.gibbs.arguments import check_labels
 from jaxbnn.numerics import truncated_normal_from_mode, uniform_open
+from jaxbnn.numerics.arguments import check_key
 
 
 def sample_logits(
@@ -50,6 +51,7 @@ def sample_logits(
     >>> jnp.argmax(z, axis=0).tolist()
     [2, 0]
     """
+    check_key("key", key)
     check_labels(mean, labels, noise_variance, logits=logits)
     if mean.shape[0] < 2:
         raise ValueError(
@@ -98,6 +100,7 @@ def sample_binary_logit(
     >>> (z[0] > 0).tolist()
     [True, False]
     """
+    check_key("key", key)
     check_labels(mean[None] if jnp.ndim(mean) == 1 else mean, labels, noise_variance)
     if jnp.ndim(mean) == 2 and mean.shape[0] != 1:
         raise ValueError(

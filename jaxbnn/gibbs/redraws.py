@@ -34,7 +34,7 @@ from jaxbnn.gibbs.linear_maps import affine, average, linear
 from jaxbnn.gibbs.model import IntermediateNoise
 from jaxbnn.gibbs.stages import split
 from jaxbnn.gibbs.starts import check_position, satisfying
-from jaxbnn.gibbs.validation import check_data, inputs_last
+from jaxbnn.gibbs.validation import check_data, check_model, inputs_last
 from jaxbnn.gibbs.weights import regression_sums
 from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.networks import AvgPool, Conv, Dense
@@ -120,6 +120,7 @@ def redraw_noisy_units(
     >>> bool(0 <= info.acceptance_rate <= 1)
     True
     """
+    check_model(model)
     check_data(model.network, model.output, x, y)
     check_count("num_candidates", num_candidates)
     groups = hidden_groups(model)

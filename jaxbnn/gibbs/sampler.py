@@ -17,7 +17,7 @@ from jaxbnn.gibbs.first_layer import FirstLayer, can_be_kept, first_layer
 from jaxbnn.gibbs.model import IntermediateNoise
 from jaxbnn.gibbs.starts import check_position, satisfying
 from jaxbnn.gibbs.sweep import Sweep
-from jaxbnn.gibbs.validation import check_data, inputs_last
+from jaxbnn.gibbs.validation import check_data, check_model, inputs_last
 from jaxbnn.kernels.refresh import auxiliary_fields
 
 
@@ -114,6 +114,7 @@ def gibbs_sampler(
     >>> state.position.post[0].shape
     (3, 5)
     """
+    check_model(model)
     check_data(model.network, model.output, x, y)
     if bias not in ("joint", "separate"):
         raise ValueError(f"bias must be 'joint' or 'separate', but is {bias!r}.")

@@ -41,7 +41,7 @@ from jaxbnn.gibbs.hidden_units import (
 from jaxbnn.gibbs.model import IntermediateNoise
 from jaxbnn.gibbs.stages import merge, split
 from jaxbnn.gibbs.starts import check_position
-from jaxbnn.gibbs.validation import checked_inputs
+from jaxbnn.gibbs.validation import check_model, checked_inputs
 from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.numerics.arguments import check_flag
 from jaxbnn.numerics.generalised_inverse_gaussian import draw_unchecked
@@ -137,6 +137,7 @@ def scale_moves(
     ...                   model.network.apply(position.params, x), rtol=1e-4))
     True
     """
+    check_model(model)
     inputs = checked_inputs(model.network, x)
     check_flag("warn", warn)
     symmetries, lost = scalings(model)

@@ -11,7 +11,7 @@ from jaxbnn.gibbs.stages import split
 from jaxbnn.gibbs.validation import inputs_last
 from jaxbnn.networks import parameter_shapes
 from jaxbnn.networks.validation import check_params
-from jaxbnn.numerics.arguments import a_or_an
+from jaxbnn.numerics.arguments import a_or_an, check_key
 from jaxbnn.numerics.checks import check_float, check_real
 
 Data = Shaped[Array | np.ndarray, "n ..."]
@@ -39,6 +39,7 @@ def zero_position(model: NoisyChain, x: Data, y: Data) -> GibbsPosition:
 
 def random_position(model: NoisyChain, key: PRNGKeyArray, x: Data, y: Data) -> GibbsPosition:
     """Draw weights from the prior, and latents from the model with noise of their own."""
+    check_key("key", key)
     key_weights, key_latents = jax.random.split(key)
     params = model.sample_prior(key_weights, inputs_last(model.network, x).dtype)
     return position_from_weights(model, key_latents, params, x, y)

@@ -38,7 +38,7 @@ from jaxbnn.gibbs.hidden_units import scalings
 from jaxbnn.gibbs.model import IntermediateNoise
 from jaxbnn.gibbs.pieces import PiecewiseLinear
 from jaxbnn.gibbs.starts import check_position
-from jaxbnn.gibbs.validation import check_data, inputs_last, outputs_last
+from jaxbnn.gibbs.validation import check_data, check_model, inputs_last, outputs_last
 from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.networks import Dense
 from jaxbnn.numerics import standard_normal
@@ -140,6 +140,7 @@ def turn_units(
     >>> bool(0 <= info.acceptance_rate <= 1)
     True
     """
+    check_model(model)
     check_data(model.network, model.output, x, y)
     _check_kind(model)
     inputs = inputs_last(model.network, x)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +12,7 @@ from jaxtyping import Array, ArrayLike, Float, Shaped
 from jaxbnn.networks import Flatten, Network, layer_shapes, output_shape
 from jaxbnn.networks.validation import check_inputs
 from jaxbnn.numerics import check_finite, check_positive, check_real, is_concrete
+from jaxbnn.numerics.arguments import a_or_an
 from jaxbnn.numerics.arrays import as_array
 from jaxbnn.numerics.checks import check_float
 
@@ -65,6 +67,15 @@ def checked_inputs(network: Network, x) -> Float[Array, "..."]:
         raise ValueError("x has no rows; give at least one, or draw from the prior.")
     check_float("x", inputs)  # no factorisation has fewer bits
     return inputs
+
+
+def check_model(model: Any) -> None:
+    """Raise TypeError unless `model` is one with noise at its stages, and no bare network."""
+    if not (hasattr(model, "network") and hasattr(model, "noise_variance")):
+        raise TypeError(
+            f"model must be an IntermediateNoise, but is {a_or_an(model)}; write "
+            "IntermediateNoise(network, noise_variance)."
+        )
 
 
 def check_data(network: Network, output: str, x, y) -> None:

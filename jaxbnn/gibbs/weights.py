@@ -26,6 +26,7 @@ from jaxbnn.gibbs.linear_maps import (
 )
 from jaxbnn.networks import Conv, Dense
 from jaxbnn.numerics import standard_normal
+from jaxbnn.numerics.arguments import check_key
 from jaxbnn.numerics.products import product
 
 
@@ -80,6 +81,7 @@ def sample_weights_and_bias(
     >>> round(float(draw["w"][0, 0]), 3)
     3.0
     """
+    check_key("key", key)
     numbers = {"noise_variance": noise_variance, "weight_precision": weight_precision}
     check_affine(layer, params, inputs, outputs, **numbers, bias_precision=bias_precision)
     if "b" not in params:
@@ -124,6 +126,7 @@ def sample_weights(
     >>> round(float(draw["w"][0, 0]), 2), float(draw["b"][0])
     (3.0, 1.0)
     """
+    check_key("key", key)
     numbers = {"noise_variance": noise_variance, "weight_precision": weight_precision}
     check_affine(layer, params, inputs, outputs, **numbers)
     return _weights(key, layer, params, inputs, outputs, noise_variance, weight_precision)
@@ -167,6 +170,7 @@ def sample_bias(
     >>> round(float(draw["b"][0]), 2)
     1.0
     """
+    check_key("key", key)
     numbers = {"noise_variance": noise_variance, "bias_precision": bias_precision}
     check_affine(layer, params, inputs, outputs, **numbers)
     if "b" not in params:

@@ -36,6 +36,12 @@ def check_kernels(name: str, kernels: Sequence[Any], advice: str) -> None:
         check_kernel(f"kernel {number} of {name}", kernel)
 
 
+def check_listed(name: str, kernels: Any, advice: str) -> None:
+    """Raise TypeError unless `kernels` is a list or a tuple, which a kernel by itself is too."""
+    if not isinstance(kernels, list | tuple):
+        raise TypeError(f"{name} must be a list of kernels, but is {a_or_an(kernels)}; {advice}.")
+
+
 def check_network(name: str, network: Any) -> None:
     """Raise TypeError unless `network` is one of ours, whose layers the kernel `name` reads."""
     if isinstance(network, Network):

@@ -60,7 +60,7 @@ def init(rng_key: PRNGKeyArray, network: Network, dtype: DTypeLike = float) -> P
     """
     check_network(network, "init(rng_key, network)")
     check_key("rng_key", rng_key)
-    shapes = parameter_shapes(network, _checked_dtype(dtype))
+    shapes = parameter_shapes(network, checked_dtype(dtype))
     leaves, structure = jax.tree.flatten(shapes)
     keys = jax.tree.unflatten(structure, list(jax.random.split(rng_key, len(leaves))))
 
@@ -141,7 +141,8 @@ def features(
     return _apply_layers(network, network.layers[:-1], params[:-1], x)
 
 
-def _checked_dtype(dtype: DTypeLike) -> DTypeLike:
+def checked_dtype(dtype: DTypeLike) -> DTypeLike:
+    """Return a dtype of floating point; raise TypeError for any other."""
     try:
         is_float = jnp.issubdtype(jnp.dtype(dtype), jnp.floating)
     except (TypeError, ValueError):

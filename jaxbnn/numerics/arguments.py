@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar
 
 import jax
@@ -119,6 +119,22 @@ def check_flag(name: str, value: Any) -> None:
         raise TypeError(f"{name} must be True or False, but is {short(value)}.")
 
 
+def check_type(name: str, value: Any, kind: type, advice: str) -> None:
+    """Raise TypeError unless `value` is of a class.
+
+    Examples
+    --------
+    >>> check_type("draws", 3, dict, "give what sample returns")
+    Traceback (most recent call last):
+    TypeError: draws must be a dict, but is an int; give what sample returns.
+    """
+    if not isinstance(value, kind):
+        article = "an" if kind.__name__[0] in "AEIOUaeiou" else "a"
+        raise TypeError(
+            f"{name} must be {article} {kind.__name__}, but is {a_or_an(value)}; {advice}."
+        )
+
+
 def check_progress(value: Any) -> None:
     """Raise TypeError unless `value` is True, False or a function of one argument.
 
@@ -134,6 +150,23 @@ def check_progress(value: Any) -> None:
         raise TypeError(
             f"progress must be True, False or a function of the progress, but is {short(value)}."
         )
+
+
+def as_names(names: Any) -> list[str]:
+    """Return the names of coordinates as a list; a word is one name.
+
+    Examples
+    --------
+    >>> as_names("weight"), as_names(range(2))
+    (['weight'], ['0', '1'])
+    """
+    if isinstance(names, str):
+        return [names]
+    if not isinstance(names, Iterable):
+        raise TypeError(
+            f"names must be a list of words, one for each coordinate, but is {a_or_an(names)}."
+        )
+    return [str(name) for name in names]
 
 
 def a_or_an(value: Any) -> str:

@@ -14,6 +14,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, DTypeLike, Float, PRNGKeyArray, UInt, UInt32
 
+from jaxbnn.numerics.arguments import check_key
+
 # Below this many numbers the rounds written out cost more to compile than they save.
 _MANY = 2048
 # Salmon et al. (2011), "Parallel random numbers: as easy as 1, 2, 3", threefry2x32.
@@ -34,12 +36,18 @@ def standard_normal(
     shape, dtype
         Of the draws; by default JAX's default float. Fewer than 2,048 are drawn by JAX's own code.
 
+    Raises
+    ------
+    TypeError
+        What is no key.
+
     Examples
     --------
     >>> key = jax.random.key(0)
     >>> bool((standard_normal(key, (50, 50)) == jax.random.normal(key, (50, 50))).all())
     True
     """
+    check_key("key", key)
     return jax.random.normal(_for_many(key, shape), shape, dtype)
 
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
+from jaxbnn.numerics.arguments import check_key
 from jaxbnn.numerics.checks import broadcasts_to, check_count, check_positive, is_concrete
 from jaxbnn.numerics.random_numbers import random_bits
 from jaxbnn.numerics.tails import (
@@ -73,6 +74,7 @@ def truncated_normal(
     >>> 40.0246 < float(draws.mean()) < 40.0254
     True
     """
+    check_key("key", key)
     parameters = as_floats(low, high, loc, scale)
     given = np.broadcast_shapes(*(v.shape for v in parameters))
     shape = given if shape is None else tuple(shape)
@@ -248,6 +250,7 @@ def uniform_open(
     >>> bool((u > 0).all() and (u < 1).all())
     True
     """
+    check_key("key", key)
     for size in shape:
         check_count("every size in shape", size, least=0)
     dtype = jnp.dtype(jnp.result_type(float) if dtype is None else dtype)

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import ArrayLike, Bool, Float, Int
 
 from jaxbnn.numerics import check_count, check_real
+from jaxbnn.numerics.arguments import as_names
 from jaxbnn.plots._canvas import MAX_PANELS, Axes, add_to_title, given_axes, new_axes
 
 
@@ -75,7 +76,7 @@ def as_draws(draws: ArrayLike, ndims: tuple[int, ...] = (2, 3)) -> Float[np.ndar
 
 def check_names(names: str | Sequence[str], dim: int) -> list[str]:
     """Names as a list, one for each coordinate."""
-    labels = [names] if isinstance(names, str) else list(names)
+    labels = as_names(names)
     if len(labels) != dim:
         raise ValueError(
             f"names has {len(labels)} entries, but the draws have {dim} coordinates; "

@@ -69,7 +69,7 @@ def parallel_coordinates(
     positions = np.arange(dim)
     target.set_xlim(-0.2, dim - 0.8)
     _coordinate_ticks(target, positions, names, "x")
-    target.set(ylabel="value", **({} if names else {"xlabel": "coordinate"}))
+    target.set(ylabel="value", **({"xlabel": "coordinate"} if names is None else {}))
     target.grid(axis="x", color="0.9", linewidth=0.8)
     if 1 < num_chains <= len(COLORS) and axes is None:
         legend(target, "beside")
@@ -190,7 +190,9 @@ def _add_lines(axes: Axes, shown: Float[np.ndarray, "chains lines dim"], alpha: 
 def _coordinate_ticks(
     axes: Axes, positions: Any, names: Sequence[str] | None, which: Literal["x", "y"]
 ) -> None:
-    labels = check_names(names, len(positions)) if names else [str(i) for i in positions]
+    labels = [str(i) for i in positions]
+    if names is not None:
+        labels = check_names(names, len(positions))
     # Only what TeX markup prints takes room: one letter for $\theta_{4}$'s command, no braces.
     longest = max(len(re.sub(r"[${}_^]", "", re.sub(r"\\[A-Za-z]+", "x", s))) for s in labels)
     box = axes.get_window_extent()

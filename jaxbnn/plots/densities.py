@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import ArrayLike, Float
 
-from jaxbnn.numerics import check_positive
+from jaxbnn.numerics import check_positive, check_real
 from jaxbnn.numerics.arguments import check_flag
 from jaxbnn.numerics.checks import check_one_number
 from jaxbnn.plots._canvas import REFERENCE, add_to_title, legend, next_color
@@ -214,7 +214,12 @@ def _check_options(
     bounds: Interval | None, limits: Interval | None, bandwidth: float | int | None
 ) -> None:
     for name, interval in (("bounds", bounds), ("limits", limits)):
-        if interval is not None and not (np.isfinite(interval).all() and interval[0] < interval[1]):
+        if interval is None:
+            continue
+        check_real(name, np.asarray(interval))
+        if np.shape(interval) != (2,) or not (
+            np.isfinite(interval).all() and interval[0] < interval[1]
+        ):
             raise ValueError(
                 f"{name} must be finite and increasing, but are {tuple(interval)}; "
                 "give (low, high) with low < high."

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
 from jaxbnn.numerics import check_count
-from jaxbnn.numerics.arguments import check_function
+from jaxbnn.numerics.arguments import check_function, check_key, check_type
 from jaxbnn.numerics.arrays import in_memory
 from jaxbnn.sampling.keys import chain_keys, step_key
 
@@ -131,8 +131,10 @@ def complete(
     >>> noisy.shape
     (2, 4, 3)
     """
+    check_key("key", key)
     check_function("function", function, "give (key, position) -> completion", num_arguments=2)
     check_count("batch_size", batch_size)
+    check_type("draws", draws, Draws, "give what sample returns")
     leaves = jax.tree.leaves(draws.positions)
     if not leaves or leaves[0].shape[1] == 0:
         raise ValueError("there are no kept draws to complete; collect something in sample.")

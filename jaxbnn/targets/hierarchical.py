@@ -23,7 +23,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.networks import Network
-from jaxbnn.numerics.arguments import check_flag
+from jaxbnn.numerics.arguments import check_flag, check_type
 from jaxbnn.targets.log_gamma import LogGamma, numbers_of
 from jaxbnn.targets.prior_density import prior_log_prob, prior_log_ratio
 from jaxbnn.targets.prior_trees import (
@@ -291,6 +291,8 @@ def hierarchical_prior(
         law = LogGamma(concentration, rate)
         inputs = leaf_shape(leaf)[:1] if relevance and i == first else ()
         own.append(law.expand(inputs).to_event() if inputs else law)
+    if likelihood is not None:
+        check_type("likelihood", likelihood, Mapping, "write {name: distribution}")
     more = dict(likelihood or {})
     for name, law in more.items():
         if not is_distribution(law):

@@ -12,6 +12,7 @@ from numpyro.distributions import Distribution
 
 from jaxbnn.networks import Network, apply
 from jaxbnn.numerics import check_real, is_concrete, sum_of_differences
+from jaxbnn.numerics.arguments import check_key
 from jaxbnn.numerics.arrays import as_array
 from jaxbnn.numerics.data import finite_array
 from jaxbnn.targets.likelihoods import Likelihood, check_learned, check_likelihood
@@ -244,6 +245,7 @@ class Posterior:
 
         The powers of `tempered` are ignored.
         """
+        check_key("key", key)
         dtype = _position_dtype(self.x)
         return jax.tree.map(lambda leaf: leaf.astype(dtype), sample_prior(key, self.prior, shape))
 

@@ -18,10 +18,11 @@ from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, Shaped
 
 from jaxbnn.gibbs import GibbsPosition, IntermediateNoise, interwoven_gibbs, turn_units
-from jaxbnn.gibbs.validation import check_data
+from jaxbnn.gibbs.validation import check_data, check_model
 from jaxbnn.kernels import cycle, repeat
+from jaxbnn.kernels.arguments import check_step_size
 from jaxbnn.numerics import check_count, check_fraction, check_positive, is_concrete
-from jaxbnn.numerics.arguments import check_function
+from jaxbnn.numerics.arguments import check_function, check_type
 from jaxbnn.numerics.checks import check_one_number
 from jaxbnn.sampling import Adaptation, Draws, sample
 from jaxbnn.sampling.adaptation import require_floats
@@ -92,6 +93,7 @@ def annealing(
     Traceback (most recent call last):
     ValueError: the schedule must end at the model's noise variance, 0.001, but is 0.1 at step 99.
     """
+    check_model(model)
     check_count("num_warmup", num_warmup)
     check_one_number("start", start)
     check_positive("start", start)
@@ -226,8 +228,12 @@ def sample_annealed(
     >>> draws.positions[0]["w"].shape
     (2, 10, 2, 3)
     """
+    check_model(model)
     check_data(model.network, model.output, x, y)  # inside the program values cannot be seen
     check_count("turns_every", turns_every, least=0)
+    check_type("positions", positions, GibbsPosition, "stack those of the model, a chain each")
+    check_one_number("start", start)
+    check_step_size(step_size)
     if turns_every:
         turn_units(model, x, y)  # which refuses models of another kind
     options = {"collect": _collect_params} | options

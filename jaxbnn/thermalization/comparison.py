@@ -15,6 +15,7 @@ from jaxbnn.diagnostics import (
     stationarity_time,
 )
 from jaxbnn.numerics import check_real
+from jaxbnn.numerics.arguments import a_or_an
 
 Pair = tuple[str, str]
 
@@ -139,6 +140,11 @@ def compare(
     stationarity    zero                             ...  passed
     stationarity    informed                         ...  passed
     """
+    for what, given in (("mse", mse), ("score", score), ("outputs", outputs)):
+        if given is not None and not isinstance(given, Mapping):
+            raise TypeError(
+                f"{what} must be a dict of series by the chains' names, but is {a_or_an(given)}."
+            )
     if informed not in mse:
         raise ValueError(f"mse has no chain {informed!r}, only {', '.join(mse)}; name one of them.")
     for name in {name for pair in pairs for name in pair} - set(outputs or {}):

@@ -5,8 +5,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree, Shaped
 
 from jaxbnn.gibbs import GibbsPosition, IntermediateNoise
+from jaxbnn.gibbs.validation import check_model
 from jaxbnn.networks import Network
 from jaxbnn.numerics import check_count, check_real
+from jaxbnn.numerics.arguments import check_type
 
 
 def mean_squared_error(
@@ -88,6 +90,8 @@ def score_statistic(
     >>> abs(float(score_statistic(model, start, x, y))) < 1e-5  # 2 ((5 - 2) 2 / 2 - 3)
     True
     """
+    check_model(model)
+    check_type("position", position, GibbsPosition, "write model.zero_position(x, y)")
     affine = [i for i, entry in enumerate(position.params) if isinstance(entry, dict)]
     check_count("layer", layer, 0)
     if not 0 <= layer < len(affine):

@@ -20,8 +20,10 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Shaped
 
 from jaxbnn.gibbs import GibbsPosition, IntermediateNoise
+from jaxbnn.gibbs.validation import check_model
 from jaxbnn.networks import Activation, Dense, Network
 from jaxbnn.numerics import check_count, check_real
+from jaxbnn.numerics.arguments import a_or_an, check_key
 from jaxbnn.numerics.arrays import as_array
 from jaxbnn.numerics.products import product
 from jaxbnn.thermalization.posteriors import classical_posterior
@@ -89,6 +91,13 @@ def optimised_start(
     >>> bool(jnp.mean((model.network.apply(start.params, x) - y) ** 2) < 0.1)
     True
     """
+    check_model(model)
+    check_key("key", key)
+    if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
+        raise TypeError(
+            "optimizer must be one of Optax, such as optax.adam(1e-3), but is "
+            f"{a_or_an(optimizer)}."
+        )
     check_count("num_updates", num_updates)
     check_count("num_refits", num_refits)
     check_real("x", x)

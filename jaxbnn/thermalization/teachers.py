@@ -13,8 +13,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, Shaped
 
 from jaxbnn.gibbs import GibbsPosition, IntermediateNoise
-from jaxbnn.numerics import check_count
-from jaxbnn.numerics.arguments import check_flag, check_function
+from jaxbnn.gibbs.validation import check_model
+from jaxbnn.numerics import check_count, check_positive
+from jaxbnn.numerics.arguments import check_flag, check_function, check_key
+from jaxbnn.numerics.checks import check_one_number
 
 
 class TeacherStudent(NamedTuple):
@@ -87,6 +89,8 @@ def teacher_student(
     >>> experiment.y.shape, experiment.f_test.shape, list(experiment.positions)
     ((5, 1), (4, 1), ['informed', 'zero', 'random 1', 'random 2'])
     """
+    check_model(model)
+    check_key("key", key)
     check_count("num_train", num_train)
     check_count("num_test", num_test)
     check_count("num_random", num_random, 0)
@@ -135,6 +139,13 @@ def near_zero_position(
     scale
         How small, relative to the prior's deviations.
 
+    Raises
+    ------
+    TypeError
+        What is no key, or no model with noise at its stages.
+    ValueError
+        A scale that is not one positive number; data that do not fit the model.
+
     Examples
     --------
     >>> from jaxbnn.networks import mlp
@@ -143,6 +154,10 @@ def near_zero_position(
     >>> bool(0 < jnp.abs(start.post[0]).max() < 1e-3)
     True
     """
+    check_model(model)
+    check_key("key", key)
+    check_one_number("scale", scale)
+    check_positive("scale", scale)
     key_prior, key_latents = jax.random.split(key)
     zero = model.zero_position(x, y)
     dtype = jax.tree.leaves(zero)[0].dtype

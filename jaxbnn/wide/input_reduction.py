@@ -30,6 +30,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree, Shaped
 from jaxbnn.kernels.crank_nicolson import check_beta
 from jaxbnn.networks import Dense, Network, apply
 from jaxbnn.numerics import check_finite, check_floating, is_concrete, standard_normal
+from jaxbnn.numerics.arguments import check_key
 from jaxbnn.numerics.products import product
 from jaxbnn.wide.accepted_moves import autoregress
 from jaxbnn.wide.design import stack_weights
@@ -138,6 +139,7 @@ class InputReduction:
         ValueError
             Counts that are no whole numbers, one a draw, or that decrease; a beta outside (0, 1].
         """
+        check_key("key", key)
         _check_counts(accepted)
         check_beta("step_size", step_size)
         shape, dtype = (self.basis.shape[0], self.width), self.basis.dtype

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from jaxbnn.numerics import check_count, check_real, is_concrete
-from jaxbnn.numerics.arguments import check_function
+from jaxbnn.numerics.arguments import check_function, check_key
 from jaxbnn.numerics.products import product
 from jaxbnn.wide.complement_pair import Pair, gram_schmidt
 from jaxbnn.wide.input_reduction import InputReduction
@@ -71,6 +71,7 @@ def fill_in_langevin(
     >>> phi[0]["w"].shape
     (4, 50, 8)
     """
+    check_key("key", key)
     _check_steps(steps, thinning)
     check_function("function", function, "give params -> value")
     (p, _), h = reduction.basis.shape, reduction.width

@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.networks import Dense, Network, num_parameters, parameter_shapes
 from jaxbnn.numerics import check_count, standard_normal
+from jaxbnn.numerics.arguments import check_key, check_type
 from jaxbnn.numerics.products import product
 from jaxbnn.wide.input_reduction import InputReduction
 
@@ -111,6 +112,8 @@ def weight_projections(
     >>> projections.of(posterior.to_weights(state.position), state.carried).shape
     (10,)
     """
+    check_type("reduction", reduction, InputReduction, "write reduce_inputs(network, x)")
+    check_key("key", key)
     check_count("num", num)
     return _weight_projections(reduction, key, num)
 
@@ -179,6 +182,7 @@ def weight_directions(
     >>> directions[0]["w"].shape
     (10, 5, 8)
     """
+    check_key("key", key)
     check_count("num", num)
     key_first, key_others = jax.random.split(key)
     dtype = jnp.zeros((), dtype).dtype

@@ -32,6 +32,7 @@ from jaxbnn.kernels.underdamped_langevin import (
     refresh_momentum,
     underdamped_langevin_log_ratio,
 )
+from jaxbnn.numerics.arguments import check_type
 from jaxbnn.wide.complement import carried_like, num_left, split_start_key
 from jaxbnn.wide.complement_pair import (
     Pair,
@@ -129,6 +130,10 @@ def reduced_langevin(
     >>> reduction.outputs(weights, state.carried.inputs).shape  # at x_test
     (3, 1)
     """
+    check_type("reduction", reduction, InputReduction, "write reduce_inputs(network, x)")
+    if projections is not None:
+        advice = "write weight_projections(reduction, key)"
+        check_type("projections", projections, WeightProjections, advice)
     inner_kernel = underdamped_langevin(log_density_fn, step_size, refreshment)
     if thinning is not None:
         _check_thinning(thinning, projections)

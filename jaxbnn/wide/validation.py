@@ -21,6 +21,7 @@ from jaxbnn.networks import (
     parameter_shapes,
 )
 from jaxbnn.numerics import check_finite, check_positive, check_real, is_concrete
+from jaxbnn.numerics.arguments import check_type
 from jaxbnn.wide.design import design_matrix
 from jaxbnn.wide.linear_model import Form, log_marginal_terms, to_read_out
 
@@ -39,6 +40,7 @@ def check_network(network: Network) -> None:
     Traceback (most recent call last):
     ValueError: the reparametrisation needs standard normal weights, but the network is in the ...
     """
+    check_type("network", network, Network, "make one with jaxbnn.mlp or jaxbnn.Network")
     last = network.layers[-1]
     if not isinstance(last, Dense):
         raise ValueError(
