@@ -32,7 +32,7 @@ def used_twice(source: str) -> list[str]:
             passed = {
                 argument.id
                 for call in calls
-                if not _is_fold(call)
+                if not _is_fold(call) and not _is_check(call)
                 for argument in [*call.args, *(keyword.value for keyword in call.keywords)]
                 if isinstance(argument, ast.Name)
             }
@@ -68,6 +68,10 @@ def _is_fold(call):
     return name == "fold_in" and len(call.args) == 2
 
 
+def _is_check(call):
+    return getattr(call.func, "id", "").startswith("check_")
+
+
 def _is_far(call):
     return _FAR in ast.unparse(call.args[1])
 
@@ -94,6 +98,7 @@ def test_no_key_is_folded_and_passed_on(package):
         ("train(key=key)\n    score(fold_in(key, number))", True),
         ("key, b = jax.random.split(key)\n    score(jax.random.fold_in(key, 1))", False),
         ("step(key)\n    score(jax.random.fold_in(key, jnp.uint32(_REFRESH_COUNTER)))", False),
+        ('check_key("key", key)\n    score(jax.random.fold_in(key, 1))', False),
         ("return [jax.random.fold_in(key, i) for i in range(3)]", False),
     ],
 )

@@ -93,7 +93,8 @@ def optimised_start(
     """
     check_model(model)
     check_key("key", key)
-    if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
+    is_optimizer = hasattr(optimizer, "init") and hasattr(optimizer, "update")
+    if optimizer is not None and not is_optimizer:
         raise TypeError(
             "optimizer must be one of Optax, such as optax.adam(1e-3), but is "
             f"{a_or_an(optimizer)}."
