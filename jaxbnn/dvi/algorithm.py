@@ -23,6 +23,7 @@ from jaxbnn.dvi.model import Method, VariationalModel, VIInfo
 from jaxbnn.dvi.moments import Rule, check_rule
 from jaxbnn.networks import Network, output_shape
 from jaxbnn.numerics import check_count, check_finite, is_concrete
+from jaxbnn.numerics.arguments import check_optimizer
 from jaxbnn.targets import Likelihood
 from jaxbnn.targets.likelihoods import check_likelihood
 
@@ -173,10 +174,7 @@ def deterministic_vi(
     for name, value in (("output_scale", output_scale), ("output_shift", output_shift)):
         _check_affine(name, value, output_shape(network))
     optimizer = optax.adam(1e-3) if optimizer is None else optimizer
-    if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
-        raise TypeError(
-            f"optimizer must be one of Optax, such as optax.adam(1e-3), but is {optimizer!r:.40}."
-        )
+    check_optimizer(optimizer)
 
     model = VariationalModel(
         network,

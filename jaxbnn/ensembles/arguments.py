@@ -11,7 +11,7 @@ from jaxtyping import PyTree
 from jaxbnn.ensembles.epochs import Plan
 from jaxbnn.ensembles.initial import check_precision
 from jaxbnn.numerics import check_count, check_fraction, is_concrete
-from jaxbnn.numerics.arguments import short
+from jaxbnn.numerics.arguments import check_optimizer, short
 from jaxbnn.sampling.order import ordered
 from jaxbnn.sampling.validation import check_checkpoint, check_key, check_mesh_type
 from jaxbnn.targets import Posterior
@@ -113,10 +113,7 @@ def _batch_size(batch_size: Any, num_trained: int) -> int:
 def _optimizer(optimizer: Any, position: PyTree) -> optax.GradientTransformation:
     if optimizer is None:
         return _default_optimizer()
-    if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
-        raise TypeError(
-            f"optimizer must be one of Optax, such as optax.adam(1e-3), but is {short(optimizer)}."
-        )
+    check_optimizer(optimizer)
     try:
         jax.eval_shape(lambda p: optimizer.update(p, optimizer.init(p), p), position)
     except TypeError as error:

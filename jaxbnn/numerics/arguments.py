@@ -135,6 +135,21 @@ def check_type(name: str, value: Any, kind: type, advice: str) -> None:
         )
 
 
+def check_optimizer(value: Any) -> None:
+    """Raise TypeError unless `value` looks like an optimizer of Optax.
+
+    Examples
+    --------
+    >>> check_optimizer("adam")
+    Traceback (most recent call last):
+    TypeError: optimizer must be one of Optax, such as optax.adam(1e-3), but is 'adam'.
+    """
+    if not (hasattr(value, "init") and hasattr(value, "update")):
+        raise TypeError(
+            f"optimizer must be one of Optax, such as optax.adam(1e-3), but is {short(value)}."
+        )
+
+
 def check_progress(value: Any) -> None:
     """Raise TypeError unless `value` is True, False or a function of one argument.
 

@@ -23,7 +23,7 @@ from jaxbnn.gibbs import GibbsPosition, IntermediateNoise
 from jaxbnn.gibbs.validation import check_model
 from jaxbnn.networks import Activation, Dense, Network
 from jaxbnn.numerics import check_count, check_real
-from jaxbnn.numerics.arguments import a_or_an, check_key
+from jaxbnn.numerics.arguments import check_key, check_optimizer
 from jaxbnn.numerics.arrays import as_array
 from jaxbnn.numerics.products import product
 from jaxbnn.thermalization.posteriors import classical_posterior
@@ -93,12 +93,8 @@ def optimised_start(
     """
     check_model(model)
     check_key("key", key)
-    is_optimizer = hasattr(optimizer, "init") and hasattr(optimizer, "update")
-    if optimizer is not None and not is_optimizer:
-        raise TypeError(
-            "optimizer must be one of Optax, such as optax.adam(1e-3), but is "
-            f"{a_or_an(optimizer)}."
-        )
+    if optimizer is not None:
+        check_optimizer(optimizer)
     check_count("num_updates", num_updates)
     check_count("num_refits", num_refits)
     check_real("x", x)
