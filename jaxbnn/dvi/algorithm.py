@@ -140,10 +140,12 @@ def deterministic_vi(
     Raises
     ------
     TypeError
-        A network that is a function; a likelihood that is not a `Likelihood`.
+        A network that is a function; a likelihood that is not a `Likelihood`; a prior that is
+        neither normal nor Laplace.
     ValueError
         An unknown method, rule or number of draws or nodes; a scale or shift that is not one an
-        output. What the network, the prior or the data have wrong is said when they meet.
+        output; a prior that is not shaped like the parameters. What the data have wrong is said
+        when they meet the network.
 
     Notes
     -----

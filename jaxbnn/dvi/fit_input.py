@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PyTree
 
-from jaxbnn.numerics import check_count, check_positive
+from jaxbnn.numerics import check_count
 from jaxbnn.numerics.arguments import a_or_an, check_key
-from jaxbnn.numerics.checks import check_one_number
+from jaxbnn.numerics.checks import check_positive_number
 from jaxbnn.numerics.data import finite_array
 from jaxbnn.targets.rounding import warn_of_rounded_inputs
 
@@ -25,8 +25,7 @@ def check_numbers(num_updates, chunk_size, min_updates, stop_tolerance) -> None:
     if chunk_size is not None:
         check_count("chunk_size", chunk_size)
     if stop_tolerance is not None:
-        check_one_number("stop_tolerance", stop_tolerance, "give nats a datum, or None")
-        check_positive("stop_tolerance", stop_tolerance, "give nats a datum, or None")
+        check_positive_number("stop_tolerance", stop_tolerance, "give nats a datum, or None")
 
 
 def check_chunks(num_updates: int, size: int, stop_tolerance: Any) -> None:

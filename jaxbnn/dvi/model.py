@@ -1,7 +1,7 @@
 """What is maximised and what predicts: the ELBO and the predictive of a network, by any method."""
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,16 +15,15 @@ from jaxbnn.dvi.expected import (
     expected_log_likelihood,
     mean_over_draws,
 )
-from jaxbnn.dvi.families import Family, moments_of
+from jaxbnn.dvi.families import FactorisedNormal, Family, moments_of
 from jaxbnn.dvi.learned import Learned, draw_learned, moments_given
 from jaxbnn.dvi.moments import GaussianMoments, Rule
 from jaxbnn.dvi.monte_carlo import activation_draws, weight_draws
 from jaxbnn.dvi.predictive import Density, columns_of, mixture, predictive
 from jaxbnn.dvi.propagate import propagate
-from jaxbnn.networks import Network, apply, output_shape
-from jaxbnn.numerics import check_positive
+from jaxbnn.networks import Network, apply, init, output_shape
 from jaxbnn.numerics.arrays import as_array
-from jaxbnn.numerics.checks import check_one_number
+from jaxbnn.numerics.checks import check_positive_number
 from jaxbnn.numerics.data import finite_array
 from jaxbnn.targets import Likelihood
 from jaxbnn.targets.prior_trees import JointPrior
@@ -72,9 +71,13 @@ class VariationalModel:
     output_shift: ArrayLike
 
     def __post_init__(self) -> None:
-        """Refuse a prior that no divergence is known of."""
+        """Refuse a prior that no divergence is known of, or of another shape than the position."""
         if isinstance(self.prior, JointPrior):
             raise ValueError(self.prior.why_refused())
+        prior = self._priors()["network"]
+        weights = jax.eval_shape(lambda key: init(key, self.network), jax.random.key(0))
+        q = FactorisedNormal(weights, weights)
+        jax.eval_shape(lambda q: kl_divergence(q, prior), q)
 
     def elbo(
         self,
@@ -87,8 +90,7 @@ class VariationalModel:
         """Return the ELBO and its parts at the data; num_data is the number of all of them."""
         self.check(x, y)
         if num_data is not None:
-            check_positive("num_data", num_data, "give the number of all data")
-            check_one_number("num_data", num_data)
+            check_positive_number("num_data", num_data, "give the number of all data")
         x, y = as_array(x), as_array(y)
         terms = self._expected_terms(position, x, y, rng_key)
         scale = 1.0 if num_data is None else jnp.asarray(num_data, terms.dtype) / x.shape[0]
@@ -169,17 +171,23 @@ class VariationalModel:
 
     def _divergence(self, position: PyTree) -> Scalar:
         """Return KL(q || prior), of the network and of what the likelihood learns."""
+        if not self.likelihood.learned:
+            return kl_divergence(position, self.prior)
+        parts = [kl_divergence(position[name], prior) for name, prior in self._priors().items()]
+        return sum(parts[1:], start=parts[0])
+
+    def _priors(self) -> dict[str, Any]:
+        """Return the prior of the network and of each parameter that the likelihood learns."""
         learned = self.likelihood.learned
         if not learned:
-            return kl_divergence(position, self.prior)
+            return {"network": self.prior}
         if not isinstance(self.prior, dict) or set(self.prior) != {"network", *learned}:
             own = ", ".join(f'"{name}": distribution' for name in learned)
             raise ValueError(
                 f"with {type(self.likelihood).__name__} the prior must be "
                 f'{{"network": prior, {own}}}, like the position; give it in that form.'
             )
-        parts = [kl_divergence(position[name], self.prior[name]) for name in ("network", *learned)]
-        return sum(parts[1:], start=parts[0])
+        return {name: self.prior[name] for name in ("network", *learned)}
 
     def _split(self, position: PyTree) -> tuple[Family, Learned]:
         """Return q of the network's weights, and moments of what the likelihood learns."""

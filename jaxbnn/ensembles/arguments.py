@@ -11,7 +11,7 @@ from jaxtyping import PyTree
 from jaxbnn.ensembles.epochs import Plan
 from jaxbnn.ensembles.initial import check_precision
 from jaxbnn.numerics import check_count, check_fraction, is_concrete
-from jaxbnn.numerics.arguments import check_optimizer, short
+from jaxbnn.numerics.arguments import check_optimizer, check_type
 from jaxbnn.sampling.order import ordered
 from jaxbnn.sampling.validation import check_checkpoint, check_key, check_mesh_type
 from jaxbnn.targets import Posterior
@@ -45,11 +45,9 @@ def checked_arguments(
     mesh: Any,
 ) -> Arguments:
     """Return the arguments, or raise one sentence."""
-    if not isinstance(posterior, Posterior):
-        raise TypeError(
-            f"posterior must be a Posterior, but is {short(posterior)}; the order is "
-            "optimised_starts(key, posterior, num_chains)."
-        )
+    check_type(
+        "posterior", posterior, Posterior, "write optimised_starts(key, posterior, num_chains)"
+    )
     # Within `jit` even an operation on constants is traced.
     if not is_concrete((jax.lax.add(1, 1), key, ordered(posterior))):
         raise ValueError(

@@ -26,7 +26,7 @@ from jaxtyping import Array, Float, Int
 from jaxbnn.ensembles.step_size_rules import Followed, StepSizeRule, acceptance_rule, energy_rule
 from jaxbnn.numerics import check_count, check_positive
 from jaxbnn.numerics.arguments import check_flag, kept
-from jaxbnn.numerics.checks import check_one_number
+from jaxbnn.numerics.checks import check_positive_number
 from jaxbnn.sampling import Adaptation
 from jaxbnn.sampling.adaptation import (
     check_component,
@@ -178,10 +178,8 @@ def microcanonical_adaptation(
     check_flag("is_length_tuned", is_length_tuned)
     check_flag("is_pooled", is_pooled)
     check_component(component)
-    check_one_number("energy_error", energy_error)
-    check_positive("energy_error", energy_error)
-    check_one_number("start_energy_error", start_energy_error)
-    check_positive("start_energy_error", start_energy_error)
+    check_positive_number("energy_error", energy_error)
+    check_positive_number("start_energy_error", start_energy_error)
     if target_acceptance_rate is not None:
         check_target(target_acceptance_rate)
         rule = acceptance_rule(target_acceptance_rate)

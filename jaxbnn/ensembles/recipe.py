@@ -33,9 +33,9 @@ from jaxbnn.ensembles.row_blocks import in_row_blocks
 from jaxbnn.ensembles.training import OptimisedStarts
 from jaxbnn.ensembles.way_in import Tuning, WayIn, bias_in_words, chains_in_words, go_in
 from jaxbnn.kernels import cycle, jittered, on_vector, prior_precisions
-from jaxbnn.numerics import check_count, check_positive
-from jaxbnn.numerics.arguments import a_or_an, check_flag, check_progress
-from jaxbnn.numerics.checks import check_one_number
+from jaxbnn.numerics import check_count
+from jaxbnn.numerics.arguments import check_flag, check_progress, check_type
+from jaxbnn.numerics.checks import check_positive_number
 from jaxbnn.sampling import Draws, dual_averaging, sample
 from jaxbnn.sampling.validation import (
     check_checkpoint,
@@ -196,10 +196,8 @@ def sample_ensemble(
     check_count("thinning", thinning)
     check_count("num_tuning", num_tuning, SHORTEST_WARMUP)
     check_count("most_steps", most_steps)
-    check_one_number("energy_error", energy_error)
-    check_positive("energy_error", energy_error)
-    check_one_number("start_energy_error", start_energy_error)
-    check_positive("start_energy_error", start_energy_error)
+    check_positive_number("energy_error", energy_error)
+    check_positive_number("start_energy_error", start_energy_error)
     check_count("num_warmup", num_warmup)
     check_flag("is_preconditioned", is_preconditioned)
     check_count("num_directions", num_directions, 0)
@@ -273,11 +271,9 @@ def sample_ensemble(
 
 def _check_what(key: Any, posterior: Any, kernel: Any) -> None:
     check_key(key)
-    if not isinstance(posterior, Posterior):
-        raise TypeError(
-            f"posterior must be a Posterior, but is {a_or_an(posterior)}; write "
-            "Posterior(network, prior, likelihood, x, y)."
-        )
+    check_type(
+        "posterior", posterior, Posterior, "write Posterior(network, prior, likelihood, x, y)"
+    )
     if not isinstance(kernel, str) or kernel not in _KERNELS:
         raise ValueError(f"kernel must be one of {list(_KERNELS)}, but is {kernel!r:.80}.")
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from jaxbnn.numerics import check_count, check_positive
+from jaxbnn.numerics import check_count
 from jaxbnn.numerics.arguments import check_flag, short
-from jaxbnn.numerics.checks import check_one_number
+from jaxbnn.numerics.checks import check_positive_number
 from jaxbnn.sampling.validation import check_checkpoint
 from jaxbnn.tabular.settings import FEWEST_DRAWS, ONE_LAYER, Settings, check_settings
 
@@ -128,10 +128,8 @@ def settings_of(estimator: Any, samplers: Sequence[str], likelihoods: Sequence[s
     _check_checkpoint(estimator)
     scale, noise = estimator.prior_scale, getattr(estimator, "noise", 1.0)
     if scale is not None:
-        check_one_number("prior_scale", scale, "give a positive number, or None to learn it")
-        check_positive("prior_scale", scale, "give a positive number, or None to learn it")
-    check_one_number("noise", noise)
-    check_positive("noise", noise)
+        check_positive_number("prior_scale", scale, "give a positive number, or None to learn it")
+    check_positive_number("noise", noise)
     settings = Settings(
         estimator.sampler,
         ONE_LAYER if estimator.hidden is None else _hidden(estimator.hidden),

@@ -4,10 +4,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, PyTree
 
-from jaxbnn.kernels.arguments import check_one_number
+from jaxbnn.kernels.arguments import check_positive_number
 from jaxbnn.networks import AvgPool, Conv, Dense
 from jaxbnn.networks.shapes import num_windows
-from jaxbnn.numerics import check_positive, check_real, is_concrete
+from jaxbnn.numerics import check_real, is_concrete
 from jaxbnn.numerics.checks import check_float
 
 
@@ -97,8 +97,7 @@ def check_arrays(**arrays: Array) -> None:
 def check_numbers(**numbers: ArrayLike) -> None:
     """Refuse variances and precisions that are not positive, or not one for all units and data."""
     for name, value in numbers.items():
-        check_one_number(name, value)
-        check_positive(name, value)
+        check_positive_number(name, value)
 
 
 def check_ratio(

@@ -38,10 +38,10 @@ from jaxbnn.gibbs.stages import Stage, split
 from jaxbnn.gibbs.starts import check_position, satisfying
 from jaxbnn.gibbs.validation import check_data, check_model, inputs_last
 from jaxbnn.kernels import pcn
-from jaxbnn.kernels.arguments import check_one_number
+from jaxbnn.kernels.arguments import check_step_size
 from jaxbnn.kernels.crank_nicolson import check_beta
 from jaxbnn.kernels.refresh import auxiliary_fields
-from jaxbnn.numerics import check_count, check_positive, sum_of_differences
+from jaxbnn.numerics import check_count, sum_of_differences
 from jaxbnn.targets.prior_density import prior_log_ratio
 
 
@@ -136,10 +136,9 @@ def interweave(
     check_model(model)
     check_data(model.network, model.output, x, y)
     proposal = _proposal_of(model, proposal)
-    check_positive("step_size", step_size)
+    check_step_size(step_size)
     if proposal == "pcn":
         check_beta("step_size", step_size)
-    check_one_number("step_size", step_size)
     check_count("num_integration_steps", num_integration_steps)
     inputs = inputs_last(model.network, x)
     move = _move_of(model, inputs, step_size, num_integration_steps, proposal)

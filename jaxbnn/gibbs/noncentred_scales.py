@@ -42,10 +42,9 @@ from jaxbnn.gibbs.pieces import PiecewiseLinear
 from jaxbnn.gibbs.stages import Stage, split
 from jaxbnn.gibbs.starts import check_position, satisfying
 from jaxbnn.gibbs.validation import check_data, check_model, inputs_last
-from jaxbnn.kernels.arguments import check_one_number
+from jaxbnn.kernels.arguments import check_step_size
 from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.networks import AvgPool, Conv, Dense
-from jaxbnn.numerics import check_positive
 
 
 @auxiliary_fields()
@@ -155,8 +154,7 @@ def noncentred_scale_moves(
     """
     check_model(model)
     check_data(model.network, model.output, x, y)
-    check_positive("step_size", step_size)
-    check_one_number("step_size", step_size)
+    check_step_size(step_size)
     groups = hidden_groups(model)
     if not groups:
         raise ValueError("the network has no hidden layer; leave noncentred_scale_moves out.")

@@ -91,7 +91,14 @@ def check_one_number(name: str, value: ArrayLike) -> None:
     )
 
 
+def check_positive_number(
+    name: str, value: ArrayLike, advice: str = "give a positive number"
+) -> None:
+    """Raise unless `value` is a single positive number; a traced one may be anything else."""
+    check_one_number(name, value)
+    check_positive(name, value, advice)
+
+
 def check_step_size(value: ArrayLike) -> None:
     """Raise unless the step size is one positive number."""
-    check_one_number("step_size", value)
-    check_positive("step_size", value)
+    check_positive_number("step_size", value)

@@ -6,8 +6,8 @@ import jax
 import numpy as np
 from jaxtyping import ArrayLike, PyTree
 
-from jaxbnn.kernels.arguments import check_one_number
-from jaxbnn.numerics import check_count, check_positive, check_real, is_concrete
+from jaxbnn.kernels.arguments import check_positive_number
+from jaxbnn.numerics import check_count, check_real, is_concrete
 from jaxbnn.numerics.arguments import short
 
 
@@ -66,5 +66,4 @@ def check_options(swap: str, swap_every: int, beta: ArrayLike) -> None:
     if not isinstance(swap, str) or swap not in ("categorical", "even_odd"):
         raise ValueError(f"swap must be 'categorical' or 'even_odd', but is {short(swap)}.")
     check_count("swap_every", swap_every)
-    check_one_number("beta", beta)
-    check_positive("beta", beta, "the paper's is 0.5")
+    check_positive_number("beta", beta, "the paper's is 0.5")

@@ -23,7 +23,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, PyTree
 from jaxbnn.kernels.arguments import (
     check_bits,
     check_log_density_fn,
-    check_one_number,
+    check_positive_number,
     check_step,
     check_step_size,
 )
@@ -32,7 +32,6 @@ from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.kernels.trees import as_scalar, check_position, differentiable
 from jaxbnn.numerics import (
     SoftAbsMetric,
-    check_positive,
     check_real,
     is_concrete,
     metric_inverse_sqrt,
@@ -159,8 +158,7 @@ def smmala(
     if metric is not None:
         check_function("metric", metric, "give position -> matrix")
     if softabs is not None:
-        check_one_number("softabs", softabs)
-        check_positive("softabs", softabs, "it is the alpha of SoftAbs, for instance 1000")
+        check_positive_number("softabs", softabs, "it is the alpha of SoftAbs, for instance 1000")
 
     def init(position: PyTree, rng_key: PRNGKeyArray | None = None) -> SMMALAState:
         check_position(position)

@@ -24,7 +24,7 @@ import numpyro.distributions as dist
 from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from jaxbnn.kernels.arguments import check_network, check_one_number, check_step
+from jaxbnn.kernels.arguments import check_network, check_positive_number, check_step
 from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.kernels.symmetry_priors import (
     allows_both_signs,
@@ -41,7 +41,7 @@ from jaxbnn.kernels.symmetry_steps import (
 from jaxbnn.networks import Network, parameter_shapes
 from jaxbnn.networks.symmetries import WeightSymmetries, weight_symmetries
 from jaxbnn.networks.validation import check_params
-from jaxbnn.numerics import check_floating, check_positive
+from jaxbnn.numerics import check_floating
 from jaxbnn.numerics.arguments import check_flag
 from jaxbnn.targets import expand_prior
 from jaxbnn.targets.prior_trees import is_distribution
@@ -207,8 +207,7 @@ def _plan(
     check_network("symmetry_moves", network)
     check_flag("softmax", softmax)
     if scaling_step is not None:
-        check_one_number("scaling_step", scaling_step)
-        check_positive("scaling_step", scaling_step)
+        check_positive_number("scaling_step", scaling_step)
     priors = jax.tree.leaves(expand_prior(prior, network), is_leaf=is_distribution)
     found = weight_symmetries(network)
     moves: dict[str, Move] = {}

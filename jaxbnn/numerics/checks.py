@@ -106,6 +106,26 @@ def check_positive(name: str, value: ArrayLike, advice: str = "give a positive n
         )
 
 
+def check_positive_number(name: str, value: Any, advice: str = "give a positive number") -> None:
+    """Raise unless `value` is a single number, positive and finite; a traced one may be any.
+
+    Raises
+    ------
+    ValueError
+        Several numbers, or one that is not positive or not finite.
+    TypeError
+        What is no real number.
+
+    Examples
+    --------
+    >>> check_positive_number("scale", [1.0, 2.0])
+    Traceback (most recent call last):
+    ValueError: scale must be one number, but has shape (2,); give a positive number.
+    """
+    check_one_number(name, value, advice)
+    check_positive(name, value, advice)
+
+
 def check_finite(name: str, tree: PyTree, advice: str = "remove or impute such rows") -> None:
     """Raise ValueError if any leaf of `tree` holds a NaN or an infinity.
 

@@ -7,9 +7,9 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import ArrayLike, Float
 
-from jaxbnn.numerics import check_count, check_positive
+from jaxbnn.numerics import check_count
 from jaxbnn.numerics.arguments import check_flag
-from jaxbnn.numerics.checks import check_one_number
+from jaxbnn.numerics.checks import check_positive_number
 from jaxbnn.plots._canvas import COLORS, Axes, given_axes, legend, new_axes
 from jaxbnn.plots._series import as_draws, check_names, report_missing
 
@@ -142,8 +142,7 @@ def covariance_heat_map(
     if annotate is not None:
         check_flag("annotate", annotate)
     if limit is not None:
-        check_one_number("limit", limit)
-        check_positive("limit", limit)
+        check_positive_number("limit", limit)
     targets = (
         new_axes(len(arrays), (4.2, 3.6), 2 if len(arrays) == 4 else 3, framed=True)
         if axes is None

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import ArrayLike, Float
 
-from jaxbnn.numerics import check_positive, check_real
+from jaxbnn.numerics import check_real
 from jaxbnn.numerics.arguments import check_flag
-from jaxbnn.numerics.checks import check_one_number
+from jaxbnn.numerics.checks import check_positive_number
 from jaxbnn.plots._canvas import REFERENCE, add_to_title, legend, next_color
 from jaxbnn.plots._kernel_density import beta_estimate, gaussian_estimate, silverman_bandwidth
 from jaxbnn.plots._series import Panel, panels, report_missing, returned
@@ -225,8 +225,7 @@ def _check_options(
                 "give (low, high) with low < high."
             )
     if bandwidth is not None:
-        check_one_number("bandwidth", bandwidth)
-        check_positive("bandwidth", bandwidth)
+        check_positive_number("bandwidth", bandwidth)
 
 
 def _check_draws(panel: Panel, bounds: Interval | None) -> None:

@@ -13,9 +13,9 @@ import numpy as np
 from blackjax.adaptation.step_size import dual_averaging_adaptation
 from jaxtyping import Array, PyTree
 
-from jaxbnn.numerics import check_fraction, check_positive
+from jaxbnn.numerics import check_fraction
 from jaxbnn.numerics.arguments import check_flag, check_function, kept, short
-from jaxbnn.numerics.checks import check_one_number
+from jaxbnn.numerics.checks import check_positive_number
 
 
 class Adaptation(NamedTuple):
@@ -167,8 +167,7 @@ def dual_averaging(
     True
     """
     check_target(target_acceptance_rate)
-    check_one_number("learning_rate", learning_rate)
-    check_positive("learning_rate", learning_rate)
+    check_positive_number("learning_rate", learning_rate)
     check_flag("is_pooled", is_pooled)
     check_component(component)
     da_init, da_update, da_final = dual_averaging_adaptation(

@@ -9,8 +9,8 @@ import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import ArrayLike
 
-from jaxbnn.numerics import check_positive, is_concrete
-from jaxbnn.numerics.checks import check_one_number
+from jaxbnn.numerics import is_concrete
+from jaxbnn.numerics.checks import check_positive_number
 from jaxbnn.targets.likelihoods import Likelihood, Outputs, Targets, Terms, lay_out, per_datum
 
 
@@ -137,8 +137,7 @@ class CrossEntropy(Categorical):
 
     def __post_init__(self) -> None:
         """Check the temperature."""
-        check_one_number("temperature", self.temperature)
-        check_positive("temperature", self.temperature)
+        check_positive_number("temperature", self.temperature)
 
     def log_prob(self, outputs: Outputs, y: Targets) -> Terms:
         """Return one term a datum, the categorical one over 2 Delta."""

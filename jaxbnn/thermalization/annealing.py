@@ -23,7 +23,7 @@ from jaxbnn.kernels import cycle, repeat
 from jaxbnn.kernels.arguments import check_step_size
 from jaxbnn.numerics import check_count, check_fraction, check_positive, is_concrete
 from jaxbnn.numerics.arguments import check_function, check_type
-from jaxbnn.numerics.checks import check_one_number
+from jaxbnn.numerics.checks import check_one_number, check_positive_number
 from jaxbnn.sampling import Adaptation, Draws, sample
 from jaxbnn.sampling.adaptation import require_floats
 
@@ -95,8 +95,7 @@ def annealing(
     """
     check_model(model)
     check_count("num_warmup", num_warmup)
-    check_one_number("start", start)
-    check_positive("start", start)
+    check_positive_number("start", start)
     check_fraction("hold", hold)
     check_fraction("target_acceptance_rate", target_acceptance_rate)
     final_variance = stage_variances(model)

@@ -14,9 +14,9 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, Shaped
 
 from jaxbnn.gibbs import GibbsPosition, IntermediateNoise
 from jaxbnn.gibbs.validation import check_model
-from jaxbnn.numerics import check_count, check_positive
+from jaxbnn.numerics import check_count
 from jaxbnn.numerics.arguments import check_flag, check_function, check_key
-from jaxbnn.numerics.checks import check_one_number
+from jaxbnn.numerics.checks import check_positive_number
 
 
 class TeacherStudent(NamedTuple):
@@ -156,8 +156,7 @@ def near_zero_position(
     """
     check_model(model)
     check_key("key", key)
-    check_one_number("scale", scale)
-    check_positive("scale", scale)
+    check_positive_number("scale", scale)
     key_prior, key_latents = jax.random.split(key)
     zero = model.zero_position(x, y)
     dtype = jax.tree.leaves(zero)[0].dtype

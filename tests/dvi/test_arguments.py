@@ -13,6 +13,7 @@ from jaxbnn.dvi import (
     activation_draws,
     activation_moments,
     deterministic_vi,
+    empirical_bayes,
     expected_log_likelihood,
     fit,
     initial_position,
@@ -32,6 +33,29 @@ pytestmark = pytest.mark.usefixtures("annotations_unchecked")
 
 def key():
     return jax.random.key(0)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "prior", "error", "sentence"),
+    [
+        (Gaussian(1.0), 3, TypeError, "prior is of type int, not a NumPyro distribution"),
+        (Gaussian(1.0), dist.Cauchy(0.0, 1.0), TypeError, "no closed form.*Cauchy"),
+        (Gaussian(1.0), {"w": STANDARD_NORMAL}, ValueError, "no distribution for the parameter"),
+        (Gaussian(1.0), empirical_bayes(partition={"w": 1}), ValueError, "partition has labels at"),
+        (Gaussian(1.0), empirical_bayes(beta={"w": 1.0}), ValueError, "beta has numbers at"),
+        (LearnedGaussian(), STANDARD_NORMAL, ValueError, 'the prior must be {"network": prior'),
+        (
+            LearnedGaussian(),
+            {"network": dist.Cauchy(0.0, 1.0), "log_noise_scale": STANDARD_NORMAL},
+            TypeError,
+            "no closed form.*Cauchy",
+        ),
+    ],
+)
+def test_a_prior_is_looked_at_before_any_fit(likelihood, prior, error, sentence):
+    """It was when the first ELBO was computed, maybe hours into a program."""
+    with pytest.raises(error, match=sentence):
+        deterministic_vi(LINE, likelihood, prior)
 
 
 @pytest.mark.parametrize("count", [0, 1.5])

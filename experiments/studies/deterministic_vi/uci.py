@@ -181,9 +181,11 @@ def validated(values: Mapping[str, Any]) -> Recipe:
 
 
 def mean_and_error(values: Float[np.ndarray, " run"]) -> tuple[float, float | None]:
-    """Return the mean over splits and its standard error."""
-    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else None
-    return float(values.mean()), None if error is None else float(error)
+    """Return the mean over splits and its standard error; None for it of one, or of a NaN."""
+    mean = float(values.mean())
+    if len(values) == 1 or np.isnan(mean):
+        return mean, None
+    return mean, float(values.std(ddof=1) / np.sqrt(len(values)))
 
 
 def printed_score(method: str) -> str:

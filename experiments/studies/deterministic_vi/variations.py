@@ -68,8 +68,9 @@ def run_variations(settings: VariationSettings, context: Context) -> list[Row]:
                     context.record_speed(
                         f"{name}, {method}, {which}", recipe.num_updates, float(arrays["seconds"])
                     )
-                    found[name, method, which] = arrays
-                    rows += _variation_rows(f"{method}, {name}, {which}", arrays, settings.data)
+                    scored = without_diverged(arrays)
+                    found[name, method, which] = scored
+                    rows += _variation_rows(f"{method}, {name}, {which}", scored, settings.data)
         for method in settings.methods:
             rows += _gain_rows(name, method, found, settings)
     kinds = {label: change.get("fixed_variance") for label, change in settings.variations.items()}
@@ -77,6 +78,23 @@ def run_variations(settings: VariationSettings, context: Context) -> list[Row]:
         "variations", pictures.variations_figure(found, kinds, settings.data, settings.against)
     )
     return rows
+
+
+def without_diverged(arrays: Mapping[str, np.ndarray]) -> Arrays:
+    """Return the arrays with NaN for scores of runs that diverged: no mean is of the others alone.
+
+    Such a run holds its last finite q, which is not what the method gives.
+
+    Examples
+    --------
+    >>> arrays = {"diverged": np.array([False, True]), "normal": np.ones(2), "exact": np.ones(2)}
+    >>> without_diverged(arrays)["normal"].tolist()
+    [1.0, nan]
+    """
+    scores = {
+        name: np.where(arrays["diverged"], np.nan, arrays[name]) for name in ("normal", "exact")
+    }
+    return {**arrays, **scores}
 
 
 def stage_name(name: str, method: str, which: str) -> str:
