@@ -51,7 +51,15 @@ from experiments.results import (
 )
 from jaxbnn import Draws, sample
 
-__all__ = ["Context", "Experiment", "Row", "Settings", "load_experiment", "study_names"]
+__all__ = [
+    "Context",
+    "Experiment",
+    "Row",
+    "Settings",
+    "all_draws",
+    "load_experiment",
+    "study_names",
+]
 
 
 class Settings(BaseModel):
@@ -96,6 +104,17 @@ class Experiment:
     run: Callable[[Any, "Context"], Sequence[Row] | None]
 
 
+def all_draws(*arguments: Any, **options: Any) -> Draws:
+    """Return `jaxbnn.sample(...)`; a Ctrl-C among its draws stops the study.
+
+    `sample` itself returns what was drawn until then, of which a stage would be made.
+    """
+    draws = sample(*arguments, **options)
+    if draws.interrupted:
+        raise KeyboardInterrupt
+    return draws
+
+
 @dataclass
 class Context:
     """One run: its scale, seed and directory, with helpers that write files whole.
@@ -135,6 +154,7 @@ class Context:
     after_stage: Callable[[], None] = lambda: None
     ledger: StageLedger | None = None
     _stages_of: dict[str, Mapping[str, Any] | None] = field(default_factory=dict)
+    _checkpoints: set[Path] = field(default_factory=set)
 
     @cached_property
     def key(self) -> jax.Array:
@@ -216,10 +236,7 @@ class Context:
         The draws are kept until the stage is finished: under --resume a stage that was stopped
         goes on where it was. A run interrupted by Ctrl-C stops the study.
         """
-        draws = sample(*arguments, checkpoint=self.checkpoint(stage), **options)
-        if draws.interrupted:
-            raise KeyboardInterrupt
-        return draws
+        return all_draws(*arguments, checkpoint=self.checkpoint(stage), **options)
 
     def checkpoint(self, name: str) -> Path | None:
         """Return the folder where stage `name` keeps its draws until it is finished.
@@ -231,7 +248,9 @@ class Context:
             return None
         fingerprint = self._fingerprint(self._stages_of.get(name))
         folder = self._path(Path("stages"), name, f".{fingerprint[:16]}")
-        self._remove_checkpoints(name, but=folder if self.resume else None)
+        is_own = self.resume or folder in self._checkpoints  # what this run put there stays
+        self._checkpoints.add(folder)
+        self._remove_checkpoints(name, but=folder if is_own else None)
         return folder
 
     def say(self, sentence: str) -> None:

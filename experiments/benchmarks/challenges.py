@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from experiments.datasets import iris
 from experiments.results import Row
 from experiments.studies.challenges.iris_kernels import kernel_factory, posterior
-from jaxbnn import sample
+from experiments.study import all_draws
 
 NUM_CHAINS, NUM_REPLICAS, PRIOR_VARIANCE = 4, 10, 3.0
 TABLE_ITERATIONS = NUM_CHAINS * 110_000
@@ -99,7 +99,7 @@ def _measure(case: Case, data, num_steps: int, num_repetitions: int) -> tuple[fl
 
     def repetition(seed: int) -> float:
         start = time.process_time()
-        sample(
+        all_draws(
             jax.random.key(seed),
             kernel,
             starts,

@@ -1,7 +1,9 @@
-"""Seconds for 10,000 gradient-descent solutions of XOR, one row a prior of the starts.
+"""Seconds until 10,000 gradient-descent solutions of XOR are found, by prior of the starts.
 
 The paper's settings (`configs/challenges/figure1.toml`): 2,000 epochs, every start followed to the
-end, accepted if all four points are right. Compiled first; then the median of a few searches.
+end, accepted if all four points are right. A search ends with a batch of 8,192 descents, so that it
+finds more than it was asked for: how many says a row, and seconds a solution are of what it found.
+Compiled first; then medians of a few searches.
 """
 
 import statistics
@@ -42,18 +44,26 @@ def run(
     for start in starts:
         find = search(start, settings)
         find(jax.random.key(0))
-        wall, processor = [], []
+        wall, processor, descents, solutions = [], [], [], []
         for seed in range(num_runs):
             began, busy = time.perf_counter(), time.process_time()
-            _, num_starts = find(jax.random.key(seed))
+            found, num_starts = find(jax.random.key(seed))
             wall.append(time.perf_counter() - began)
             processor.append(time.process_time() - busy)
-        setting = f"{num_solutions} solutions of XOR from {start.prior}"
-        print(f"{setting}: {statistics.median(wall):.1f} s, {num_starts} descents in the last run")
+            descents.append(num_starts)
+            solutions.append(len(found))
+        setting = f"search for {num_solutions} solutions of XOR from {start.prior}"
+        each = statistics.median(w / n for w, n in zip(wall, solutions, strict=True))
+        print(
+            f"{setting}: {statistics.median(wall):.1f} s for {statistics.median(solutions):.0f} "
+            f"of {statistics.median(descents):.0f} descents, {1e3 * each:.2f} ms a solution"
+        )
         rows += [
             Row("wall_seconds", setting, statistics.median(wall)),
             Row("wall_seconds_max", setting, max(wall)),
             Row("processor_seconds", setting, statistics.median(processor)),
-            Row("num_descents", setting, num_starts),
+            Row("milliseconds_a_solution", setting, 1e3 * each),
+            Row("num_solutions_found", setting, statistics.median(solutions)),
+            Row("num_descents", setting, statistics.median(descents)),
         ]
     return rows

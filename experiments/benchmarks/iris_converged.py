@@ -30,7 +30,8 @@ from experiments.studies.challenges.moves import (
     starts_of,
     tuning_of,
 )
-from jaxbnn import diagnostics, sample
+from experiments.study import all_draws
+from jaxbnn import diagnostics
 
 HIDDEN, PRIOR_VARIANCE, START_SCALE, NUM_CHAINS = 3, 3.0, 0.5, 4
 OURS = "jaxbnn HMC with moves"
@@ -104,7 +105,7 @@ def _ours(data, num_warmup: int, num_samples: int) -> Callable:
     adapt = tuning_of("HMC", num_warmup, with_moves=True)
 
     def go(key, starts) -> PyTree:
-        return sample(
+        return all_draws(
             key,
             make_kernel,
             starts,

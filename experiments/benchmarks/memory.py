@@ -8,7 +8,8 @@ import jax
 
 from experiments.benchmarks.runner import xor_mala
 from experiments.results import Row
-from jaxbnn import batch_means, moments, sample
+from experiments.study import all_draws
+from jaxbnn import batch_means, moments
 
 
 def run(out_dir: Path, *, num_steps: int = 1_000_000, num_chains: int = 10) -> list[Row]:
@@ -22,7 +23,7 @@ def run(out_dir: Path, *, num_steps: int = 1_000_000, num_chains: int = 10) -> l
         The run's size.
     """
     kernel, starts = xor_mala(num_chains)
-    draws = sample(
+    draws = all_draws(
         jax.random.key(0),
         kernel,
         starts,

@@ -20,7 +20,8 @@ import numpy as np
 from experiments.benchmarks.scale.program import airfoil_posterior, microcanonical
 from experiments.datasets import iris, xor
 from experiments.results import Row
-from jaxbnn import Bernoulli, Categorical, Posterior, mlp, normal_prior, sample
+from experiments.study import all_draws
+from jaxbnn import Bernoulli, Categorical, Posterior, mlp, normal_prior
 
 
 def _xor_density():
@@ -92,7 +93,7 @@ def _compare(setting, posterior, make, step_size, chains, num_steps, num_pairs) 
     )
 
     def by_runner(seed):
-        return sample(jax.random.key(seed), kernel, starts, num_steps, progress=False)
+        return all_draws(jax.random.key(seed), kernel, starts, num_steps, progress=False)
 
     begin = jax.jit(jax.vmap(kernel.init))
 
@@ -110,7 +111,7 @@ def _compare(setting, posterior, make, step_size, chains, num_steps, num_pairs) 
         _, positions = scan(states, keys)
         return jax.tree.map(np.asarray, positions)
 
-    first = _seconds(lambda: sample(jax.random.key(0), kernel, starts, 1, progress=False))
+    first = _seconds(lambda: all_draws(jax.random.key(0), kernel, starts, 1, progress=False))
     _seconds(lambda: by_runner(0))
     runner_traces = traces[0]
     _seconds(lambda: by_runner(1))

@@ -6,17 +6,22 @@ import pkgutil
 from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.core import Literal
 from matplotlib.figure import Figure
 
 from experiments import benchmarks
 from experiments.benchmarks import columns, dvi, random_numbers, row_blocks
+from experiments.benchmarks.gibbs.models import MODELS
+from experiments.benchmarks.gibbs.parts import parts_of
 from experiments.studies.deterministic_vi.course import Course
 from jaxbnn.dvi import FitProgress
 from jaxbnn.networks import apply, init, mlp
 
 WAYS = ("jaxbnn", "jax.random")
+COSTLY = {"dot_general", "conv_general_dilated", "exp", "log", "erf", "erfc", "erf_inv"}
 NAMES = [module.name for module in pkgutil.iter_modules(benchmarks.__path__)]
 
 
@@ -50,6 +55,39 @@ def test_columns_are_measured_against_a_network_of_the_same_outputs(tmp_path, mo
     )
     by_columns, by_rows, ratio = columns.run(tmp_path, num_pairs=1, work=1.0)
     assert ratio.value == pytest.approx(by_rows.value / by_columns.value)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_part_of_a_sweep_is_computed_once_for_all_steps(name):
+    """A compiler takes out of the loop what does not depend on the step's number."""
+    for part, (function, _, arguments) in parts_of(_small(MODELS[name]())).items():
+        jaxpr = jax.make_jaxpr(function)(jnp.array(0), *arguments)
+        changes = [True] + [False] * (len(jaxpr.jaxpr.invars) - 1)
+        assert not list(_unchanged(jaxpr.jaxpr, changes)), part
+
+
+def test_a_product_that_is_the_same_in_all_steps_is_seen():
+    jaxpr = jax.make_jaxpr(lambda i, v: jnp.exp(i + v) + jax.jit(jnp.dot)(v, v))(0.0, jnp.ones(3))
+    assert list(_unchanged(jaxpr.jaxpr, [True, False])) == ["dot_general"]
+
+
+def _small(case):
+    return case._replace(x=case.x[:8], y=case.y[:8])
+
+
+def _unchanged(jaxpr, changes):
+    """Yield the costly operations of which no operand changes from step to step."""
+    changing = {var for var, is_changing in zip(jaxpr.invars, changes, strict=True) if is_changing}
+    for eqn in jaxpr.eqns:
+        inputs = [not isinstance(var, Literal) and var in changing for var in eqn.invars]
+        inner = next((eqn.params[k] for k in ("jaxpr", "call_jaxpr") if k in eqn.params), None)
+        inner = getattr(inner, "jaxpr", inner)
+        if inner is not None and len(inner.invars) == len(inputs):
+            yield from _unchanged(inner, inputs)
+        elif eqn.primitive.name in COSTLY and not any(inputs):
+            yield eqn.primitive.name
+        if any(inputs):
+            changing.update(eqn.outvars)
 
 
 def test_blocks_of_rows_are_measured_beside_all_rows(tmp_path, monkeypatch):

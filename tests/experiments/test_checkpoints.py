@@ -1,5 +1,8 @@
 """A stage that was stopped inside goes on there under --resume."""
 
+import ast
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -98,8 +101,38 @@ def test_a_stopped_stage_of_its_own_settings_goes_on_in_a_run_of_others(tmp_path
     assert stage(Context(**options, identity={"arms": "two"}), of={"rate": 1})[1] == [30]
 
 
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_stage_that_asks_twice_keeps_what_it_put_there(tmp_path, resume):
+    """Training, then sampling, in one folder; only what an earlier run left is removed."""
+    left = Context("desk", 0, tmp_path).checkpoint("chains")
+    (left / "starts").mkdir(parents=True)
+    context = Context("desk", 0, tmp_path, resume=resume)
+    folder = context.checkpoint("chains")
+    assert (folder / "starts").exists() == resume
+    (folder / "powers").mkdir(parents=True)
+    assert (context.checkpoint("chains") / "powers").exists()
+
+
 def test_smoke_runs_write_no_checkpoint(tmp_path):
     context = Context("smoke", 0, tmp_path)
     assert context.checkpoint("chains") is None
     with pytest.raises(InputError, match="file name"):
         Context("desk", 0, tmp_path).checkpoint("../chains")
+
+
+@pytest.mark.parametrize("folder", ["studies", "benchmarks"])
+def test_what_a_ctrl_c_cut_short_is_never_taken_for_the_whole(folder):
+    """`sample` returns what was drawn until then: whoever calls it must look, or `all_draws`."""
+    root = Path(study.__file__).parent / folder
+    blind = []
+    for path in root.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        calls = {
+            node.func.id
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        }
+        if calls & {"sample", "sample_ensemble", "sample_annealed"} and ".interrupted" not in text:
+            blind.append(str(path.relative_to(root)))
+    assert not blind
+    assert any("all_draws(" in path.read_text(encoding="utf-8") for path in root.rglob("*.py"))

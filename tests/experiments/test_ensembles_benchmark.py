@@ -3,6 +3,7 @@ again, and its page says what the numbers say.
 """
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -156,7 +157,7 @@ def test_the_page_shows_what_other_benchmarks_recorded(tmp_path):
             scale=None,
             seed=None,
             rows=[Row(quantity, "another", 7.0), Row(quantity, setting, value)],
-            run={},
+            run={"commit": "0123456789abcdef"},
             paper_values={},
         )
         page.write(tmp_path / "page.md", [], tmp_path)
@@ -169,6 +170,7 @@ def test_the_page_shows_what_other_benchmarks_recorded(tmp_path):
     setting = "cpu, 2 devices, 10 microcanonical chains on airfoil"
     text = recorded("scale", "times_the_fewest_devices", setting, 1.834)
     assert "Two devices of one core each run them at 1.83 times" in text
+    assert re.search(r"benchmark scale`; measured on \d{4}-\d\d-\d\d at 0123456789\)\.", text)
 
 
 def test_the_curve_has_seeds_of_its_own(monkeypatch, tmp_path):
@@ -289,11 +291,23 @@ def test_bias_is_told_only_where_it_is_more_than_a_second_exact_run():
             "yacht, energy error 0.02": (0.19, 0.01),
             "airfoil, a second exact run": (0.05, 0.01),
             "airfoil, energy error 0.5": (0.06, 0.01),
-        }
+        },
+        energy_error={
+            "yacht, energy error 0.1": (0.114, 0.02),
+            "yacht, energy error 0.5": (0.32, 0.03),
+            "yacht, energy error 0.02": (0.05, 0.01),
+            "airfoil, energy error 0.5": (0.58, 0.05),
+        },
+        variance_ratio={
+            "yacht, energy error 0.02": (0.9, 0.1),
+            "yacht, energy error 0.1": (0.8, 0.1),
+            "yacht, energy error 0.5": (0.7, 0.1),
+        },
     )
     said = conclusions("bias", rows)
     assert "On yacht" in said
-    assert "by more than three standard errors at energy errors of 0.5." in said
+    assert "three standard errors at energy errors of 0.32; an output's variance is 0.70" in said
+    assert "0.70 of the exact at the largest and 0.90 at the least." in said
     assert "On airfoil" in said
     assert said.endswith("at no energy error.")
 
@@ -305,6 +319,18 @@ def test_a_move_pays_only_where_it_beats_going_on(exchange, said):
     arms = {"alone": (0.74, 0.01), "exchange": (exchange, 0.01), "redraws": (0.7, 0.01)}
     found = conclusions("between_modes", numbers(lppd_at_the_budget=arms))
     assert found.startswith(said)
+
+
+def test_moves_whose_number_or_error_is_not_known_are_told():
+    """Rounds that were gone on with have no cost; one seed tells of no chance."""
+    arms = {"alone": (0.74, 0.01), "exchange": (0.7, 0.01), "restarts": (None, None)}
+    found = conclusions("between_modes", numbers(lppd_at_the_budget=arms))
+    assert found.startswith("No move beats")
+    assert found.endswith("Of `restarts` no number is known.")
+    arms = {"alone": (0.7341, None), "redraws": (0.7344, None)}
+    found = conclusions("between_modes", numbers(lppd_at_the_budget=arms))
+    assert found.startswith("The best of the moves is `redraws`, 0.734, beside chains that go on")
+    assert "beats" not in found
 
 
 @pytest.mark.parametrize(("median", "p"), [(1.4, 0.004), (1.01, 0.3)])

@@ -1,10 +1,12 @@
 """What the recorded studies of `configs/ensembles` show, in sentences made from their numbers."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-# Value and standard error (0 where there is none) of a quantity in a setting.
-Numbers = Mapping[tuple[str, str], tuple[float, float]]
+# Value and standard error of a quantity in a setting, NaN for what is not known.
+Number = tuple[float, float]
+Numbers = Mapping[tuple[str, str], Number]
 
 # A median R-hat within one set of chains above this: no slow mixing, but modes of their own.
 _APART = 1.1
@@ -25,9 +27,11 @@ def conclusions(name: str, rows: list[dict[str, Any]]) -> str:
     if name not in _SAID:
         return ""
     numbers = {
-        (row["quantity"], row["setting"]): (row["value"], row["standard_error"] or 0.0)
+        (row["quantity"], row["setting"]): (
+            math.nan if row["value"] is None else row["value"],
+            math.nan if row["standard_error"] is None else row["standard_error"],
+        )
         for row in rows
-        if row["value"] is not None
     }
     return _SAID[name](numbers)
 
@@ -40,13 +44,16 @@ def _of_bias(numbers: Numbers) -> str:
         if quantity != "total_variation" or not setting.endswith(again):
             continue
         posterior = setting.removesuffix(again)
-        errors = [
+        others = [
             other
             for kind, other in numbers
             if kind == quantity and other.startswith(f"{posterior}, energy error ")
         ]
+        # As measured: what was aimed at is not reached everywhere.
+        measured = {other: numbers["energy_error", other][0] for other in others}
+        errors = sorted(others, key=lambda other: -measured[other])
         beyond = [
-            other.rpartition(" ")[2]
+            f"{measured[other]:.2g}"
             for other in errors
             if _is_above(numbers[quantity, other], numbers[quantity, setting])
         ]
@@ -69,17 +76,25 @@ def _of_bias(numbers: Numbers) -> str:
 
 def _of_moves(numbers: Numbers) -> str:
     """Say whether any move between modes does better than chains that go on."""
-    arms = {arm: number for (kind, arm), number in numbers.items() if kind == "lppd_at_the_budget"}
+    found = {arm: number for (kind, arm), number in numbers.items() if kind == "lppd_at_the_budget"}
+    arms = {arm: number for arm, number in found.items() if not math.isnan(number[0])}
+    unknown = [f"`{arm}`" for arm in found if arm not in arms]
+    said = f" Of {_listed(unknown)} no number is known." if unknown else ""
     alone = arms.pop("alone", None)
     if alone is None or not arms:
-        return ""
+        return said.strip()
     best = max(arms, key=lambda arm: arms[arm][0])
     going_on = f"chains that go on (`alone`, {_with_error(alone)})"
+    if math.isnan(alone[1] + arms[best][1]):
+        return (
+            f"The best of the moves is `{best}`, {_with_error(arms[best])}, beside {going_on}; how "
+            f"much of it is chance one seed does not tell.{said}"
+        )
     if _is_above(arms[best], alone):
-        return f"`{best}`, {_with_error(arms[best])}, beats {going_on}."
+        return f"`{best}`, {_with_error(arms[best])}, beats {going_on}.{said}"
     return (
         f"No move beats {going_on} by more than three standard errors; the best of the moves is "
-        f"`{best}`, {_with_error(arms[best])}."
+        f"`{best}`, {_with_error(arms[best])}.{said}"
     )
 
 
@@ -114,8 +129,8 @@ def _of_exactness(numbers: Numbers) -> str:
     return " ".join(sentences)
 
 
-def _is_above(number: tuple[float, float], other: tuple[float, float]) -> bool:
-    """By three standard errors, since some twenty such questions are asked."""
+def _is_above(number: Number, other: Number) -> bool:
+    """By three standard errors, since some twenty such questions are asked; NaN is never."""
     return number[0] - other[0] > 3 * (number[1] ** 2 + other[1] ** 2) ** 0.5
 
 
@@ -124,8 +139,9 @@ def _listed(words: list[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _with_error(number: tuple[float, float]) -> str:
-    return f"{number[0]:.3f} ± {number[1]:.3f}"
+def _with_error(number: Number) -> str:
+    value, error = number
+    return f"{value:.3f}" if math.isnan(error) else f"{value:.3f} ± {error:.3f}"
 
 
 _SAID: Mapping[str, Callable[[Numbers], str]] = {

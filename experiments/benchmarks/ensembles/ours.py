@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from blackjax.base import SamplingAlgorithm
 
-from jaxbnn import Posterior, mlp, normal_prior, sample, targets, window_adaptation
+from jaxbnn import Draws, Posterior, mlp, normal_prior, sample, targets, window_adaptation
 from jaxbnn.ensembles import OptimisedStarts, optimised_starts, sample_ensemble
 
 HIDDEN = (16, 16, 16, 16)
@@ -73,6 +73,7 @@ def predictions(
         run = sample_ensemble(
             key_run, posterior, found.positions, NUM_DRAWS, progress=False, **settings
         )
+        _check_whole(run.draws)
         positions, told = run.draws.positions, _told(run)
     mean, sd = _at(posterior, positions, np.asarray(data["x_test"], np.float32))
     return {"mean": mean, "sd": sd} | told
@@ -112,7 +113,14 @@ def _by_nuts(
         parameters=parameters, adapt=window_adaptation(num_warmup, is_pooled=False),
         progress=False,
     )  # fmt: skip
+    _check_whole(draws)
     return draws.positions
+
+
+def _check_whole(draws: Draws) -> None:
+    """Stop where a Ctrl-C ended the draws: the part would be stored as a result."""
+    if draws.interrupted:
+        raise KeyboardInterrupt
 
 
 def _at(posterior: Posterior, positions: Any, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

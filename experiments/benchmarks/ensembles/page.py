@@ -63,9 +63,8 @@ _STUDIES = {
         "Two exact kernels that start differently",
         "Chains from trained networks, and chains of another kernel that come from the prior "
         "through powers of the likelihood: how far their predictive densities are apart, beside "
-        "how far halves are in which both sides' chains are dealt at random, in the mean and, "
-        "after ± and no standard error, in the root mean square; and R-hat of the predictions on "
-        "each side.",
+        "how far halves are in which both sides' chains are dealt at random; and R-hat of the "
+        "predictions on each side.",
         ("agreement", "sides"),
     ),
     "metric": (
@@ -127,14 +126,21 @@ def _speed(recorded: Path) -> str:
     if runner:
         lines.append(
             f"* `sample` runs them at {runner:.3f} of the speed of a scan written by hand that "
-            "stores the same draws (`python -m experiments benchmark runner`, median of its pairs)."
+            "stores the same draws (`python -m experiments benchmark runner`, median of its pairs; "
+            f"{_measured(recorded / 'runner')})."
         )
     if gain:
         lines.append(
             f"* Two devices of one core each run them at {gain:.2f} times the speed of one "
-            "(`python -m experiments benchmark scale`)."
+            f"(`python -m experiments benchmark scale`; {_measured(recorded / 'scale')})."
         )
     return "\n".join(lines) + "\n" if runner or gain else ""
+
+
+def _measured(folder: Path) -> str:
+    """Say when a recorded benchmark ran, and of which commit."""
+    run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    return f"measured on {run['date'][:10]} at {run['commit'][:10]}"
 
 
 def _studies(folder: Path) -> list[str]:

@@ -16,7 +16,8 @@ from jaxtyping import Array, Float, PyTree
 
 from experiments.studies.function_space.problem import NOISE_SCALE, wide_network
 from experiments.studies.function_space.samplers import Data, Sampler, kernel_maker, starts
-from jaxbnn import Dense, Network, pcn, pcnl, sample, underdamped_langevin, wide
+from experiments.study import all_draws
+from jaxbnn import Dense, Network, pcn, pcnl, underdamped_langevin, wide
 from jaxbnn.networks import apply, features, init
 from jaxbnn.numerics import standard_normal
 from jaxbnn.wide import reduce_inputs, reparametrise, weight_projections
@@ -78,7 +79,7 @@ def watched_steps(sampler: Sampler, size: Size, num_steps: int) -> None:
     projections = weight_projections(reduction, jax.random.key(5))
     directions = jax.random.normal(jax.random.key(6), (100, 128 * size.outputs))
     data = Data(reduction, projections, directions, jnp.asarray(y))
-    sample(
+    all_draws(
         jax.random.key(7),
         kernel_maker(sampler, num_steps, None),
         starts(jax.random.key(8), sampler, reduction, 1),

@@ -10,9 +10,7 @@ processor time of all threads. For one core, start the command as
 
 import os
 import platform
-import resource
 import statistics
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -83,16 +81,12 @@ def _measure(case: Case, num_rounds: int) -> list[Row]:
     for name, value in with_moves.items():
         print(f"    {value:8.2f} ms  a sweep with {name}, {of_sweeps[name]:.2f} sweeps")
     program = loops["sweep"].megabytes
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    peak_megabytes = peak / (2**20 if sys.platform == "darwin" else 2**10)
     print(f"    {program:8.0f} MB  program: arguments, results and temporaries")
-    print(f"    {peak_megabytes:8.0f} MB  process at most so far, JAX and compiler included")
     found = [
         Row("milliseconds_a_sweep", case.setting, sweep),
         Row("milliseconds_of_parts", case.setting, total),
         Row("ratio", case.setting, statistics.median(ratios)),
         Row("program_megabytes", case.setting, program),
-        Row("peak_megabytes", case.setting, peak_megabytes),
     ]
     for name, value in with_moves.items():
         found += [

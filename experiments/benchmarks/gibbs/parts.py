@@ -47,7 +47,7 @@ def parts_of(case: Case) -> dict[str, Part]:
     }
     values = jax.random.normal(jax.random.key(1), (num_pre, n))
     parts["log masses, two a pre-activation"] = (
-        lambda i, v: log_mass_from_mode(v + _tiny(i)) - log_mass_from_mode(0.5 - v),
+        lambda i, v: log_mass_from_mode(v + _tiny(i)) - log_mass_from_mode(0.5 - v - _tiny(i)),
         steps,
         (values,),
     )
@@ -102,7 +102,7 @@ def _hidden_products(layer, d: int, k: int, n: int, steps: int) -> dict[str, Par
     z = jax.random.normal(keys[2], (k, n))
 
     def products(i, w, v, z):
-        w = w + _tiny(i)
+        w, v = w + _tiny(i), v + _tiny(i)
         forward = jnp.matmul(w.T, v, precision=HIGHEST)
         gram = jnp.matmul(v, v.T, precision=HIGHEST)
         cross = jnp.matmul(v, (z - forward).T, precision=HIGHEST)

@@ -1,8 +1,8 @@
 """What more devices and more chains cost: a Gibbs run of many rows, and steps a second.
 
 Steps are those of cheap chains, by their number, and of ten microcanonical chains on airfoil. Each
-measurement is a process of its own, with as many virtual devices as it is about (on a machine with
-accelerators their own number is taken): the number is fixed when JAX starts.
+measurement is a process of its own, since the number of devices is fixed when JAX starts: with as
+many virtual devices as it is about on processors, of accelerators with the first ones there are.
 """
 
 import json
@@ -61,6 +61,7 @@ def run(
         JAX's name of it: "cpu" or "cuda".
     """
     table = []
+    _check_machine(platform, [rows_devices] * bool(rows) + [*devices], ensemble_devices)
     if rows:
         table += _gibbs(_child(platform, rows_devices, "gibbs", rows, rows_steps), rows)
     curves = {}
@@ -73,8 +74,9 @@ def run(
             Row("chain_steps_per_second", f"{platform}, {count} devices, {number} chains", rate)
             for number, rate in zip(sizes, rates, strict=True)
         ]
-        knee = _flat_until(sizes, rates)
-        table.append(Row("chains_until_a_step_costs_twice", f"{platform}, {count} devices", knee))
+        if (knee := _flat_until(sizes, rates)) is not None:
+            where = f"{platform}, {count} devices"
+            table.append(Row("chains_until_a_step_costs_twice", where, knee))
     rates_of: dict[int, list[float]] = {count: [] for count in ensemble_devices}
     for _ in range(ensemble_rounds if rates_of else 0):
         for count, rates in rates_of.items():
@@ -98,10 +100,34 @@ def _costs(sizes: Sequence[int], rates: Sequence[float]) -> list[float]:
     return [1e6 * size / rate for size, rate in zip(sizes, rates, strict=True)]
 
 
-def _flat_until(sizes: Sequence[int], rates: Sequence[float]) -> float:
-    """Return the most chains whose step costs less than twice that of the fewest.
+def _check_machine(platform: str, devices: Sequence[int], with_a_core: Sequence[int]) -> None:
+    """Raise, before anything is measured, where the machine lacks devices or cores for them."""
+    if not (devices or with_a_core):
+        return
+    most = max([*devices, *with_a_core])
+    found = _child(platform, most, "devices")
+    if found["devices"] < most:
+        raise InputError(
+            f"{most} devices are asked for, but {platform} has {found['devices']} here; give "
+            "smaller rows_devices, devices and ensemble_devices."
+        )
+    cores = max(with_a_core, default=0)
+    if platform == "cpu" and found["cores"] < cores:
+        raise InputError(
+            f"ensemble_devices asks for {cores} devices of a core each, but {found['cores']} may "
+            "be used; give smaller numbers, or none."
+        )
+
+
+def _flat_until(sizes: Sequence[int], rates: Sequence[float]) -> float | None:
+    """Return the most chains whose step costs less than twice that of the fewest; None: not seen.
 
     Between two sizes the cost is taken as a power of the number of chains.
+
+    Examples
+    --------
+    >>> _flat_until([1, 16, 256], [1.0, 16.0, 64.0]), _flat_until([1, 8], [1.0, 8.0])
+    (64.0, None)
     """
     costs = _costs(sizes, rates)
     limit = 2 * costs[0]
@@ -109,7 +135,7 @@ def _flat_until(sizes: Sequence[int], rates: Sequence[float]) -> float:
         if costs[i] >= limit:
             share = math.log(limit / costs[i - 1]) / math.log(costs[i] / costs[i - 1])
             return sizes[i - 1] * (sizes[i] / sizes[i - 1]) ** share
-    return float(sizes[-1])
+    return None
 
 
 def _ratios(curves: dict[int, tuple[list[int], list[float]]]) -> str:
@@ -121,7 +147,11 @@ def _ratios(curves: dict[int, tuple[list[int], list[float]]]) -> str:
             lines.setdefault(size, {})[count] = f"{cost:.3g} ({cost / costs[0]:.2f})"
     header = ["chains", *(f"{count} device{'s' if count > 1 else ''}" for count in curves)]
     rows = [[str(n), *(cells.get(c, "") for c in curves)] for n, cells in sorted(lines.items())]
-    flat = [f"{_flat_until(*curve):.0f}" for curve in curves.values()]
+    flat = [
+        f"more than {sizes[-1]}" if knee is None else f"{knee:.0f}"
+        for sizes, rates in curves.values()
+        for knee in [_flat_until(sizes, rates)]
+    ]
     table = markdown_table(header, [*rows, ["less than twice until", *flat]])
     return f"µs a step of all chains (ratio to the fewest chains):\n{table}"
 
@@ -167,7 +197,7 @@ def _draw(curves: dict[int, tuple[list[int], list[float]]], path: Path) -> None:
         (line,) = axes.plot(
             sizes, costs, "o-", markersize=4, label=f"{count} device{'s' if count > 1 else ''}"
         )
-        if knee < sizes[-1]:
+        if knee is not None:
             axes.plot(knee, 2 * costs[0], "s", markerfacecolor="none", color=line.get_color())
     axes.set(xscale="log", yscale="log", xlabel="chains", ylabel="µs a step of all chains")
     axes.set_xticks(sorted({size for sizes, _ in curves.values() for size in sizes}))

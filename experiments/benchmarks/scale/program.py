@@ -1,8 +1,12 @@
 """One measurement of `benchmark scale`, in a process with its own number of devices.
 
+Times are the difference between a long call and a short one of the same program, so that what a
+call costs once (transfers, the kernel's init, the result's way back) is not taken for steps.
+
 python -m experiments.benchmarks.scale.program DEVICES gibbs ROWS SWEEPS
 python -m experiments.benchmarks.scale.program DEVICES throughput STEPS CHAINS...
 python -m experiments.benchmarks.scale.program DEVICES ensemble STEPS CHAINS
+python -m experiments.benchmarks.scale.program DEVICES devices
 """
 
 import json
@@ -21,8 +25,17 @@ from blackjax.base import SamplingAlgorithm
 from jax.sharding import Mesh
 
 from experiments.datasets import standardised, tabular
-from jaxbnn import Gaussian, IntermediateNoise, Posterior, gibbs_sampler, mlp, normal_prior, pcn
-from jaxbnn import sample as sample_chains
+from experiments.study import all_draws
+from jaxbnn import (
+    Draws,
+    Gaussian,
+    IntermediateNoise,
+    Posterior,
+    gibbs_sampler,
+    mlp,
+    normal_prior,
+    pcn,
+)
 from jaxbnn.networks import init
 from jaxbnn.targets import SoftplusScaleGaussian
 
@@ -51,10 +64,12 @@ def gibbs(devices: int, rows: int, sweeps: int) -> dict[str, Any]:
         "chunk_size": sweeps,
         "progress": False,
     }
-    draws = sample_chains(jax.random.key(0), make_kernel, starts, sweeps, **options)
-    begin = time.perf_counter()
-    sample_chains(jax.random.key(1), make_kernel, starts, sweeps, **options)
-    seconds = (time.perf_counter() - begin) / sweeps
+
+    def run(key: jax.Array, num_sweeps: int) -> Draws:
+        return all_draws(key, make_kernel, starts, num_sweeps, **options)
+
+    draws = run(jax.random.key(0), sweeps)
+    seconds = _seconds_a_step(run, sweeps)
     if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(draws.positions)):
         raise RuntimeError("draws that are not finite")
 
@@ -76,7 +91,8 @@ def gibbs(devices: int, rows: int, sweeps: int) -> dict[str, Any]:
         "model_bytes": (state_bytes + x.nbytes + y.nbytes) / devices,
         "held_bytes": sum(_on_first_device(leaf) for leaf in [*spread, *data]),
         "peak_bytes": peak + analysis.temp_size_in_bytes,
-        "resident_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "resident_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        * (1 if sys.platform == "darwin" else 1024),
     }
 
 
@@ -99,12 +115,11 @@ def throughput(devices: int, steps: int, *chains: int) -> dict[str, Any]:
             "chunk_size": steps,
             "progress": False,
         }
-        seconds = []
-        for seed in range(3):  # the first compiles
-            begin = time.perf_counter()
-            sample_chains(jax.random.key(seed), kernel, starts, steps, **options)
-            seconds.append(time.perf_counter() - begin)
-        rates.append(number * steps / min(seconds[1:]))
+
+        def run(key: jax.Array, num_steps: int, starts=starts, options=options) -> Draws:
+            return all_draws(key, kernel, starts, num_steps, **options)
+
+        rates.append(number / _seconds_a_step(run, steps))
     return {"chain_steps_a_second": rates}
 
 
@@ -129,14 +144,36 @@ def ensemble(devices: int, steps: int, chains: int) -> dict[str, Any]:
     posterior, step_size = airfoil_posterior()
     kernel = microcanonical(posterior.log_density, step_size)
     starts = posterior.sample_prior(jax.random.key(0), (chains,))
-    seconds = []
-    for seed in range(4):  # the first compiles
-        begin = time.perf_counter()
-        sample_chains(
-            jax.random.key(seed), kernel, starts, steps, mesh=_mesh(devices, 1), progress=False
-        )
-        seconds.append(time.perf_counter() - begin)
-    return {"chain_steps_a_second": chains * steps / min(seconds[1:])}
+    options: dict[str, Any] = {
+        "mesh": _mesh(devices, 1),
+        "chunk_size": steps,
+        "progress": False,
+    }
+
+    def run(key: jax.Array, num_steps: int) -> Draws:
+        return all_draws(key, kernel, starts, num_steps, **options)
+
+    return {"chain_steps_a_second": chains / _seconds_a_step(run, steps)}
+
+
+def found_devices(_: int) -> dict[str, Any]:
+    """Return how many devices there are, and how many cores this process may use."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {"devices": len(jax.devices()), "cores": cores}
+
+
+def _seconds_a_step(run: Callable[[jax.Array, int], Draws], steps: int) -> float:
+    """Return the seconds of a step: of three calls' chunks more than one call's, over two."""
+    run(jax.random.key(0), steps)  # compiles
+    least = []
+    for chunks in (1, 3):
+        seconds = []
+        for seed in range(2):
+            begin = time.perf_counter()
+            run(jax.random.key(seed), chunks * steps)
+            seconds.append(time.perf_counter() - begin)
+        least.append(min(seconds))
+    return (least[1] - least[0]) / (2 * steps)
 
 
 def _mesh(chain: int, data: int) -> Mesh:
@@ -155,5 +192,10 @@ def _on_first_device(array: jnp.ndarray) -> int:
 
 
 if __name__ == "__main__":
-    measure: Any = {"gibbs": gibbs, "throughput": throughput, "ensemble": ensemble}[sys.argv[2]]
+    measure: Any = {
+        "gibbs": gibbs,
+        "throughput": throughput,
+        "ensemble": ensemble,
+        "devices": found_devices,
+    }[sys.argv[2]]
     print(json.dumps(measure(int(sys.argv[1]), *map(int, sys.argv[3:]))))

@@ -36,8 +36,8 @@ from experiments.studies.challenges.moves import (
 )
 from experiments.studies.challenges.trap import Trap, frozen_starts, run_trapped
 from experiments.studies.challenges.verdicts import verdicts_of
-from experiments.study import Context, Row, Settings
-from jaxbnn import Draws, diagnostics, sample
+from experiments.study import Context, Row, Settings, all_draws
+from jaxbnn import Draws, diagnostics
 
 HIDDEN = 3
 CHUNK = 500
@@ -157,7 +157,7 @@ def chains_of(run: ConvergedRun, settings: Chains, data, key, *, warm: bool) -> 
     starts = starts_of(target, key_start, (settings.num_chains,), settings.start_scale)
 
     def go(key, num_samples):
-        return sample(
+        return all_draws(
             key,
             make_kernel,
             starts,

@@ -33,12 +33,11 @@ from experiments.studies.challenges.iris_kernels import (
     kernel_factory,
     posterior,
 )
-from experiments.study import Context, Row, Settings
+from experiments.study import Context, Row, Settings, all_draws
 from jaxbnn import (
     Adaptation,
     diagnostics,
     dual_averaging,
-    sample,
     window_adaptation,
 )
 
@@ -191,7 +190,7 @@ def _sample(run: IrisRun, settings: IrisSettings, data, context: Context, key, e
     if run.sampler == "NUTS":
         parameters["inverse_mass_matrix"] = np.ones((num_chains, NUM_PARAMETERS), np.float32)
     with context.timed(run.sampler, num_chains * run.num_iterations):
-        draws = sample(
+        draws = all_draws(
             key_run,
             kernel_factory(run.sampler, settings.prior_variance, run.num_replicas, run.swap_every),
             starts,

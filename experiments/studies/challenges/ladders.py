@@ -17,8 +17,8 @@ from experiments.studies.challenges.moves import (
     starts_of,
     tuning_of,
 )
-from experiments.study import Settings
-from jaxbnn import diagnostics, kernels, power_posterior, sample
+from experiments.study import Settings, all_draws
+from jaxbnn import diagnostics, kernels, power_posterior
 
 
 class Ladder(Settings):
@@ -94,7 +94,7 @@ def tune_ladder(
     ends = starts_of(target, key_start, (rungs,), 0.5)
     log_likelihood = jax.jit(jax.vmap(jax.vmap(lambda p: jnp.sum(target.log_likelihood(p)))))
     for round_number in range(ladder.num_rounds + 1):
-        draws = sample(
+        draws = all_draws(
             jax.random.fold_in(key, round_number),
             _rung_kernel(sampler, hidden, prior_variance),
             ends,
@@ -133,7 +133,7 @@ def run_ladder(
     temperatures, tuned, _ = tune_ladder(key_tune, sampler, hidden, prior_variance, ladder, data)
     target = iris_posterior(hidden, prior_variance, data)
     starts = starts_of(target, key_start, (num_chains, ladder.num_rungs), 0.5)
-    draws = sample(
+    draws = all_draws(
         key_run,
         _ladder_kernel(sampler, hidden, prior_variance, ladder.swap_every),
         kernels.Replicas(starts),

@@ -15,8 +15,8 @@ from pydantic import Field
 
 from experiments.studies.challenges.iris_kernels import kernel_factory, posterior
 from experiments.studies.challenges.moves import starts_of
-from experiments.study import Settings
-from jaxbnn import diagnostics, kernels, sample
+from experiments.study import Settings, all_draws
+from jaxbnn import diagnostics, kernels
 
 PAPER_STEP_SIZE = 0.0547723  # eps^2 is 0.003
 
@@ -49,7 +49,7 @@ def frozen_starts(key: Array, prior_variance: float, trap: Trap, data: PyTree) -
     """
     target = posterior(prior_variance, data)
     key_start, key_run = jax.random.split(key)
-    draws = sample(
+    draws = all_draws(
         key_run,
         kernel_factory("MALA", prior_variance, 1, 1),
         target.sample_prior(key_start, (trap.num_tried,)),
@@ -91,7 +91,7 @@ def run_trapped(
             return leaf.at[0].set(bad[0])
 
     starts = jax.tree.map(put, starts, frozen)
-    draws = sample(
+    draws = all_draws(
         key_run,
         kernel_factory(sampler, prior_variance, trap.num_replicas, 10),
         kernels.Replicas(starts) if is_population else starts,

@@ -27,7 +27,7 @@ from experiments.studies.challenges.common import (
 )
 from experiments.studies.challenges.covariances import covariance_rows
 from experiments.studies.challenges.regions import chain_rows
-from experiments.study import Context, Row, Settings
+from experiments.study import Context, Row, Settings, all_draws
 from jaxbnn import (
     Bernoulli,
     Posterior,
@@ -35,7 +35,6 @@ from jaxbnn import (
     dual_averaging,
     mlp,
     normal_prior,
-    sample,
     truncated_mala,
     uniform_prior,
 )
@@ -210,7 +209,7 @@ def _sample(
     starts = posterior(parameters, data).sample_prior(key_start, (num_chains,))
     num_samples = settings.num_iterations - settings.num_burn_in
     with context.timed(run.setting, num_chains * settings.num_iterations):
-        draws = sample(
+        draws = all_draws(
             key_run,
             KERNELS[run.sampler],
             starts,

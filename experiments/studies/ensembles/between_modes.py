@@ -32,7 +32,6 @@ from experiments.studies.ensembles.exchange import exchange_units
 from experiments.studies.ensembles.pictures import between_modes_picture
 from experiments.studies.ensembles.problems import (
     Problem,
-    all_draws,
     as_arrays,
     ensemble_draws,
     parameters_as_arrays,
@@ -41,7 +40,7 @@ from experiments.studies.ensembles.problems import (
     tabular_problem,
 )
 from experiments.studies.ensembles.tables import by_setting
-from experiments.study import Context, Row, Settings
+from experiments.study import Context, Row, Settings, all_draws
 from jaxbnn import ensembles, redraw_units
 
 # (CPU seconds, LPPD) after the way in and after each round.
@@ -219,7 +218,7 @@ def _round(
     positions = _go(key_settle, positions, parameters, posed.posterior, settings.settling_steps)
     draws = all_draws(
         key_keep, ensembles.microcanonical, positions, settings.num_samples, data=posed.posterior,
-        parameters=parameters, thinning=settings.thinning,
+        parameters=parameters, thinning=settings.thinning, progress=False,
     )  # fmt: skip
     seconds = clock.seconds()
     kept = parameters_as_arrays(parameters)
@@ -232,7 +231,7 @@ def _no_move(key, positions, parameters, posed, settings):
 
 def _redraw(key, positions, parameters, posed, settings):
     posterior = posed.posterior
-    draws = all_draws(key, _redraws, positions, settings.num_sweeps, data=posterior)
+    draws = all_draws(key, _redraws, positions, settings.num_sweeps, data=posterior, progress=False)
     return _last(draws.positions), np.mean(draws.infos.acceptance_rate)
 
 
@@ -270,7 +269,7 @@ def _go(key, positions, parameters, posterior, num_steps, power=1.0):
     """
     draws = all_draws(
         key, ensembles.microcanonical, positions, 1, data=posterior.tempered(power),
-        thinning=num_steps, parameters=_scaled(parameters, power),
+        thinning=num_steps, parameters=_scaled(parameters, power), progress=False,
     )  # fmt: skip
     return _last(draws.positions)
 
@@ -293,7 +292,7 @@ def _ladder(
         draws = all_draws(
             jax.random.fold_in(key, number), ensembles.microcanonical, positions,
             settings.ladder_steps // thinning, data=posterior.tempered(power), thinning=thinning,
-            parameters=_scaled(parameters, power),
+            parameters=_scaled(parameters, power), progress=False,
         )  # fmt: skip
         values = np.asarray(log_likelihood(draws.positions), float)
         late = values[:, values.shape[1] // 2 :]

@@ -41,8 +41,8 @@ from experiments.studies.ensembles.problems import (
     trained,
 )
 from experiments.studies.ensembles.tables import by_setting
-from experiments.study import Context, Row
-from jaxbnn import dual_averaging, ensembles, sample
+from experiments.study import Context, Row, all_draws
+from jaxbnn import dual_averaging, ensembles
 from jaxbnn.diagnostics import ess_bulk
 
 _COLUMNS = {
@@ -178,7 +178,7 @@ def _unadjusted(stage, posed, key, energy_error, start, grid, settings, context)
         is_preconditioned=False, is_length_tuned=False,
     )  # fmt: skip
     key_tuning, key_run = jax.random.split(key)
-    tuned = sample(
+    tuned = all_draws(
         key_tuning, ensembles.microcanonical, places, 1, parameters=parameters,
         data=posed.posterior, num_warmup=settings.num_tuning, adapt=adapt, progress=False,
     )  # fmt: skip

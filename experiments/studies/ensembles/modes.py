@@ -155,24 +155,22 @@ def _curve_table(
     sizes = sorted({size for curve, _ in curves.values() for size in curve})
     lines = []
     for name, (curve, seconds) in curves.items():
-        known = {size: Row("lppd", name, *curve[size]) for size in curve}
-        cells = [cell(known[size]) if size in known else "-" for size in sizes]
+        # `cell` writes "± error" after a number; the header says that this is none.
+        known = {size: cell(Row("lppd", name, *curve[size])) for size in curve}
+        cells = [known.get(size, "-") for size in sizes]
         lines.append([name, cell(Row("cpu_seconds", name, seconds)), *cells])
-    header = [f"LPPD, {size} chain{'s' * (size > 1)}" for size in sizes]
+    header = [f"LPPD ± deviation, {size} chain{'s' * (size > 1)}" for size in sizes]
     return ["arm", "CPU s a chain", *header], lines
 
 
 def _rows(arm: Arm, curve: dict, found: dict[str, np.ndarray], posed: Problem) -> list[Row]:
     where = f"{arm.name}, {arm.num_chains} chains"
-    rows = [
-        Row(
-            "lppd",
-            f"{arm.name}, {size} chain{'s' * (size > 1)}",
-            value,
-            deviation if np.isfinite(deviation) else None,
-        )
-        for size, (value, deviation) in curve.items()
-    ]
+    rows = []
+    for size, (value, deviation) in curve.items():
+        of_size = f"{arm.name}, {size} chain{'s' * (size > 1)}"
+        rows.append(Row("lppd", of_size, value))
+        if np.isfinite(deviation):
+            rows.append(Row("lppd_deviation_over_sets", of_size, deviation))
     rows += [
         Row(name, where, float(np.mean(found[name])))
         for name in ("energy_error", "is_settled", "num_blow_ups")

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from experiments.datasets import Split, a_fifth_held_out, standardised, tabular, uci
 from experiments.study import Settings
-from jaxbnn import Draws, Gaussian, LearnedGaussian, Posterior, mlp, normal_prior, sample
+from jaxbnn import Gaussian, LearnedGaussian, Posterior, mlp, normal_prior
 from jaxbnn.ensembles import sample_ensemble
 from jaxbnn.targets import SoftplusScaleGaussian
 
@@ -174,14 +174,6 @@ def ensemble_draws(
     if run.draws.interrupted:
         raise KeyboardInterrupt
     return run
-
-
-def all_draws(*arguments: Any, **options: Any) -> Draws:
-    """Return `sample(...)` without progress; a Ctrl-C among its draws stops the study."""
-    draws = sample(*arguments, progress=False, **options)
-    if draws.interrupted:
-        raise KeyboardInterrupt
-    return draws
 
 
 def trained(key: PRNGKeyArray, posterior: Posterior, num_chains: int, num_updates: int) -> PyTree:
