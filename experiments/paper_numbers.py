@@ -23,6 +23,8 @@ KINDS = ("result", "quoted", "setting")
 class PaperValue:
     """One number that a paper prints; `half_digit` is half a unit of its last digit.
 
+    `half_digit_of_error` is that of its error: 0.00 says no more than that it is less than .005.
+
     An entry's `rounding` stands in its place where the paper prints no digits: 0 for the limit of a
     theorem, a bound for words such as "close to 1".
 
@@ -39,6 +41,7 @@ class PaperValue:
     kind: str
     error: float | None = None
     half_digit: float = 0.0
+    half_digit_of_error: float = 0.0
     note: str = ""
     bound: str = ""
 
@@ -78,8 +81,6 @@ def _paper_value(entry: Mapping[str, Any], where: str) -> PaperValue:
     if entry.get("bound", "") not in ("", "lower"):
         raise InputError(f'{where}: bound must be "lower" or left out, not {entry["bound"]!r}.')
     printed = entry["value"]
-    exponent = printed.as_tuple().exponent if isinstance(printed, Decimal) else 0
-    half_digit = 0.5 * 10.0**exponent if isinstance(exponent, int) else 0.0
     return PaperValue(
         source=entry["source"],
         quantity=entry["quantity"],
@@ -87,7 +88,20 @@ def _paper_value(entry: Mapping[str, Any], where: str) -> PaperValue:
         value=float(printed),
         kind=entry["kind"],
         error=float(entry["error"]) if "error" in entry else None,
-        half_digit=float(entry.get("rounding", half_digit)),
+        half_digit=float(entry.get("rounding", _half_digit(printed))),
+        half_digit_of_error=_half_digit(entry["error"]) if "error" in entry else 0.0,
         note=entry.get("note", ""),
         bound=entry.get("bound", ""),
     )
+
+
+def _half_digit(printed: int | Decimal) -> float:
+    """Return half a unit of the last digit that is printed.
+
+    Examples
+    --------
+    >>> _half_digit(Decimal("2.50")), _half_digit(3)
+    (0.005, 0.5)
+    """
+    exponent = printed.as_tuple().exponent if isinstance(printed, Decimal) else 0
+    return 0.5 * 10.0**exponent if isinstance(exponent, int) else 0.0

@@ -65,13 +65,14 @@ SETTINGS = (
 )
 LEGEND = """\
 * WITHIN: |ours - paper| is at most three times both errors together, plus half a unit of the
-  paper's last digit; and our standard error is at most the paper's, or 5 % of the value (of an
-  R-hat: of its excess over 1) where the paper prints none. If the printed value is 0, our error may
-  be half a unit of its last digit. Where a paper says in words what a number is close to, the last
-  digit is that of two decimals (of an R-hat: of one); the limit of a theorem counts as exact, a
-  zero by definition too, but for the rounding of our arithmetic; and above a lower bound that is
-  printed every number is near. An error in brackets is ours: the paper prints one run without an
-  error, we made several, and this is their standard deviation.
+  paper's last digit; and our standard error, rounded to the digits of the paper's, is at most the
+  paper's, or where the paper prints none 5 % of the value (of an R-hat: of its excess over 1). If
+  the printed value is 0, our error may be half a unit of its last digit. Where a paper says in
+  words what a number is close to, the last digit is that of two decimals (of an R-hat: of one); the
+  limit of a theorem counts as exact, a zero by definition too, but for the rounding of our
+  arithmetic; and above a lower bound that is printed every number is near. An error in brackets is
+  ours: the paper prints one run without an error, we made several, and this is their standard
+  deviation.
 * IMPRECISE: not told apart from the paper's at our standard error, which is larger than that.
 * OUTSIDE: farther away; the reason stands below the table.
 * NO ERROR: our run states no standard error, or one that does not hold; why stands below the table.
@@ -143,9 +144,12 @@ def state_of(row: Mapping[str, Any] | None, paper: PaperValue, spread: float | N
 
 
 def _most_error(paper: PaperValue) -> float:
-    """Return the largest standard error that a number of ours may have, to be WITHIN."""
+    """Return the largest standard error that a number of ours may have, to be WITHIN.
+
+    The paper's is a rounded one: what rounds to it is no larger.
+    """
     if paper.error is not None:
-        return paper.error
+        return paper.error + paper.half_digit_of_error
     is_rhat = paper.quantity.split("_")[0] in ("rhat", "psrf")
     size = abs(paper.value - 1.0 if is_rhat else paper.value)
     return 0.05 * size if size > 0 else paper.half_digit

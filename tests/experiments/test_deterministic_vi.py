@@ -14,7 +14,7 @@ from scipy.stats import norm
 
 from experiments.__main__ import main
 from experiments.datasets import Split
-from experiments.studies.deterministic_vi import layer_times, problem
+from experiments.studies.deterministic_vi import curves, layer_times, problem, uci
 from experiments.studies.deterministic_vi.fits import Recipe, score, train
 from experiments.studies.deterministic_vi.uci import _largest_gain, mean_and_error
 from experiments.studies.deterministic_vi.variations import stage_name
@@ -70,6 +70,36 @@ def test_splits_are_standardised_by_their_own_training_rows(small_uci):
         np.testing.assert_allclose(splits.y_scale[one], y[kept].std())
         expected = (x[test] - x[kept].mean(axis=0)) / x[kept].std(axis=0)
         np.testing.assert_allclose(splits.x_test[one], expected)
+
+
+@pytest.mark.parametrize(("method", "chosen"), [("DVI-fixed", 0.1), ("MCVI-fixed", 1.0)])
+def test_a_prior_s_variance_is_chosen_by_the_score_it_is_judged_by(method, chosen, monkeypatch):
+    """MCVI's densities of equation (9) may be NaN where those of its draws are finite."""
+
+    def of_variance(key, method, recipe, splits, count, folder):
+        is_large = recipe.fixed_variance == 1.0
+        normal = np.nan if is_large else 0.5
+        return {"normal": np.array([normal]), "exact": np.array([float(is_large)]),
+            "diverged": np.array([False])}  # fmt: skip
+
+    monkeypatch.setattr(uci, "fitted", of_variance)
+    monkeypatch.setattr(uci, "validation_splits", lambda name, count: None)
+    recipe = uci.UCISettings.model_validate(
+        {"datasets": ("yach",), "methods": (method,), "num_splits": 1, "recipe": {"num_updates": 4},
+            "fixed_variances": (0.1, 1.0)}
+    )  # fmt: skip
+    found = uci._tuned(None, method, recipe.recipe, "yach", recipe, None)
+    assert found.fixed_variance == chosen
+
+
+def test_a_curve_with_a_fit_that_diverged_has_no_mean():
+    arrays = {"scores": np.array([[1.0, 2.0], [3.0, 0.0]]), "updates": np.array([10, 20]),
+        "diverged": np.array([False, False])}  # fmt: skip
+    rows = {row.quantity: row.value for row in curves._rows("DVI, yach", arrays)}
+    assert rows["test_log_likelihood_at_the_end"] == 1.5
+    assert rows["updates_at_the_best_point"] == 10
+    lost = curves._rows("DVI, yach", arrays | {"diverged": np.array([False, True])})
+    assert all(np.isnan(row.value) for row in lost)
 
 
 def test_validation_sees_no_test_row(small_uci):

@@ -162,6 +162,33 @@ def test_squared_differences_from_the_process_have_no_bias(rng):
     assert found[1] > found[0] + 0.1
 
 
+@pytest.mark.parametrize("num_chains", [4, 12])
+@pytest.mark.parametrize("offset", [0.0, 0.05])
+def test_squared_differences_of_covariances_have_no_bias(offset, num_chains, rng):
+    """The outer product of the mean is not known either: from all chains, it made them smaller."""
+    deviation = 0.1  # of a chain's mean, to the fourth power less than what is looked for
+    truth = rng.standard_normal((4, 3))
+    exact = nngp.GaussianProcess(np.zeros((4, 3)), np.eye(4))
+    squares, errors = [], []
+    for _ in range(400):
+        means = truth + deviation * rng.standard_normal((num_chains, 4, 3))
+        second = truth @ truth.T / 3 + (1 + offset) * np.eye(4)
+        noisy = second + 0.1 * rng.standard_normal((num_chains, 4, 4))
+        value = compare({"mean": means, "second": noisy}, exact)["covariance"]
+        squares.append(value.value)
+        errors.append(value.error)
+    spread = np.std(squares)
+    # Of twelve chains less than half the difference from what one product for all chains gives.
+    assert abs(np.mean(squares) - offset**2 / 4) < 5 * spread / math.sqrt(400) + 2 * deviation**4
+    assert 0.5 < np.sqrt(np.mean(np.square(errors))) / spread < 2
+
+
+def test_the_paper_s_effective_sample_size_has_a_floor(rng):
+    """Of a random walk it tends to zero; of 400 draws the rule gives .013 a draw all the same."""
+    walks = np.cumsum(rng.standard_normal((1, 400, 400)), axis=1)
+    assert 0.011 < ess_of(walks).mean.value < 0.015
+
+
 def test_acceptance_has_the_error_of_correlated_rates(rng):
     independent = rng.uniform(size=(1, 4000))
     found = acceptance_of(independent)

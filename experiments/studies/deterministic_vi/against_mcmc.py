@@ -18,6 +18,7 @@ import numpyro.distributions as dist
 from jaxtyping import Float, PyTree
 from pydantic import Field
 
+from experiments.errors import InputError
 from experiments.studies.deterministic_vi import pictures
 from experiments.studies.deterministic_vi.fits import Method, Recipe, train
 from experiments.studies.deterministic_vi.problem import Splits, whole_splits
@@ -64,6 +65,7 @@ def run_against(settings: AgainstSettings, context: Context) -> list[Row]:
             again = Splits(*(np.repeat(value, settings.num_chains, axis=0) for value in splits))
             folder = context.checkpoint(f"{name}_prior")
             trained = train(key, "DVI", settings.recipe, again, checkpoint=folder)
+            _check_whole("DVI", trained.fit)
             q = jax.tree.map(lambda leaf: leaf[0], trained.fit.positions)
             prior = dvi.fitted_prior(trained.prior, q)
             leaves = jax.tree.leaves(prior, is_leaf=_is_distribution)
@@ -115,6 +117,7 @@ def run_against(settings: AgainstSettings, context: Context) -> list[Row]:
 def _by_inference(key, method, settings, splits, network, prior, checkpoint) -> dict[str, Any]:
     key_train, key_draws = jax.random.split(key)
     trained = train(key_train, method, settings.recipe, splits, prior=prior, checkpoint=checkpoint)
+    _check_whole(method, trained.fit)
     state = jax.tree.map(lambda leaf: leaf[0], trained.fit.states)
     sampled = trained.algorithm.sample(key_draws, state, num_samples=settings.num_vi_draws)
     leaves = jax.tree.leaves(sampled)
@@ -126,6 +129,15 @@ def _by_inference(key, method, settings, splits, network, prior, checkpoint) -> 
         "elbo_change": trained.elbo_change,
         "seconds": np.asarray(trained.seconds),
     }
+
+
+def _check_whole(method: str, fit: dvi.Fit) -> None:
+    """Stop where a fit diverged: its last finite q is not what the method gives."""
+    if fit.diverged.any():
+        raise InputError(
+            f"A fit of {method} diverged after {fit.num_updates.min()} updates; give the recipe a "
+            "smaller learning rate."
+        )
 
 
 def _by_chains(key, settings, splits, network, prior, starts, context, name) -> dict[str, Any]:

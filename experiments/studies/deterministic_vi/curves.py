@@ -14,7 +14,7 @@ from pydantic import Field
 from experiments.studies.deterministic_vi import pictures
 from experiments.studies.deterministic_vi.fits import Method, Recipe, scorer, train
 from experiments.studies.deterministic_vi.problem import whole_splits
-from experiments.studies.deterministic_vi.uci import mean_and_error
+from experiments.studies.deterministic_vi.uci import depends_on, mean_and_error, printed_score
 from experiments.study import Context, Row, Settings
 
 
@@ -43,17 +43,29 @@ def run_curves(settings: CurvesSettings, context: Context) -> list[Row]:
                 folder = context.checkpoint(f"{name}_{method}")
                 return _watched(key, name, method, settings, folder)
 
-            arrays = context.stage(f"{name}_{method}", compute)
+            # Another score than that of stages from before, for methods that draw.
+            of = depends_on(method, settings.recipe, settings) | {
+                "num_points": settings.num_points,
+                "score": printed_score(method),
+            }
+            arrays = context.stage(f"{name}_{method}", compute, of=of)
             found[name, method] = arrays
-            last = arrays["scores"][-1]
-            setting = f"{method}, {name}"
-            rows.append(Row("test_log_likelihood_at_the_end", setting, *mean_and_error(last)))
-            best = arrays["scores"].mean(axis=1).argmax()
-            gap = mean_and_error(arrays["scores"][best] - last)
-            rows.append(Row("best_point_over_the_end", setting, *gap))
-            rows.append(Row("updates_at_the_best_point", setting, float(arrays["updates"][best])))
+            rows += _rows(f"{method}, {name}", arrays)
     context.save_figure("figure_8", pictures.curves_figure(found))
     return rows
+
+
+def _rows(setting: str, arrays: Mapping[str, np.ndarray]) -> list[Row]:
+    """Return the score at the end, and at the best point; NaN where a split's fit diverged."""
+    scores = np.where(arrays["diverged"], np.nan, arrays["scores"])
+    last = scores[-1]
+    best = scores.mean(axis=1).argmax()
+    updates = np.nan if np.isnan(last).any() else float(arrays["updates"][best])
+    return [
+        Row("test_log_likelihood_at_the_end", setting, *mean_and_error(last)),
+        Row("best_point_over_the_end", setting, *mean_and_error(scores[best] - last)),
+        Row("updates_at_the_best_point", setting, updates),
+    ]
 
 
 def _watched(
@@ -66,7 +78,7 @@ def _watched(
     def watch(algorithm, progress) -> dict[str, Any]:
         nonlocal score
         score = score or scorer(algorithm, method, splits, settings.predictive_samples)
-        scores = score(key_score, progress.positions).normal
+        scores = getattr(score(key_score, progress.positions), printed_score(method))
         return {"scores": scores, "updates": np.asarray(progress.done)}
 
     trained = train(
@@ -78,4 +90,4 @@ def _watched(
         watch=watch,
         checkpoint=checkpoint,
     )
-    return trained.watched
+    return {**trained.watched, "diverged": trained.fit.diverged}

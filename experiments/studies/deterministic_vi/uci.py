@@ -89,7 +89,7 @@ def run_uci(settings: UCISettings, context: Context) -> list[Row]:
             of = depends_on(method, recipe, settings) | {"num_splits": count}
             arrays = context.stage(f"{name}_{method}", compute, of=of)
             context.record_speed(f"{name}, {method}", recipe.num_updates, float(arrays["seconds"]))
-            found[name, method] = arrays
+            found[name, method] = without_diverged(arrays)
         if "DVI-MC" in settings.methods and (name, "DVI") in found:
             found[name, "DVI-MC"] = found[name, "DVI"]
         for method in settings.methods:
@@ -137,7 +137,10 @@ def depends_on(method: Method, recipe: Recipe, settings: Settings) -> dict[str, 
     shared = {"predictive_samples", "data", "num_splits"}
     if method.endswith("-fixed"):
         shared |= {"fixed_variances", "validation_num_splits"}
-    return {"recipe": recipe.model_dump(mode="json")} | settings.model_dump(include=shared)
+    found = {"recipe": recipe.model_dump(mode="json")} | settings.model_dump(include=shared)
+    if method.endswith("-fixed") and (score := printed_score(method)) != "normal":
+        found["chosen_by"] = score  # stages from before were chosen by "normal"
+    return found
 
 
 def _tuned(
@@ -155,7 +158,7 @@ def _tuned(
         candidate = recipe.model_copy(update={"fixed_variance": variance})
         folder = None if checkpoint is None else checkpoint / f"variance_{variance:g}"
         scores = fitted(key, method, candidate, splits, settings.predictive_samples, folder)
-        value = scores["normal"].mean()
+        value = scores[printed_score(method)].mean()  # what it will be judged by
         if not scores["diverged"].any() and value > best_score:
             best, best_score = candidate, value
     if best.fixed_variance is None:
@@ -178,6 +181,26 @@ def validated(values: Mapping[str, Any]) -> Recipe:
     """Return the recipe of values that TOML may have given as lists."""
     tuples = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
     return Recipe.model_validate(tuples)
+
+
+def without_diverged(arrays: Mapping[str, np.ndarray]) -> Arrays:
+    """Return the arrays with NaN for what is of runs that diverged: no mean leaves them out.
+
+    Such a run holds its last finite q, which is not what the method gives.
+
+    Examples
+    --------
+    >>> arrays = {"diverged": np.array([False, True]), "normal": np.ones(2), "exact": np.ones(2)}
+    >>> without_diverged(arrays)["normal"].tolist()
+    [1.0, nan]
+    """
+    of_runs = ("normal", "exact", "monte_carlo", "rmse", "elbo_change")
+    masked = {
+        name: np.where(arrays["diverged"], np.nan, arrays[name])
+        for name in of_runs
+        if name in arrays
+    }
+    return {**arrays, **masked}
 
 
 def mean_and_error(values: Float[np.ndarray, " run"]) -> tuple[float, float | None]:
@@ -205,8 +228,6 @@ def _rows(name: str, method: str, arrays: Arrays) -> list[Row]:
     setting = f"{method}, {name}"
     printed = arrays[printed_score(method)]
     value, error = mean_and_error(printed)
-    if arrays["diverged"].any():  # the mean would be of what is not the method's
-        value, error = np.nan, None
     rows = [Row("test_log_likelihood", setting, value, error, s) for s in TABLES.get(method, ())]
     for quantity in ("normal", "exact", "monte_carlo"):
         rows.append(

@@ -20,6 +20,7 @@ from experiments.studies.deterministic_vi.uci import (
     fitted,
     mean_and_error,
     validated,
+    without_diverged,
 )
 from experiments.study import Context, Row, Settings
 
@@ -78,23 +79,6 @@ def run_variations(settings: VariationSettings, context: Context) -> list[Row]:
         "variations", pictures.variations_figure(found, kinds, settings.data, settings.against)
     )
     return rows
-
-
-def without_diverged(arrays: Mapping[str, np.ndarray]) -> Arrays:
-    """Return the arrays with NaN for scores of runs that diverged: no mean is of the others alone.
-
-    Such a run holds its last finite q, which is not what the method gives.
-
-    Examples
-    --------
-    >>> arrays = {"diverged": np.array([False, True]), "normal": np.ones(2), "exact": np.ones(2)}
-    >>> without_diverged(arrays)["normal"].tolist()
-    [1.0, nan]
-    """
-    scores = {
-        name: np.where(arrays["diverged"], np.nan, arrays[name]) for name in ("normal", "exact")
-    }
-    return {**arrays, **scores}
 
 
 def stage_name(name: str, method: str, which: str) -> str:

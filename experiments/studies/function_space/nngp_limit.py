@@ -10,10 +10,12 @@ is estimated from m_W and C_W, whose own fluctuations vanish as the width grows.
 
 import functools
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 from pydantic import Field, model_validator
 
 from experiments.studies.function_space import pictures
@@ -84,36 +86,61 @@ def run_limit(settings: LimitSettings, context: Context) -> list[Row]:
 
 
 def compare(found, exact) -> dict[str, Estimate]:
-    """Return unbiased squared differences from the process, with errors between chains.
+    """Return squared differences from the process, with jackknife errors over chains.
 
-    Products of the differences of two chains have no Monte Carlo bias, their squares would. Means
-    over test inputs and outputs; in units of the process's mean posterior variance (of its square
-    for covariances).
+    Products of the differences of two chains have no Monte Carlo bias, their squares would. (That
+    of covariances keeps one of fourth order in the deviation of a chain's mean.) Means over test
+    inputs and outputs; in units of the process's mean posterior variance (of its square for
+    covariances). Three chains or more.
     """
     variance = float(np.mean(np.diag(exact.covariance)))
     means = np.asarray(found["mean"], np.float64)
-    outer = means.mean(axis=0)
-    outer = outer @ outer.T / outer.shape[1]  # one product for all chains: nearly no bias
-    covariances = np.asarray(found["second"], np.float64) - outer
+    second = np.asarray(found["second"], np.float64)
+
+    def of_means(chains):
+        return (means[chains] - exact.mean) / math.sqrt(variance)
+
+    def of_covariances(chains):
+        return (_covariances(means[chains], second[chains]) - exact.covariance) / variance
+
     return {
-        "mean": _unbiased_square((means - exact.mean) / math.sqrt(variance)),
-        "covariance": _unbiased_square((covariances - exact.covariance) / variance),
+        name: _with_error(differences, len(means))
+        for name, differences in (("mean", of_means), ("covariance", of_covariances))
     }
 
 
-def _unbiased_square(differences: np.ndarray) -> Estimate:
-    """Mean over pairs of chains of the mean product; jackknife error over chains."""
-    flat = differences.reshape(len(differences), -1)
-    products = flat @ flat.T / flat.shape[1]
+def _covariances(
+    means: Float[np.ndarray, "chain m k"], second: Float[np.ndarray, "chain m m"]
+) -> Float[np.ndarray, "chain m m"]:
+    """Return each chain's estimate of the covariance, less the outer product of the mean.
 
-    def off_diagonal(matrix):
-        n = len(matrix)
-        return (matrix.sum() - np.trace(matrix)) / (n * (n - 1))
+    That of the mean of all chains, taken from each, would have the chains' deviations in it, and
+    products of two chains would be too small by their variance. So each loses its own, which is
+    independent of the others', and all gain by how much these are too large: the mean of the
+    chains' own less that of the products of two.
+    """
+    num_chains, _, num_outputs = means.shape
+    own = means @ means.swapaxes(1, 2) / num_outputs
+    total = means.sum(axis=0)
+    of_pairs = (total @ total.T / num_outputs - own.sum(axis=0)) / (num_chains * (num_chains - 1))
+    return second - own + (own.mean(axis=0) - of_pairs)
 
-    n = len(flat)
-    left = [off_diagonal(np.delete(np.delete(products, i, 0), i, 1)) for i in range(n)]
-    error = math.sqrt((n - 1) / n * float(np.sum((np.array(left) - np.mean(left)) ** 2)))
-    return Estimate(float(off_diagonal(products)), error)
+
+def _with_error(differences: Callable[[np.ndarray], np.ndarray], num_chains: int) -> Estimate:
+    """Mean over pairs of chains of the mean product; jackknife error over chains.
+
+    `differences` takes the numbers of the chains that are not left out.
+    """
+
+    def mean_product(chains):
+        flat = differences(chains).reshape(len(chains), -1)
+        others = (flat.sum(axis=0) ** 2 - (flat**2).sum(axis=0)).mean()
+        return float(others) / (len(chains) * (len(chains) - 1))
+
+    every = np.arange(num_chains)
+    left = np.array([mean_product(np.delete(every, chain)) for chain in every])
+    error = math.sqrt((num_chains - 1) / num_chains * float(np.sum((left - left.mean()) ** 2)))
+    return Estimate(mean_product(every), error)
 
 
 def _sample(network, problem, settings: LimitSettings, context: Context, stage: str) -> dict:

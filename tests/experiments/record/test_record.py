@@ -279,8 +279,9 @@ def test_a_folder_without_runs_is_refused_by_the_command(tmp_path, capsys):
     assert "no finished run" in capsys.readouterr().err
 
 
-def printed(value=1.0, error=None, half_digit=0.0, quantity="ess"):
-    return PaperValue("004 Table 1", quantity, "a", value, "result", error, half_digit)
+def printed(value=1.0, error=None, half_digit=0.0, quantity="ess", half_digit_of_error=0.0):
+    digits = {"half_digit": half_digit, "half_digit_of_error": half_digit_of_error}
+    return PaperValue("004 Table 1", quantity, "a", value, "result", error, **digits)
 
 
 def row(value, standard_error):
@@ -304,6 +305,9 @@ def row(value, standard_error):
         # Half a unit of a last digit is no licence for an error of our own.
         (row(9.0, 0.5), printed(9.0, half_digit=0.5), "IMPRECISE"),
         (row(9.0, 0.5), printed(9.0, error=0.1, half_digit=0.5), "IMPRECISE"),
+        # An error of 0.00 is less than 0.005.
+        (row(9.0, 0.004), printed(9.0, error=0.0, half_digit_of_error=0.005), "WITHIN"),
+        (row(9.0, 0.006), printed(9.0, error=0.0, half_digit_of_error=0.005), "IMPRECISE"),
         # An R-hat of 1.2 says 0.2.
         (row(1.2, 0.009), printed(1.2, quantity="psrf_split"), "WITHIN"),
         (row(1.2, 0.011), printed(1.2, quantity="psrf_split"), "IMPRECISE"),
