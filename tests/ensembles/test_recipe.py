@@ -209,8 +209,16 @@ def test_precisions_of_a_hierarchical_prior_are_drawn_with_the_weights(kernel):
     np.testing.assert_allclose(log_precision.var((1, 2)), np.pi**2 / 6, rtol=0.35)
 
 
+@pytest.fixture
+def own_programs():
+    """No program that was compiled before, or is after, has to do with what a test replaces."""
+    jax.clear_caches()
+    yield
+    jax.clear_caches()
+
+
 @pytest.mark.long
-def test_undone_steps_between_draws_are_told_of(monkeypatch):
+def test_undone_steps_between_draws_are_told_of(own_programs, monkeypatch):
     """Of steps that blow up, a fifth at random, one in thirty is one that is kept."""
     true = microcanonical_kernel._guarded
 
