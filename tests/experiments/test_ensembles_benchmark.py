@@ -87,6 +87,21 @@ def test_what_is_stored_is_not_run_again(monkeypatch, tmp_path):
         ensembles.run(tmp_path, is_development=True, write_page=True)
 
 
+def test_a_result_by_code_that_changed_meanwhile_is_not_stored(monkeypatch, tmp_path, capsys):
+    code = ["before"]
+    monkeypatch.setattr(ensembles, "KEPT", tmp_path / "kept.json")
+    monkeypatch.setattr(ensembles, "_code_of", lambda method: code[0])
+
+    def measured(out_dir, name, seed, method, is_development):
+        code[0] = "after"
+        return {"set": name, "seed": seed, "method": method, "nll": 0.0, "rmse": 1.0}
+
+    monkeypatch.setattr(ensembles, "_measured", measured)
+    options = {"sets": ["yacht"], "methods": ["bde"], "most_seeds": 1}
+    assert ensembles.run(tmp_path, **options) == []
+    assert "Not stored: the code was changed" in capsys.readouterr().out
+
+
 def test_predictions_that_are_still_there_are_scored_again(monkeypatch, tmp_path, rng):
     y = tables.split_of("yacht").y_test
     predictions = tmp_path / "work" / "yacht-0-bde" / "predictions.npz"
@@ -104,6 +119,7 @@ def test_predictions_that_are_still_there_are_scored_again(monkeypatch, tmp_path
     ensembles.run(tmp_path, **options, score_again=True)
     found = json.loads((tmp_path / "kept.json").read_text())
     assert found["yacht-1-bde"] == stored["yacht-1-bde"]
+    del found["yacht-0-bde"]["stored_at"]
     assert found["yacht-0-bde"] == known | {"seed": 0} | scores.scores_of(mean, sd, y)
 
 

@@ -12,6 +12,7 @@ environment of its own, made in `out_dir`.
 
 import itertools
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from experiments.benchmarks.ensembles.page import write
 from experiments.benchmarks.ensembles.scores import QUANTITIES, scores_of
 from experiments.benchmarks.ensembles.tables import SEEDS, split_of
 from experiments.benchmarks.peers import PACKAGES, last_line, peers_python, timed, uncached
-from experiments.benchmarks.stored import FOLDER, Stored
+from experiments.benchmarks.stored import FOLDER, Stored, by_one_code
 from experiments.datasets import Split
 from experiments.errors import InputError
 from experiments.record.code import code_digest
@@ -81,6 +82,8 @@ def run(
     stored = Stored(
         out_dir / ("development" if is_development else "stored"), None if is_development else KEPT
     )
+    if not is_development:
+        stored.keep()  # what was stored when this was stopped
     for name, number, method in itertools.product(sets, range(most_seeds), methods):
         case = f"{name}-{number}-{method}"
         seeds = CURVE_SEEDS.get(name, {}).get(method, 0) if method in ours.CURVE else SEEDS[name]
@@ -95,9 +98,10 @@ def run(
                 if not is_development:
                     stored.keep()
             continue
-        found = _measured(out_dir, name, number, method, is_development)
+        measure = partial(_measured, out_dir, name, number, method, is_development)
+        found = by_one_code(measure, partial(_code_of, method))
         if found is not None:
-            stored[case] = found | {"code": _code_of(method)}
+            stored[case] = found
             if not is_development:
                 stored.keep()
             said = f"NLL {found['nll']:.4f}, RMSE {found['rmse']:.4f}"
