@@ -90,6 +90,7 @@ def test_what_is_stored_is_not_run_again(monkeypatch, tmp_path):
         }
 
     monkeypatch.setattr(command, "_measured", measured)
+    monkeypatch.setattr(command, "_code_of", lambda method: "first")
     monkeypatch.setattr(command, "peers_python", lambda folder: sys.executable)
     options = {"sets": ["iris"], "splits": [0, 1], "methods": ["jaxbnn", "forest"]}
     rows = command.run(tmp_path, **options)
@@ -133,6 +134,7 @@ def test_again_runs_what_is_of_an_earlier_state_and_says_whether_it_is_the_same(
     assert command.run(tmp_path, **options, again=True)[-1].value == 3.0
     kept = Stored(tmp_path / "stored", command.KEPT)["iris-0-jaxbnn"]
     assert kept["code"] == "now"
+    assert "stored_at" not in kept
     assert kept["is_as_before"] == (score == -1.0)
     seconds[0] = 4.0
     assert command.run(tmp_path, **options, again=True)[-1].value == 3.0  # of today
@@ -144,6 +146,50 @@ def test_again_runs_what_is_of_an_earlier_state_and_says_whether_it_is_the_same(
         in text
     )
     assert f"run again after a change, {same} came out the same to the last digit." in text
+
+
+def test_a_result_is_of_the_code_that_was_there_before_it_was_measured(monkeypatch, tmp_path):
+    code = ["before"]
+    monkeypatch.setattr(command, "KEPT", tmp_path / "kept.json")
+    monkeypatch.setattr(command, "_code_of", lambda method: code[0])
+
+    def measured(*_):
+        code[0] = "after"
+        known = {"set": "iris", "split": 0, "method": "jaxbnn"}
+        return {**known, "log_score": -1.0, "cpu_seconds": 2.0}
+
+    monkeypatch.setattr(command, "_measured", measured)
+    options = {"sets": ["iris"], "splits": [0], "methods": ["jaxbnn"]}
+    assert command.run(tmp_path, **options) == []
+    assert [row.value for row in command.run(tmp_path, **options)] == [-1.0, 2.0]
+
+
+def test_times_that_are_no_measurements_are_no_rows():
+    def one(method, **more):
+        return {"set": "iris", "split": 0, "method": method, "cpu_seconds": 9.0, **more}
+
+    results = [
+        one("bde", over_limit=True),
+        one("forest", is_nan=True),
+        one("linear", log_score=-1.0),
+        one("boosting", infinite_log_score="-inf"),
+    ]
+    rows = [(row.setting.split(", ")[2], row.quantity) for row in command._rows(results)]
+    assert rows == [("linear", "log_score"), ("linear", "cpu_seconds"), ("boosting", "cpu_seconds")]
+
+
+def test_the_share_of_copies_is_that_of_every_set_on_the_page(monkeypatch, tmp_path):
+    told = {}
+    found = {"split": 0, "method": "jaxbnn", "log_score": -1.0, "code": "now"}
+    kept = {name: found | {"set": name} for name in ("wine", "iris")}
+    (tmp_path / "kept.json").write_text(json.dumps(kept))
+    monkeypatch.setattr(command, "KEPT", tmp_path / "kept.json")
+    monkeypatch.setattr(command, "_code_of", lambda method: "now")
+    monkeypatch.setattr(command, "table", lambda name: name)
+    monkeypatch.setattr(command, "share_of_copies", lambda data, splits: 0.5)
+    monkeypatch.setattr(command, "write", lambda *given: told.update(given[3]))
+    command.run(tmp_path, sets=["iris"], splits=[], write_page=True)
+    assert told == {"wine": 0.5, "iris": 0.5}
 
 
 def test_a_fit_of_other_rows_is_refused(tmp_path):
@@ -179,10 +225,12 @@ def test_the_dearest_method_stops_at_its_limit(tmp_path, monkeypatch):
     assert seconds > 0.5
 
 
-@pytest.mark.parametrize("score", [-1.5, float("nan")])
-def test_predictions_that_are_nan_are_a_result_without_scores(score, tmp_path, monkeypatch):
+@pytest.mark.parametrize("score", [-1.5, float("nan"), -float("inf")])
+def test_log_scores_that_are_no_finite_numbers_are_told_apart(score, tmp_path, monkeypatch):
+    """Predictions that are NaN have no scores; of an infinite score the others hold."""
+
     def timed(words, environment, limit, log):
-        Path(words[-2]).write_text(json.dumps({"log_score": score, "rmse": score}))
+        Path(words[-2]).write_text(json.dumps({"log_score": score, "rmse": 2.0}))
         return 7.0, 8.0, 0
 
     monkeypatch.setattr(command, "timed", timed)
@@ -190,8 +238,11 @@ def test_predictions_that_are_nan_are_a_result_without_scores(score, tmp_path, m
     stored = Stored(tmp_path / "stored")
     found = command._measured(tmp_path, stored, data, 1, "forest", Path(sys.executable))
     assert found.get("is_nan", False) == np.isnan(score)
-    assert ("log_score" in found) == ("rmse" in found) == np.isfinite(score)
+    assert found.get("infinite_log_score") == ("-inf" if np.isinf(score) else None)
+    assert ("log_score" in found) == np.isfinite(score)
+    assert ("rmse" in found) == (not np.isnan(score))
     assert "7 CPU s" in command._told(found)
+    assert ("log score -inf" in command._told(found)) == np.isinf(score)
 
 
 def test_the_page_counts_what_the_table_says(monkeypatch):
@@ -224,7 +275,12 @@ def test_the_page_counts_what_the_table_says(monkeypatch):
     assert page._without_numbers(results) == []
     (said,) = page._without_numbers(lost)
     assert said == "Splits without a score, predictions being NaN: bde 1.0.2 on 1 of boston.\n"
-    assert "| -1 (1) |" in page._table(lost, ("boston",), "log_score")
+    infinite = dict(one("boston", 3, "bde", 0.0, rmse=2.5), infinite_log_score="-inf")
+    del infinite["log_score"]
+    (said,) = page._without_numbers([*results, infinite])
+    assert said.startswith("Splits in no mean of log scores, theirs being infinite: bde 1.0.2 on 1")
+    assert "| 2.5 (1) |" in page._table([*results, infinite], ("boston",), "rmse")
+    assert "| -1 (1) |" in page._table([*lost, infinite], ("boston",), "log_score")
     assert page._verdict(lost) == page._verdict(results)
     # Each of the others counts, and not only the one of the largest mean.
     results = [one("iris", k, "jaxbnn", 0.0) for k in (0, 1, 2)]
@@ -276,6 +332,7 @@ def test_the_page_is_of_its_methods_and_says_what_is_old(tmp_path):
     page.write(tmp_path / "page.md", results, "now")
     text = (tmp_path / "page.md").read_text()
     assert "for each 2 random splits" in text
+    assert "predictions were NaN on some, the number in brackets" in text
     assert "1 of 2 results of jaxbnn are by an earlier state of its code." in text
     assert "| iris | -0.5 ± 0 | -0.6 ± 0 |" in text
     assert "not judged: ridge, logistic on iris." in text

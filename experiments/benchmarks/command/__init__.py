@@ -18,6 +18,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from experiments.benchmarks.command import programs
 from experiments.benchmarks.command.page import write
 from experiments.benchmarks.command.tables import (
     CLASSES,
+    NO_MEASUREMENT,
     SETS,
     Table,
     rows_of,
@@ -36,7 +38,13 @@ from experiments.benchmarks.command.tables import (
     write_csv,
 )
 from experiments.benchmarks.peers import last_line, peers_python, timed, uncached
-from experiments.benchmarks.stored import FOLDER, Stored, age_of, say_how_many_are_earlier
+from experiments.benchmarks.stored import (
+    FOLDER,
+    Stored,
+    age_of,
+    by_one_code,
+    say_how_many_are_earlier,
+)
 from experiments.errors import InputError
 from experiments.record.code import code_digest
 from experiments.results import Row
@@ -79,6 +87,7 @@ def run(
     check_known(sets, SETS)
     check_known(methods, (*METHODS, *OURS))
     stored = Stored(out_dir / "stored", KEPT)
+    stored.keep(_is_of_the_page)  # what was stored when this was stopped
     python = None
     todo = [
         (name, split, method)
@@ -89,22 +98,28 @@ def run(
         python = peers_python(out_dir / "peers")
     for name, split, method in todo:
         if method in OURS or python is not None:
-            found = _measured(out_dir, stored, table(name), split, method, python)
+            measure = partial(_measured, out_dir, stored, table(name), split, method, python)
+            found = by_one_code(measure, partial(_code_of, method))
             if found is not None:
                 case = f"{name}-{split}-{method}"
                 if case in stored and method in OURS:
                     found["is_as_before"] = is_same(found, stored[case])
-                stored[case] = found | {"code": _code_of(method)}
-                stored.keep(lambda one: one["method"] in METHODS)
+                stored[case] = found
+                stored.keep(_is_of_the_page)
                 print(f"{case}: {_told(found)}", flush=True)
     results = stored.values()
     say_how_many_are_earlier(results, lambda one: _code_of(one["method"]))
     if write_page:
         seen = sorted({one["split"] for one in results})
-        copies = {name: share_of_copies(table(name), seen) for name in sets}
+        known = {one["set"] for one in results}
+        copies = {name: share_of_copies(table(name), seen) for name in SETS if name in known}
         write(PAGE, results, _code_of("jaxbnn"), copies)
         print(PAGE)
     return _rows(results)
+
+
+def _is_of_the_page(found: Mapping[str, Any]) -> bool:
+    return found["method"] in METHODS
 
 
 def _code_of(method: str) -> str:
@@ -168,9 +183,23 @@ def _measured(
         print(f"{data.name}, split {split}: {method} failed: {said}", flush=True)
         return None
     if method in OURS:
-        return {**known, **_ours(work / "fit", data, split)}
-    found = json.loads(result.read_text())
-    return {**known, **(found if np.isfinite(found["log_score"]) else {"is_nan": True})}
+        return {**known, **_with_a_number(_ours(work / "fit", data, split))}
+    return {**known, **_with_a_number(json.loads(result.read_text()))}
+
+
+def _with_a_number(found: dict[str, Any]) -> dict[str, Any]:
+    """Return scores as they are stored where the log score is no finite number.
+
+    NaN says that predictions are, and no score means anything; of an infinite one its sign is told,
+    and the others stand.
+    """
+    score = found["log_score"]
+    if np.isnan(score):
+        return {"is_nan": True}
+    if np.isfinite(score):
+        return found
+    others = {name: value for name, value in found.items() if name != "log_score"}
+    return {**others, "infinite_log_score": str(float(score))}
 
 
 def _left(stored: Stored, name: str) -> float:
@@ -203,7 +232,8 @@ def _told(found: dict[str, Any]) -> str:
         return f"over the limit of {SECONDS_A_SET} core-seconds a set"
     if "is_nan" in found:
         return f"its predictions are NaN, after {found['cpu_seconds']:.0f} CPU s"
-    return f"log score {found['log_score']:.3f} in {found['cpu_seconds']:.0f} CPU s"
+    score = found.get("infinite_log_score") or f"{found['log_score']:.3f}"
+    return f"log score {score} in {found['cpu_seconds']:.0f} CPU s"
 
 
 def _rows(results: list[dict[str, Any]]) -> list[Row]:
@@ -213,5 +243,5 @@ def _rows(results: list[dict[str, Any]]) -> list[Row]:
         for one in results
         for age in [age_of(one, _code_of(one["method"]))]
         for name in names
-        if name in one
+        if name in one and not NO_MEASUREMENT & one.keys()
     ]

@@ -1,12 +1,13 @@
 """`docs/command_comparison.md`, from stored results."""
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from experiments.benchmarks.command.tables import CLASSES, NUMBERS
+from experiments.benchmarks.command.tables import CLASSES, NO_MEASUREMENT, NUMBERS
 from experiments.results import written_whole
 
 _NAMES = {
@@ -28,7 +29,8 @@ Ridge and logistic regression take their penalty, gradient boosting its rate, tr
 cross-validation of the training rows; the forest's density is a Gaussian whose variance, a + b times that of its trees, is fitted to its
 out-of-bag rows; ridge's and boosting's is a Gaussian with the error of cross-validation; the Gaussian process has a length scale a
 column for numbers, one for classes, and of two kernels, squared exponential and Matérn 3/2, that of the larger marginal likelihood. bde has the settings of its paper (airfoil: 10 members, four layers of 16,
-50,000 + 1,000 steps) for all sets, and one core-hour a set: where that is not enough, fewer splits were run, as the number in brackets says.
+50,000 + 1,000 steps) for all sets, and one core-hour a set: where that is not enough, fewer splits were run. Where they are fewer, or
+predictions were NaN on some, the number in brackets says of how many splits a mean is.
 """  # noqa: E501
 
 
@@ -102,14 +104,17 @@ def _believed(ours: list[dict[str, Any]]) -> list[str]:
 
 
 def _without_numbers(results: list[dict[str, Any]]) -> list[str]:
-    """Say whose predictions were no numbers, and on how many splits."""
-    lost: dict[tuple[str, str], int] = {}
-    for one in results:
-        if "is_nan" in one:
-            case = (_NAMES[one["method"]], one["set"])
-            lost[case] = lost.get(case, 0) + 1
-    told = [f"{name} on {number} of {data}" for (name, data), number in lost.items()]
-    return [f"Splits without a score, predictions being NaN: {', '.join(told)}.\n"] if told else []
+    """Say whose predictions or log scores were no numbers, and on how many splits."""
+    told = []
+    for key, said in (
+        ("is_nan", "without a score, predictions being NaN"),
+        ("infinite_log_score", "in no mean of log scores, theirs being infinite"),
+    ):
+        lost = Counter((_NAMES[one["method"]], one["set"]) for one in results if key in one)
+        if lost:
+            each = [f"{method} on {number} of {data}" for (method, data), number in lost.items()]
+            told.append(f"Splits {said}: {', '.join(each)}.\n")
+    return told
 
 
 def _of_copies(copies: Mapping[str, float]) -> list[str]:
@@ -207,7 +212,7 @@ def _by_split(
         for one in results
         if (one["set"], one["method"]) == (name, method)
         and quantity in one
-        and not {"over_limit", "is_nan"} & one.keys()
+        and not NO_MEASUREMENT & one.keys()
     }
 
 

@@ -29,6 +29,8 @@ _TABULAR = {
 NUMBERS = (*_UCI, "airfoil")
 CLASSES = ("iris", "ionosphere", "glass", "australian", "heart", "sonar")
 SETS = (*NUMBERS, *CLASSES)
+# What a result says that has no scores, and whose seconds are not those of a fit that ended well.
+NO_MEASUREMENT = {"over_limit", "is_nan"}
 
 
 class Table(NamedTuple):
@@ -73,7 +75,8 @@ def share_of_copies(data: Table, splits: Sequence[int]) -> float:
     Examples
     --------
     >>> twice = Table("twice", np.repeat(np.arange(50.0)[:, None], 2, axis=0), np.zeros(100))
-    >>> share_of_copies(twice, [0]) > 0.7, share_of_copies(twice._replace(y=np.arange(100)), [0])
+    >>> other = twice._replace(y=np.arange(100))
+    >>> share_of_copies(twice, range(5)) > 0.7, share_of_copies(other, range(5))
     (True, 0.0)
     """
     rows = [row.tobytes() for row in np.column_stack([data.x, data.y])]
