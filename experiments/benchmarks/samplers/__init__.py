@@ -6,14 +6,15 @@ The data sets are not among those of `benchmark command` and `benchmark ensemble
 is chosen on their test rows; classes are thirds of a number. Each fit, by the estimators with their
 default settings, runs in a process of its own, whose processor time is limited to what two cores
 do in five minutes. Results are stored one by one, also in `record/benchmarks/samplers.json`, from
-which any machine goes on; what is stored is not run again unless it is of an earlier state of the
-code and `--set again=true` asks for it, nor a sampler with more rows of a set than were over the
-limit.
+which any machine goes on; what is stored is not run again unless it failed, or is of an earlier
+state of the code and `--set again=true` asks for it. A sampler that is over the limit is not run
+with more rows of the set, and what is stored of these does not count.
 """
 
 import itertools
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,13 @@ from experiments.benchmarks import check_known
 from experiments.benchmarks.peers import last_line, timed, uncached
 from experiments.benchmarks.samplers import fit
 from experiments.benchmarks.samplers.fit import KINDS, SETS
-from experiments.benchmarks.stored import FOLDER, Stored, age_of, say_how_many_are_earlier
+from experiments.benchmarks.stored import (
+    FOLDER,
+    Stored,
+    age_of,
+    by_one_code,
+    say_how_many_are_earlier,
+)
 from experiments.record.code import code_digest
 from experiments.results import Row, written_whole
 
@@ -63,38 +70,52 @@ def run(
     check_known(kinds, KINDS)
     check_known(samplers, SAMPLERS)
     stored = Stored(out_dir / "stored", KEPT)
-    code = code_digest([fit.__name__])[:16]
+    stored.keep()  # what was stored when this was stopped
     for size, name, kind, sampler in itertools.product(rows, sets, kinds, samplers):
         case = f"{kind}-{name}-{size}-{sampler}"
-        if case in stored and not (again and stored[case].get("code") != code):
+        if case in stored and not _is_due(stored[case], again):
             continue
         if _is_over_limit(stored.values(), kind, name, size, sampler):
             print(f"{case}: not run, for fewer rows were over the limit", flush=True)
             continue
-        found = _measured(out_dir / "work" / case, kind, name, size, sampler)
+        measure = partial(_measured, out_dir / "work" / case, kind, name, size, sampler)
+        found = by_one_code(measure, _code)
         if found is not None:
-            stored[case] = found | {"code": code}
+            stored[case] = found
             stored.keep()
             print(f"{case}: {_told(found)}", flush=True)
-    results = stored.values()
+    results, code = _that_count(stored.values()), _code()
     say_how_many_are_earlier(results, lambda one: code)
     if write_table:
         with written_whole(TABLE) as temporary:
-            temporary.write_text(table_of(results), encoding="utf-8")
+            temporary.write_text(table_of(results, code), encoding="utf-8")
         print(TABLE)
     return [
         Row(
             quantity,
             f"{one['kind']}, {one['set']}, {one['rows']} rows, {one['sampler']}{age_of(one, code)}",
-            value,
+            one[quantity],
         )
         for one in results
-        for quantity, value in (
-            ("log_score", one.get("log_score")),
-            ("cpu_seconds", one["cpu_seconds"]),
-        )
-        if value is not None
+        if "log_score" in one  # the seconds of others are of no fit
+        for quantity in ("log_score", "cpu_seconds")
     ]
+
+
+def _code() -> str:
+    # No fit here chooses its sampler; the table that is made here is read by what chooses.
+    return code_digest([fit.__name__], ("jaxbnn.tabular.choice",))[:16]
+
+
+def _is_due(found: dict[str, Any], again: bool) -> bool:
+    """Whether a fit is run though it is stored: one that failed and, `again`, one of other code."""
+    return "failed" in found or (again and found.get("code") != _code())
+
+
+def _that_count(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the results but for those of more rows than were over the limit."""
+    names = ("kind", "set", "rows", "sampler")
+    return [one for one in results if not _is_over_limit(results, *(one[n] for n in names))]
 
 
 def _is_over_limit(
@@ -109,8 +130,8 @@ def _is_over_limit(
     )
 
 
-def _measured(work: Path, kind: str, name: str, size: int, sampler: str) -> dict[str, Any] | None:
-    """Fit once in a process; None, after a sentence, if it fails."""
+def _measured(work: Path, kind: str, name: str, size: int, sampler: str) -> dict[str, Any]:
+    """Fit once in a process; of one that fails return its last line."""
     work.mkdir(parents=True, exist_ok=True)
     result, log = work / "result.json", work / "log.txt"
     result.unlink(missing_ok=True)
@@ -124,26 +145,36 @@ def _measured(work: Path, kind: str, name: str, size: int, sampler: str) -> dict
     if seconds >= SECONDS - 1:
         return {**known, "over_limit": True}
     if status:
-        print(f"{name}, {size} rows: {sampler} failed: {last_line(log)}", flush=True)
-        return None
+        return {**known, "failed": last_line(log)}
     return {**known, **json.loads(result.read_text("utf-8"))}
 
 
 def _told(found: dict[str, Any]) -> str:
     if "over_limit" in found:
         return f"over the limit of {SECONDS} core-seconds"
+    if "failed" in found:
+        return f"failed: {found['failed']}"
     return f"log score {found['log_score']:.3f} in {found['cpu_seconds']:.0f} CPU s"
 
 
-def table_of(results: list[dict[str, Any]]) -> str:
+def table_of(results: list[dict[str, Any]], code: str) -> str:
     """Return the table as TOML: a case for each set and size, with what each sampler reached.
 
-    A sampler that was over the limit is not there. A case without any is left out.
+    A sampler that was over the limit, or failed, is not there; comments say which failed, and how
+    many results are not of the digest `code`. A case without any sampler is left out.
     """
     lines = [
         "# By which `auto` chooses a sampler: mean log scores, in nats a test row (larger is",
         f"# better), and processor seconds of those that ended within {SECONDS}. Made by `python",
         "# -m experiments benchmark samplers --set write_table=true`, never by hand.",
+    ]
+    if old := sum(age_of(one, code) != "" for one in results):
+        lines.append(f"# {old} of {len(results)} results are of an earlier state of the code.")
+    lines += [
+        f"# Not over the limit, but failed: {one['sampler']}, {one['kind']} of {one['set']}, "
+        f"{one['rows']} rows."
+        for one in results
+        if "failed" in one
     ]
     cases: dict[tuple[str, int, str], dict[str, Any]] = {}
     for one in results:
