@@ -12,6 +12,7 @@ again, unless the code has changed.
 import itertools
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,13 @@ import numpy as np
 from experiments.benchmarks import check_known
 from experiments.benchmarks.peers import last_line, timed, uncached
 from experiments.benchmarks.samplers.fit import rows_of
-from experiments.benchmarks.stored import FOLDER, Stored, age_of, say_how_many_are_earlier
+from experiments.benchmarks.stored import (
+    FOLDER,
+    Stored,
+    age_of,
+    by_one_code,
+    say_how_many_are_earlier,
+)
 from experiments.datasets import Split, tabular
 from experiments.record.code import code_digest
 from experiments.results import Row, markdown_table, written_whole
@@ -95,17 +102,19 @@ def run(
     """
     check_known(sets, SETS)
     check_known(fits, FITS)
-    stored, code = Stored(out_dir / "stored", KEPT), _code()
+    stored = Stored(out_dir / "stored", KEPT)
+    stored.keep()  # what was stored when this was stopped
     for size, name, fit in itertools.product(rows, sets, fits):
         case = f"{name}-{size}-{fit}".replace(" ", "")
-        if case in stored and stored[case]["code"] == code:
+        if case in stored and stored[case]["code"] == _code():
             continue
-        found = _measured(out_dir / "work" / case, name, size, fit)
+        measure = partial(_measured, out_dir / "work" / case, name, size, fit)
+        found = by_one_code(measure, _code)
         if found is not None:
-            stored[case] = {"set": name, "rows": size, "fit": fit, "code": code, **found}
+            stored[case] = {"set": name, "rows": size, "fit": fit, **found}
             stored.keep()
             print(f"{case}: {found}", flush=True)
-    results = stored.values()
+    results, code = stored.values(), _code()
     say_how_many_are_earlier(results, lambda one: code)
     if write_page:
         today = [one for one in results if one["code"] == code]
@@ -120,12 +129,12 @@ def run(
         )
         for one in results
         for quantity in ("log_score", "cpu_seconds")
-        if quantity in one
+        if "over_limit" not in one
     ]
 
 
 def _measured(work: Path, name: str, size: int, fit: str) -> dict[str, Any] | None:
-    """Fit once in a process; None, after a sentence, if it fails."""
+    """Fit once in a process; None, after a sentence, if it fails within the limit."""
     work.mkdir(parents=True, exist_ok=True)
     result, log = work / "result.json", work / "log.txt"
     result.unlink(missing_ok=True)
@@ -133,6 +142,8 @@ def _measured(work: Path, name: str, size: int, fit: str) -> dict[str, Any] | No
     environment = uncached()
     environment["PYTHONPATH"] = str(ROOT)
     seconds, _, status = timed(command, environment, _MOST_SECONDS, log)
+    if seconds >= _MOST_SECONDS - 1:
+        return {"cpu_seconds": seconds, "over_limit": True}
     if status:
         print(f"{name}, {size} rows: {fit} failed: {last_line(log)}", flush=True)
         return None
@@ -140,8 +151,9 @@ def _measured(work: Path, name: str, size: int, fit: str) -> dict[str, Any] | No
 
 
 def fitted(name: str, size: int, fit: str, **settings: Any) -> dict[str, Any]:
-    """Return a fit's mean log score of the test rows, and which network and noise it took.
+    """Return a fit's mean log score of the test rows, and what it took.
 
+    That is the network, the noise, the sampler, and whether each column has a scale of the prior.
     `settings` replace its own.
     """
     # Here, so that who only wants the page needs no scikit-learn.
@@ -153,7 +165,12 @@ def fitted(name: str, size: int, fit: str, **settings: Any) -> dict[str, Any]:
     return {
         "log_score": model.log_score(split.x_test, split.y_test),
         "rhat": model.verdict_.numbers["rhat"],
-        "taken": [list(model.hidden_), model.likelihood_],
+        "taken": [
+            list(model.hidden_),
+            model.likelihood_,
+            model.sampler_,
+            hasattr(model, "relevance_"),
+        ],
     }
 
 
@@ -167,7 +184,7 @@ Made by `python -m experiments benchmark networks --set write_page=true`.
 
 Where neither a network nor a likelihood is asked for, `jaxbnn fit` and `BayesianRegressor` try some on numbers, by
 cross-validation with trained networks, which takes seconds. Here every one of them was also fitted in full, by
-{samplers}, and scored on 2,000 test rows: mean log scores, in nats a row of the target's units, higher is better, and in bold what auto took. The data sets are
+{samplers}, and scored on 2,000 test rows: mean log scores, in nats a row of the target's units, higher is better, and in bold what auto took, sampler included. The data sets are
 not among those of `benchmark command`. One seed a case.
 
 """  # noqa: E501
@@ -177,40 +194,58 @@ def page_of(results: list[dict[str, Any]]) -> str:
     """Return the page: a line a case, with the score of what auto took in bold."""
     known = {(one["set"], one["rows"], one["fit"]): one for one in results}
     named = [name for name in FITS if name != "auto"]
-    lines, lost, hits = [], [], 0
+    lines, among, others = [], [], []
     for name, size in sorted({(one["set"], one["rows"]) for one in results}):
-        scores = {f: known[name, size, f]["log_score"] for f in named if (name, size, f) in known}
-        auto = known.get((name, size, "auto"))
-        taken = None if auto is None else _name_of(auto["taken"])
-        cells = [_cell(scores.get(f), is_bold=f == taken) for f in named]
+        of_case = {f: known.get((name, size, f), {}) for f in FITS}
+        auto = of_case.pop("auto")
+        scores = {f: one["log_score"] for f, one in of_case.items() if "log_score" in one}
+        taken = _name_of(auto["taken"]) if "taken" in auto else None
+        cells = [_cell(one, is_bold=f == taken) for f, one in of_case.items()]
         gap = seconds = "-"
-        if auto is not None and scores.keys() == set(named):
-            lost.append(max(scores.values()) - auto["log_score"])
-            hits += taken == max(scores, key=scores.__getitem__)
-            gap, seconds = f"{lost[-1]:.3f}", f"{auto['cpu_seconds']:.0f}"
+        if "log_score" in auto and scores.keys() == set(named):
+            behind = max(scores.values()) - auto["log_score"]
+            gap, seconds = f"{behind:.3f}", f"{auto['cpu_seconds']:.0f}"
+            if taken is None:
+                others.append(f"{_spoken(auto['taken'])} ({name}, {size} rows)")
+            else:
+                is_best = taken == max(scores, key=scores.__getitem__)
+                among.append((is_best, behind))
         lines.append([name, size, *cells, gap, seconds])
     samplers = ", ".join(f"{FITS[name]['sampler']} ({name})" for name in named)
     header = ["set", "rows", *named, "behind the best", "CPU s of auto"]
     text = _HEAD.format(samplers=samplers) + markdown_table(header, lines)
-    if lost:
+    if among:
+        hits, most = sum(is_best for is_best, _ in among), max(behind for _, behind in among)
         text += (
-            f"\nWhat auto took was the best in {hits} of {len(lost)} cases, and at most "
-            f"{max(lost):.3f} nats behind it.\n"
+            f"\nWhat auto took was the best in {hits} of {len(among)} cases, and at most "
+            f"{most:.3f} nats behind it.\n"
         )
+    if others:
+        number = f"{len(others)} of {len(others) + len(among)} cases"
+        text += f"\nIn {number} auto took none of these, but {'; '.join(others)}.\n"
     return text
 
 
 def _name_of(taken: list[Any]) -> str | None:
-    """Return which of FITS has this network and this likelihood; None of another."""
-    hidden, likelihood = taken
-    fits = {(f["hidden"], f["likelihood"]): name for name, f in FITS.items() if f}
-    return fits.get((tuple(hidden), likelihood))
+    """Return which of FITS is this network, likelihood and sampler; None if none is."""
+    hidden, *others = taken
+    fits = {(f["hidden"], f["likelihood"], f["sampler"], False): n for n, f in FITS.items() if f}
+    return fits.get((tuple(hidden), *others))
 
 
-def _cell(score: float | None, *, is_bold: bool) -> str:
-    if score is None:
+def _spoken(taken: list[Any]) -> str:
+    hidden, likelihood, sampler, has_relevance = taken
+    network = ", ".join(map(str, hidden)) or "linear"
+    return f"{network}, {likelihood}, by {sampler}" + has_relevance * " with relevance"
+
+
+def _cell(found: dict[str, Any], *, is_bold: bool) -> str:
+    if "over_limit" in found:
+        return f"> {_MOST_SECONDS} CPU s"
+    if not found:
         return "-"
-    return f"**{score:.3f}**" if is_bold else f"{score:.3f}"
+    score = f"{found['log_score']:.3f}"
+    return f"**{score}**" if is_bold else score
 
 
 if __name__ == "__main__":
