@@ -1,5 +1,7 @@
 """Tests of experiments.benchmarks.known_truth: the laws it draws from, and what its page says."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -36,15 +38,15 @@ def test_the_laws_are_what_the_page_says(draw, variance, rng):
 def test_results_are_stored_and_the_page_counts_what_was_recovered(tmp_path, monkeypatch, capsys):
     ran = []
 
-    def judged(name, seed):
+    def measured(work, name, seed):
         ran.append((name, seed))
         return {
             "rmse": 1.0 + seed, "coverage": 0.9, "degrees": 3.0, "degrees_lower": 2.0 + 2 * seed,
             "degrees_upper": 5.0, "likelihood": "student-t", "cpu_seconds": 2.0,
-            "log_score_below_the_truth": 0.01,
+            "wall_seconds": 3.0, "log_score_below_the_truth": 0.01,
         }  # fmt: skip
 
-    monkeypatch.setattr(known_truth, "judged", judged)
+    monkeypatch.setattr(known_truth, "_measured", measured)
     monkeypatch.setattr(known_truth, "KEPT", tmp_path / "kept.json")
     monkeypatch.setattr(known_truth, "PAGE", tmp_path / "page.md")
     options = {"fits": ["heavy tails, student-t"], "seeds": [0, 1], "write_page": True}
@@ -70,6 +72,36 @@ def test_results_are_stored_and_the_page_counts_what_was_recovered(tmp_path, mon
     assert len(ran) == 4
     with pytest.raises(InputError, match="There is no 'count' here"):
         known_truth.run(tmp_path, fits=["count"])
+
+
+def test_a_fit_runs_in_a_process_of_its_own_whose_seconds_it_has(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(known_truth, "KEPT", tmp_path / "kept.json")
+    monkeypatch.setattr(known_truth, "_code", lambda: "now")
+
+    statuses = [1, 0]
+
+    def timed(command, environment, limit, log):
+        assert command[1:-1] == ["-m", laws.__name__, "200 columns, ridge", "1"]
+        log.write_text("MemoryError\n")
+        Path(command[-1]).write_text('{"rmse": 1.5}')
+        return 7.0, 8.0, statuses.pop(0)
+
+    monkeypatch.setattr(known_truth, "timed", timed)
+    options = {"fits": ["200 columns, ridge"], "seeds": [1]}
+    assert known_truth.run(tmp_path, **options) == []
+    rows = known_truth.run(tmp_path, **options)
+    assert "200 columns, ridge, seed 1: failed: MemoryError" in capsys.readouterr().out
+    found = {row.quantity: row.value for row in rows}
+    assert found == {"rmse": 1.5, "cpu_seconds": 7.0, "wall_seconds": 8.0}
+
+
+def test_the_page_says_of_which_seconds_programs_were_shared():
+    shared = {"fit": "200 columns, ridge", "code": "now", "rmse": 1.5, "cpu_seconds": 7.0}
+    alone = shared | {"wall_seconds": 8.0}
+    text = known_truth.page_of([shared, alone], "now")
+    assert "1 of 2 results are of fits that shared processes: whichever of equal shapes" in text
+    assert "CPU seconds are of a process for each fit" in text
+    assert "shared processes" not in known_truth.page_of([alone], "now")
 
 
 @pytest.mark.long
