@@ -7,9 +7,11 @@ What `jaxbnn.tabular.settings.usual_scales` has for classes rests on this, and n
 cut into thirds or six unequal classes. Each fit has few rows, as where the prior matters. A fit
 takes a few seconds once its program is compiled; all of them about twenty minutes of a core.
 Results are stored one by one, also in `record/benchmarks/class_priors.json`, from which any machine
-goes on.
+goes on; what is stored is not run again, unless the code has changed.
 """
 
+import hashlib
+import inspect
 import itertools
 import tempfile
 from pathlib import Path
@@ -18,8 +20,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.benchmarks import check_known
-from experiments.benchmarks.stored import FOLDER, Stored
+from experiments.benchmarks.stored import FOLDER, Stored, age_of, digest_by_now
 from experiments.datasets import Split, standardised, uci
+from experiments.errors import InputError
+from experiments.record.code import code_digest
 from experiments.results import Row, markdown_table, written_whole
 from jaxbnn.prediction import scores
 from jaxbnn.tabular.posteriors import make_posterior
@@ -83,32 +87,64 @@ def run(
     splits
         Seeds of the rows and of the chains.
     write_table
-        Whether to write the table beside this file from all that is stored.
+        Whether to write the table beside this file from all that is stored; it says how much is of
+        an earlier state of the code.
     """
     check_known(sets, SETS)
     check_known(networks, NETWORKS)
     stored = Stored(out_dir / "stored", KEPT)
+    stored.keep()  # what was stored when this was stopped
+    code = _code()  # of what this process has loaded
     # A program serves all splits of a set.
     for name, network, split in itertools.product(sets, networks, splits):
         case = f"{name}, {network}, {split}"
-        if case not in stored:
-            score = log_score(name, NETWORKS[network], split)
-            stored[case] = {"set": name, "network": network, "split": split, "log_score": score}
-            stored.keep()
-            print(f"{case}: {score:.4f}", flush=True)
+        if case in stored and stored[case].get("code") == code:
+            continue
+        score = log_score(name, NETWORKS[network], split)
+        if digest_by_now(_code) != code:
+            raise InputError("The code was changed since it was loaded: begin again.")
+        found = {"set": name, "network": network, "split": split, "log_score": score}
+        stored[case] = found | {"code": code}
+        stored.keep()
+        print(f"{case}: {score:.4f}", flush=True)
     results = stored.values()
     if write_table:
         with written_whole(PAGE) as temporary:
-            temporary.write_text(table_of(results), encoding="utf-8")
+            temporary.write_text(table_of(results, code), encoding="utf-8")
         print(PAGE)
     return [
-        Row("log_score", f"{one['set']}, {one['network']}, split {one['split']}", one["log_score"])
+        Row(
+            "log_score",
+            f"{one['set']}, {one['network']}, split {one['split']}{age_of(one, code)}",
+            one["log_score"],
+        )
         for one in results
     ]
 
 
+def _code() -> str:
+    """Return a digest of the code behind a result: of the package, and of what a fit is here."""
+    # No fit here is by gibbs, or chooses its sampler.
+    used = code_digest(
+        [
+            *(f"jaxbnn.tabular.{name}" for name in ("posteriors", "samplers", "settings")),
+            "jaxbnn.prediction.scores",
+            "experiments.datasets",
+        ],
+        ("jaxbnn.gibbs", "jaxbnn.tabular.choice"),
+    )
+    here = [inspect.getsource(function) for function in (log_score, table)]
+    return hashlib.sha256(repr([used, *here, _ROWS, _HELD_OUT, _UCI]).encode()).hexdigest()[:16]
+
+
 def log_score(name: str, network: Network, split: int, **changes: Any) -> float:
-    """Return the mean log score of held-out rows, in nats; `changes` are of the chains."""
+    """Return the mean log score of held-out rows, in nats; `changes` are of the chains.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        The chains were stopped: those that there are would be scored as if they were whole.
+    """
     x, y = table(name)
     order = np.random.default_rng(100 + split).permutation(len(y))
     train, test = order[:_ROWS], order[_ROWS : _ROWS + _HELD_OUT]
@@ -122,8 +158,10 @@ def log_score(name: str, network: Network, split: int, **changes: Any) -> float:
         weight_scales=network.scales,
     )._replace(**changes)
     posterior = make_posterior("nuts", settings, seen, y[train], int(y.max()) + 1)
-    draws = sampled("nuts", posterior, settings).positions
-    return float(np.mean(scores(draws, fresh, y[test], posterior).log_score))
+    fitted = sampled("nuts", posterior, settings)
+    if fitted.draws is not None and fitted.draws.interrupted:
+        raise KeyboardInterrupt
+    return float(np.mean(scores(fitted.positions, fresh, y[test], posterior).log_score))
 
 
 def table(name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -146,8 +184,11 @@ def table(name: str) -> tuple[np.ndarray, np.ndarray]:
     return found.data, y.astype("i4")
 
 
-def table_of(results: list[dict[str, Any]]) -> str:
-    """Return the text: a table of mean log scores, a row a network and a column a set."""
+def table_of(results: list[dict[str, Any]], code: str) -> str:
+    """Return the text: a table of mean log scores, a row a network and a column a set.
+
+    `code` is today's digest.
+    """
     names = [name for name in SETS if any(one["set"] == name for one in results)]
     lines = []
     for network in NETWORKS:
@@ -161,16 +202,25 @@ def table_of(results: list[dict[str, Any]]) -> str:
             cells.append(f"{np.mean(found):.3f}" if found else "-")
         lines.append(cells)
     splits = len({one["split"] for one in results})
+    held_out = [f"{_rows_held_out(name):,} of {name}" for name in names]
+    old = sum(age_of(one, code) != "" for one in results)
+    age = f"{old} of {len(results)} results are by an earlier state of the code." if old else ""
     return (
         "# Prior scales and units for classes\n\n"
         "Made by `python -m tests.class_priors`.\n\n"
-        f"Mean log scores of held-out rows, in nats, over {splits} splits: {_ROWS} rows or fewer "
+        f"Mean log scores of held-out rows, in nats, over {splits} splits: {_ROWS} rows "
         "to learn from, two chains of 200 + 200\ndraws, scales of the prior learnt, with hidden "
         "units one for each column. Hidden units, their activation, and the prior's\n"
         "scales of the first and the last layer (of lines between classes, their only one). "
         "Digits are even or odd, kin8nm is cut\ninto thirds, protein into six classes of which "
-        "two are common.\n\n" + markdown_table(["network", *names], lines)
+        f"two are common.\n\nHeld-out rows of a split: {', '.join(held_out)}.\n\n"
+        + f"{age}\n\n" * bool(age)
+        + markdown_table(["network", *names], lines)
     )
+
+
+def _rows_held_out(name: str) -> int:
+    return min(_HELD_OUT, len(table(name)[1]) - _ROWS)
 
 
 if __name__ == "__main__":
