@@ -11,6 +11,8 @@ experiments: where they or their configs changed, what mentions either is touche
 or a page changed, what names its folder or its file is touched. What had failed is run again in
 any case.
 
+A table of the library of which only comments changed counts as unchanged.
+
 Outcomes lie in `.long/<commit>/`, which git ignores; `keep` puts them into `tests/long/kept/`, so
 that another checkout can go on with them.
 """
@@ -20,6 +22,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -72,7 +75,12 @@ def take_over(root: Path, folder: Path, commit: str, tests: list[str]) -> None:
         )
     git = ["git", "diff", "--name-only", commit, "HEAD"]
     found = subprocess.run(git, cwd=root, capture_output=True, text=True, check=True)
-    changed = found.stdout.split()
+    changed = [
+        path
+        for path in found.stdout.split()
+        if not (path.startswith(_LIBRARY) and path.endswith(".toml"))
+        or not _reads_the_same(*_both(root, commit, path))
+    ]
     rewritten: dict[str, Collection[str] | None] = {}
     for path in changed:
         if not path.startswith(_LIBRARY) or path == BIAS_TABLE:
@@ -138,6 +146,17 @@ def differs_by_checks(before: str, now: str) -> bool:
     True
     """
     return ast.dump(_unchecked(before)) == ast.dump(_unchecked(now))
+
+
+def _reads_the_same(before: str, now: str) -> bool:
+    """Return whether two texts of a table differ in comments only.
+
+    Examples
+    --------
+    >>> _reads_the_same("a = 1", "# one\\na = 1"), _reads_the_same("a = 1", "a = 2")
+    (True, False)
+    """
+    return tomllib.loads(before) == tomllib.loads(now)
 
 
 class _Checks(ast.NodeTransformer):
