@@ -2,6 +2,8 @@
 read off regions and covariances.
 """
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +13,14 @@ from scipy.special import expit
 from experiments.datasets import xor
 from experiments.errors import InputError
 from experiments.spreads import spreads_of
-from experiments.studies.challenges import covariances, gradient_descent, iris, regions
+from experiments.studies.challenges import (
+    converged,
+    covariances,
+    gradient_descent,
+    iris,
+    ladders,
+    regions,
+)
 from experiments.studies.challenges.common import over_seeds, paper_order
 from experiments.study import Context, Row
 
@@ -100,6 +109,58 @@ def test_regions(rng):
     assert all(0 < row.standard_error < 0.2 for row in rows)
 
 
+def test_errors_of_regions_are_their_spread_over_repetitions(rng):
+    """Ends of a shortest half come to rest more slowly than quantiles."""
+    found: dict = {}
+    for _ in range(150):
+        values = rng.normal(size=2000) + np.where(rng.random(2000) < 0.5, -7.0, 8.0)
+        for row in regions.gradient_descent_rows({"N": values, "U": 2 * values}, "N"):
+            found.setdefault((row.quantity, row.setting), []).append(row)
+    ratios: dict = {}
+    for (quantity, setting), rows in found.items():
+        error = np.mean([row.standard_error for row in rows])
+        ratio = error / np.std([row.value for row in rows])
+        ratios.setdefault((quantity.split("_")[0], "both" in setting), []).append(ratio)
+    assert np.mean(ratios["mode", False]) == pytest.approx(1, abs=0.15)
+    assert np.mean(ratios["mode", True]) == pytest.approx(1, abs=0.15)
+    assert np.mean(ratios["mass", False]) == pytest.approx(1, abs=0.15)
+
+
+def test_the_speed_of_a_search_is_that_of_its_epochs(tmp_path, monkeypatch):
+    monkeypatch.setattr(gradient_descent, "search", lambda *_: lambda key: (np.zeros((90, 9)), 512))
+    monkeypatch.setattr(gradient_descent.time, "perf_counter", iter((10.0, 12.0)).__next__)
+    context = Context("smoke", 0, tmp_path)
+    of = settings(num_epochs=300)
+    gradient_descent._collect(of.starts[0], of, context, None)
+    assert context.speeds == {of.starts[0].prior: 512 * 300 / 2}
+
+
+def test_round_trips_of_burn_in_are_not_counted(monkeypatch):
+    told = {"position": None, "log_likelihood": np.zeros((2, 3, 4))}
+    told["round_trips"] = np.array([[3, 3, 5], [1, 2, 2]])
+    trips = SimpleNamespace(completed=np.array([5, 2]))
+    drawn = SimpleNamespace(positions=told, final_state=SimpleNamespace(trips=trips))
+    monkeypatch.setattr(ladders, "tune_ladder", lambda *_: (np.linspace(0, 1, 4), {}, None))
+    monkeypatch.setattr(ladders, "all_draws", lambda *_, **__: drawn)
+    ladder = ladders.Ladder(num_rungs=4, num_rounds=1, num_tuning=50, swap_every=2)
+    data = {"x": jnp.zeros((5, 4)), "y": jnp.zeros(5, int)}
+    found = ladders.run_ladder(
+        jax.random.key(0), "HMC", 2, 1.0, ladder, data, num_chains=2, num_burn_in=9, num_samples=3
+    )
+    np.testing.assert_array_equal(found.round_trips, [2, 1])
+
+
+def test_a_converged_run_stands_beside_no_number_of_the_paper(rng, capsys):
+    groups = len(converged.GROUPS)
+    result = {
+        "ess": np.full(groups, 50.0), "rhat": np.ones(groups), "seconds": 2.0, "step_size": 0.1,
+        "raw parameters": rng.normal(size=(4, 100, 3)),
+    }  # fmt: skip
+    rows = converged._own_rows("MALA", result, 2)
+    assert {row.source for row in rows} == {None}
+    assert "25.0 or more (ESS of one draw in 2, seconds of all)" in capsys.readouterr().out
+
+
 def test_patterns_of_covariances(rng, tmp_path):
     mix = rng.normal(size=(4, 4))
     kept = {
@@ -131,6 +192,8 @@ def test_over_seeds_are_the_mean_and_its_error():
     assert (step.value, step.source) == (6.0, None)
     assert over_seeds(by_seed[:1]) == by_seed[0]
     assert spreads_of([vars(spread)]) == {("ess_min", "MALA"): pytest.approx(np.sqrt(7))}
+    no_errors = [[Row("ess_min", "MALA", v, None, "004 Table 1")] for v in (1.0, 2.0)]
+    assert over_seeds(no_errors)[0].source == "004 Table 1"
 
 
 def test_a_chain_s_time_is_the_median_over_the_seeds():

@@ -26,7 +26,7 @@ def test_summary_tells_of_the_stuck_replica_where_rhat_does_not():
     x, y = iris()
     data = {"x": jnp.asarray(x), "y": jnp.asarray(y)}
     target = posterior(3.0, data)
-    # From the prior: about one chain in forty is stuck, and the others have come far in 600 steps.
+    # From the prior: a few of 200 chains are stuck, and the others have come far in 600 steps.
     first = sample(
         jax.random.key(0),
         kernel_factory("MALA", 3.0, REPLICAS, 10),

@@ -118,9 +118,9 @@ def table_rows(found: Mapping[str, np.ndarray], setting: str, source: str | None
 def over_seeds(by_seed: Sequence[Sequence[Row]]) -> list[Row]:
     """Return the means over the seeds, each with the error of the mean; of one seed, its rows.
 
-    Every seed has the same rows, in one order. The paper prints numbers of one seed: the standard
-    deviation of each over the seeds is a row of its own. What has no error in one seed is not in
-    the paper, and gets no source.
+    Every seed has the same rows, in one order, and the means keep their sources. The papers print
+    numbers of one seed: the standard deviation over the seeds of each number that has a source is
+    a row of its own.
     """
     if len(by_seed) == 1:
         return list(by_seed[0])
@@ -129,9 +129,8 @@ def over_seeds(by_seed: Sequence[Sequence[Row]]) -> list[Row]:
         values = np.array([row.value for row in same])
         spread = float(values.std(ddof=1))
         error = spread / math.sqrt(len(values))
-        source = None if same[0].standard_error is None else same[0].source
         mean = float(values.mean())
-        rows.append(dataclasses.replace(same[0], value=mean, standard_error=error, source=source))
-        if source is not None:
+        rows.append(dataclasses.replace(same[0], value=mean, standard_error=error))
+        if same[0].source is not None:
             spreads.append(Row(spread_name(same[0].quantity), same[0].setting, spread))
     return rows + spreads

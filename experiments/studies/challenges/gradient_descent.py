@@ -6,6 +6,7 @@ are classified right, that is if P(y = 1) is above the threshold for the ones on
 
 import functools
 import math
+import time
 from collections.abc import Callable
 
 import jax
@@ -149,9 +150,12 @@ def search(
 
 
 def _collect(start: Start, settings: GradientDescentSettings, context: Context, key) -> dict:
+    """Return the solutions and what they were found among; a step of the speed is an epoch."""
     find = search(start, settings)
-    with context.timed(start.prior, settings.num_solutions):
-        solutions, num_starts = find(key)
+    begin = time.perf_counter()
+    solutions, num_starts = find(key)
+    seconds = time.perf_counter() - begin
+    context.record_speed(start.prior, num_starts * settings.num_epochs, seconds)
     return {
         "solutions": solutions[: settings.num_solutions],
         "num_starts": num_starts,

@@ -78,7 +78,7 @@ class IrisSettings(Settings):
     """Settings of the Iris experiment.
 
     `start_scale` is the standard deviation of the chains' starts. (From draws of the prior
-    itself about one MALA chain in forty never moves: its units are saturated.) `num_seeds` runs of
+    itself about one MALA chain in 140 is stuck: its units are saturated.) `num_seeds` runs of
     each sampler, each with its own chains, say by how much a single run varies.
     """
 

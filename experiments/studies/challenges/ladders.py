@@ -35,7 +35,10 @@ class Ladder(Settings):
 
 
 class LadderRun(NamedTuple):
-    """Draws at temperature 1, log likelihoods of all rungs (chain, draw, rung), the ladder."""
+    """Draws at temperature 1, log likelihoods of all rungs (chain, draw, rung), the ladder.
+
+    `round_trips` (chain,) are those completed after the first draw, without burn-in.
+    """
 
     positions: PyTree
     log_likelihoods: np.ndarray
@@ -78,7 +81,11 @@ def _ladder_kernel(sampler: Sampler, hidden: int, prior_variance: float, swap_ev
 
 
 def _collect(state, info):
-    return {"position": state.position, "log_likelihood": info.log_likelihood}
+    return {
+        "position": state.position,
+        "log_likelihood": info.log_likelihood,
+        "round_trips": state.trips.completed,
+    }
 
 
 def tune_ladder(
@@ -147,10 +154,11 @@ def run_ladder(
         progress=False,
     )
     log_likelihoods = np.asarray(draws.positions["log_likelihood"])
+    trips = np.asarray(draws.positions["round_trips"])  # burn-in counts in all of them
     return LadderRun(
         draws.positions["position"],
         log_likelihoods,
         temperatures,
         np.asarray(diagnostics.swap_acceptance(log_likelihoods, temperatures)),
-        np.asarray(draws.final_state.trips.completed),
+        trips[:, -1] - trips[:, 0],
     )

@@ -148,10 +148,14 @@ def invariants_of(target: Posterior, x: Float[Array, "n d"]) -> Callable[[PyTree
     return invariants
 
 
+def every_draw(num_draws: int, most_draws: int) -> int:
+    """Return which draws are kept of a run: every second, third, ... from twice `most_draws` on."""
+    return max(1, num_draws // most_draws)
+
+
 def measured(target: Posterior, positions: PyTree, most_draws: int) -> dict[str, np.ndarray]:
     """Return invariants and raw parameters of draws, thinned: leaves (chain, draw, dim)."""
-    length = jax.tree.leaves(positions)[0].shape[1]
-    every = max(1, length // most_draws)
+    every = every_draw(jax.tree.leaves(positions)[0].shape[1], most_draws)
     positions = jax.tree.map(lambda leaf: leaf[:, ::every], positions)
     found = diagnostics.evaluate(invariants_of(target, target.x), positions)
     flat = [leaf.reshape(*leaf.shape[:2], -1) for leaf in jax.tree.leaves(positions)]

@@ -1,8 +1,10 @@
-"""The trap: started from prior draws, about one MALA chain in forty never moves again.
+"""The trap: started from prior draws, about one MALA chain in 140 is stuck (.0070 +- .0015).
 
-Its hidden units are saturated and the step, right elsewhere, is far too long. Inside a population
-whose replicas swap, one such replica is passed round, and every chain spends the same share of its
-draws on it: R-hat sees nothing.
+It moves in none of its second 1,000 steps: its hidden units are saturated and the step, right
+elsewhere, is far too long. Inside a population whose replicas swap, one such replica is passed
+round, and every chain spends the same share of its draws on it. So split R-hat of the log density
+passes (1.018, below 1.05), and so do the paper's ESS and the kernel Stein discrepancy; R-hats of
+the raw parameters (1.06 and more) and of ranks (1.019 of the log density, above 1.01) warn.
 """
 
 from typing import NamedTuple
