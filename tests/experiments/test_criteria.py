@@ -5,6 +5,7 @@ import pytest
 
 from experiments.studies.thermalization import criteria, samplers
 from experiments.studies.thermalization.criteria import CriteriaSettings
+from experiments.studies.thermalization.tables import Point, Run
 
 _STEPS = 100 * np.arange(1, 401)
 _BLIND = "informed start, observables without explicit dependence on the teacher"
@@ -56,3 +57,43 @@ def test_a_share_of_few_data_sets_always_has_an_error(merged):
     variance = samplers._variance({"merged": merged, "num_datasets": 8})
     assert 0.09**2 < variance < 0.16**2
     assert samplers._variance({"merged": 10 * merged, "num_datasets": 80}) < variance / 4
+
+
+def _numbers(is_merged):
+    is_merged = np.array(is_merged)
+    return {
+        "merged": int(is_merged.sum()), "is_merged": is_merged, "share": is_merged.mean(),
+        "interval": (0.0, 1.0), "level": 1.0, "level_error": 0.1, "time": (100.0, 9.0),
+        "seconds": (10.0, 0.9), "num_steps": 660, "num_datasets": len(is_merged),
+        "acceptance": (0.9, 0.01), "informed_acceptance": (0.9, 0.01),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("is_merged", "has_source"),
+    [([True] * 4, True), ([True, False, True, True], False), ([False] * 4, True)],
+)
+def test_a_mean_over_some_data_sets_stands_beside_no_printed_one(is_merged, has_source):
+    point = Point(delta=1e-3, num_steps=660)
+    run = Run(sampler="HMC", posterior="classical", table=(point,))
+    rows = {row.quantity: row for row in samplers._rows(run, point, _numbers(is_merged))}
+    assert (rows["time_to_merge_seconds"].source is not None) == has_source
+    assert rows["num_merged"].value == sum(is_merged)
+    assert rows["num_merged"].setting.endswith("Delta = 1e-3, of 4 data sets")
+
+
+def test_the_error_of_a_deficit_is_that_of_paired_data_sets(rng):
+    """Shares of the same data sets: on each of them HMC merges only where Gibbs does."""
+    merged = rng.random((500, 2, 72)) < np.array([0.8, 0.6])[:, None]
+    merged[:, 1] &= merged[:, 0]
+    rows = []
+    for gibbs, hmc in merged:
+        points = [
+            {"label": "Gibbs, intermediate", "delta": 4.64e-4, **_numbers(gibbs)},
+            {"label": "HMC, classical", "delta": 1e-3, **_numbers(hmc)},
+        ]
+        rows += samplers._deficit(points)
+    spread = np.std([row.value for row in rows])
+    assert np.mean([row.standard_error for row in rows]) == pytest.approx(spread, rel=0.1)
+    nothing = np.zeros(8, bool)
+    assert samplers._paired_variance(nothing, nothing) == pytest.approx(0.1**2)

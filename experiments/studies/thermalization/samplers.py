@@ -182,6 +182,7 @@ def _judge(informed: Series, uninformed: Series, rate: float) -> dict:
     times = np.asarray(found.lower_bound)[merged]
     return {
         "merged": int(merged.sum()),
+        "is_merged": merged,
         "share": merged.mean(),
         "interval": wilson_interval(int(merged.sum()), len(merged)),
         "level": level,
@@ -196,12 +197,19 @@ def _judge(informed: Series, uninformed: Series, rate: float) -> dict:
 
 
 def _rows(run: Run, point: Point, numbers: dict) -> list[Row]:
+    """Return the rows of one sampler at one Delta.
+
+    Times to merge are means over the data sets that merged. Where some but not all did, those means
+    are too small and have no source; where none did there is no number.
+    """
     setting = f"{run.paper_name}, Delta = {in_scientific(point.delta)}"
     share = float(numbers["share"])
     error = float(np.sqrt(_variance(numbers)))
     low, high = numbers["interval"]
     seconds, seconds_error = numbers["seconds"]
-    in_paper = (run.sampler, run.posterior, point.delta) in {
+    count, merged = numbers["num_datasets"], numbers["merged"]
+    is_whole = merged in (0, count)
+    in_paper = is_whole and (run.sampler, run.posterior, point.delta) in {
         ("HMC", "classical", 1e-3),
         ("MALA", "classical", 1e-3),
         ("Gibbs", "intermediate", 4.64e-4),
@@ -209,6 +217,7 @@ def _rows(run: Run, point: Point, numbers: dict) -> list[Row]:
     }
     return [
         Row("share_merged", setting, share, error),
+        Row("num_merged", f"{setting}, of {count} data sets", float(merged)),
         Row("share_merged_low", setting, low),
         Row("share_merged_high", setting, high),
         Row("equilibrium_test_mse", setting, numbers["level"], numbers["level_error"]),
@@ -223,13 +232,16 @@ def _rows(run: Run, point: Point, numbers: dict) -> list[Row]:
 
 
 def _deficit(points: list[dict]) -> list[Row]:
-    """How much less often classical HMC merges than Gibbs, at the Deltas of equal test error."""
+    """How much less often classical HMC merges than Gibbs, at the Deltas of equal test error.
+
+    Both ran on the same data sets, so that the error is that of paired differences.
+    """
     by_key = {(point["label"], point["delta"]): point for point in points}
     hmc = by_key.get(("HMC, classical", 1e-3))
     gibbs = by_key.get(("Gibbs, intermediate", 4.64e-4))
     if hmc is None or gibbs is None:
         return []
-    variance = sum(_variance(point) for point in (hmc, gibbs))
+    variance = _paired_variance(gibbs["is_merged"], hmc["is_merged"])
     value, error = 100 * (gibbs["share"] - hmc["share"]), 100 * float(np.sqrt(variance))
     name, setting = (
         "thermalized_proportion_deficit_percent",
@@ -246,6 +258,18 @@ def _variance(numbers: dict) -> float:
     count = numbers["num_datasets"] + 2
     share = (numbers["merged"] + 1) / count
     return share * (1 - share) / count
+
+
+def _paired_variance(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the variance of the difference of two shares merged of the same data sets.
+
+    As if each way in which both, one of the two or neither can merge had come up half a time more
+    often (Agresti and Min, 2005): each of the shares is then that of `_variance`.
+    """
+    count = len(one) + 2
+    only_one, only_other = (np.sum(a & ~b) + 0.5 for a, b in ((one, other), (other, one)))
+    difference = (only_one - only_other) / count
+    return float((only_one + only_other) / count - difference**2) / count
 
 
 def _curves(run: Run, point: Point, informed: Series, uninformed: Series) -> list[dict]:
