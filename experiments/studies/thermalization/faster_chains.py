@@ -104,6 +104,8 @@ def run_chains(
     """Return the recorded series of one arm from one start: arrays (chain, record, ...).
 
     Beside them the weights where the chains ended, by which one may see what held them.
+    `seconds_per_step` contains the compilation of a program in the first start that runs it, and
+    in no later start that shares it: starts of one arm differ by that, too.
     """
     data, (num_steps, _) = draw(), lengths(case, settings)
     num_warmup, first_delta = warmup_of(settings, case, arm, start)

@@ -135,7 +135,11 @@ def _settings_of(settings: StartsSettings, arm: StartsArm, start: str) -> dict[s
 
 
 def _run_chain(settings: StartsSettings, arm: StartsArm, start: str, context: Context) -> dict:
-    """Return the recorded numbers of one chain."""
+    """Return the recorded numbers of one chain.
+
+    `seconds_per_step` contains the compilation of an arm's program in the first start that runs
+    it, and not in the others; the row seconds_per_sweep is the mean of all.
+    """
     data = images(settings.architecture, settings.num_train, settings.num_test, True)
     full = model_of(settings.architecture, settings.delta)
     model, x, labels = full, *data[:2]
