@@ -69,17 +69,13 @@ def _numbers(is_merged):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("is_merged", "has_source"),
-    [([True] * 4, True), ([True, False, True, True], False), ([False] * 4, True)],
-)
-def test_a_mean_over_some_data_sets_stands_beside_no_printed_one(is_merged, has_source):
+@pytest.mark.parametrize("is_merged", [[True] * 4, [True, False, True, True], [False] * 4])
+def test_a_mean_time_stands_beside_the_paper_s_which_is_of_those_that_merged(is_merged):
     point = Point(delta=1e-3, num_steps=660)
     run = Run(sampler="HMC", posterior="classical", table=(point,))
     rows = {row.quantity: row for row in samplers._rows(run, point, _numbers(is_merged))}
-    assert (rows["time_to_merge_seconds"].source is not None) == has_source
-    assert rows["num_merged"].value == sum(is_merged)
-    assert rows["num_merged"].setting.endswith("Delta = 1e-3, of 4 data sets")
+    assert rows["time_to_merge_seconds"].source == "000 Section V.2"
+    assert rows["share_merged"].value == np.mean(is_merged)
 
 
 def test_the_error_of_a_deficit_is_that_of_paired_data_sets(rng):
