@@ -61,7 +61,7 @@ def run(
     iris_steps: int = 30_000,
     airfoil_steps: int = 20_000,
 ) -> list[Row]:
-    """Measure; one row a number: steps per second of both, their ratio, compile times, compilations.
+    """Measure; one row a number: steps a second of both, their ratio, compile times, compilations.
 
     Parameters
     ----------
