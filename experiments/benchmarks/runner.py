@@ -26,7 +26,7 @@ from jaxbnn import Bernoulli, Categorical, Posterior, mlp, normal_prior
 _COMPILED: list[str] = []  # each program that this process compiled
 
 
-def _heard(event: str, _: float, **__: str | int) -> None:
+def _heard(event: str, duration_secs: float, **_: str | int) -> None:
     if event == "/jax/core/compile/backend_compile_duration":
         _COMPILED.append(event)
 
