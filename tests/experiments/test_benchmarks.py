@@ -57,7 +57,9 @@ def test_columns_are_measured_against_a_network_of_the_same_outputs(tmp_path, mo
     assert ratio.value == pytest.approx(by_rows.value / by_columns.value)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if "cnn" in name else ()) for name in MODELS]
+)
 def test_no_part_of_a_sweep_is_computed_once_for_all_steps(name):
     """A compiler takes out of the loop what does not depend on the step's number."""
     for part, (function, _, arguments) in parts_of(_small(MODELS[name]())).items():
