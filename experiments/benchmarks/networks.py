@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from experiments.benchmarks import check_known
-from experiments.benchmarks.peers import last_line, timed, uncached
+from experiments.benchmarks.peers import run_module
 from experiments.benchmarks.samplers.fit import rows_of
 from experiments.benchmarks.stored import (
     FOLDER,
@@ -135,19 +135,13 @@ def run(
 
 def _measured(work: Path, name: str, size: int, fit: str) -> dict[str, Any] | None:
     """Fit once in a process; None, after a sentence, if it fails within the limit."""
-    work.mkdir(parents=True, exist_ok=True)
-    result, log = work / "result.json", work / "log.txt"
-    result.unlink(missing_ok=True)
-    command = [sys.executable, "-m", __name__, name, str(size), fit, str(result)]
-    environment = uncached()
-    environment["PYTHONPATH"] = str(ROOT)
-    seconds, _, status = timed(command, environment, _MOST_SECONDS, log)
-    if seconds >= _MOST_SECONDS - 1:
-        return {"cpu_seconds": seconds, "over_limit": True}
-    if status:
-        print(f"{name}, {size} rows: {fit} failed: {last_line(log)}", flush=True)
+    ended = run_module(__name__, (name, size, fit), work, _MOST_SECONDS)
+    if ended.seconds >= _MOST_SECONDS - 1:
+        return {"cpu_seconds": ended.seconds, "over_limit": True}
+    if ended.found is None:
+        print(f"{name}, {size} rows: {fit} failed: {ended.said}", flush=True)
         return None
-    return {"cpu_seconds": seconds, **json.loads(result.read_text("utf-8"))}
+    return {"cpu_seconds": ended.seconds, **ended.found}
 
 
 def fitted(name: str, size: int, fit: str, **settings: Any) -> dict[str, Any]:

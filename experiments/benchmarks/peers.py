@@ -1,12 +1,16 @@
 """What benchmarks of whole programs share: the others' environment, and processor time."""
 
+import json
 import os
 import subprocess
 import sys
 import time
 import venv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
+
+from experiments.record.code import ROOT
 
 PACKAGES = {"scikit-learn": "scikit-learn==1.9.1", "bde": "sklearn-contrib-bde==1.0.2"}
 # Others run on JAX too; these releases compute wrong sums, as pyproject.toml says.
@@ -64,6 +68,35 @@ def timed(
         _, status, usage = os.wait4(process.pid, 0)
     process.returncode = status
     return usage.ru_utime + usage.ru_stime, time.monotonic() - begun, status
+
+
+class Ended(NamedTuple):
+    """A process that ended: processor and wall seconds, its result, and what it printed last.
+
+    `found` is None where it failed or was stopped by its limit.
+    """
+
+    seconds: float
+    wall: float
+    found: dict[str, Any] | None
+    said: str
+
+
+def run_module(
+    module: str, arguments: Sequence[object], work: Path, limit: float | None = None
+) -> Ended:
+    """Run a module of ours in a process, which writes JSON to the file that it is given last.
+
+    `limit` is in processor seconds. In `work` are the file and a log; no compilation is cached.
+    """
+    work.mkdir(parents=True, exist_ok=True)
+    result, log = work / "result.json", work / "log.txt"
+    result.unlink(missing_ok=True)
+    command = [sys.executable, "-m", module, *map(str, arguments), str(result)]
+    environment = uncached() | {"PYTHONPATH": str(ROOT)}
+    seconds, wall, status = timed(command, environment, limit, log)
+    found = None if status else json.loads(result.read_text("utf-8"))
+    return Ended(seconds, wall, found, last_line(log))
 
 
 def last_line(log: Path) -> str:

@@ -6,7 +6,6 @@ Each result carries the time when it was stored, and of two the newer one counts
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -37,29 +36,9 @@ def say_how_many_are_earlier(
         print(f"{old} of {len(results)} results are of an earlier state of the code.")
 
 
-def _files() -> dict[Path, tuple[int, int]]:
-    """Return when each file that a digest may hold was written, and its bytes."""
-    found = {}
-    for package in code.PACKAGES:
-        for path in (code.ROOT / package).rglob("*"):
-            if path.suffix in (".py", *code.DATA):
-                with suppress(FileNotFoundError):  # another's, taken away meanwhile
-                    state = path.stat()
-                    found[path] = state.st_mtime_ns, state.st_size
-    return found
-
-
-# As they are when this process begins: digests are kept for its life.
-_seen = {"files": _files()}
-
-
 def digest_by_now(code_of: Callable[[], str]) -> str:
     """Return `code_of()`, a digest, of the files as they are by now and not as first read."""
-    if (files := _files()) != _seen["files"]:
-        for function in vars(code).values():
-            if hasattr(function, "cache_clear"):
-                function.cache_clear()
-        _seen["files"] = files
+    code.forget()
     return code_of()
 
 

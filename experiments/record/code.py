@@ -39,6 +39,12 @@ def code_digest(modules: Iterable[str], never_run: tuple[str, ...] = ()) -> str:
     return seen.hexdigest()
 
 
+def forget() -> None:
+    """Forget all files that were read, so that the next digest is of them as they are by then."""
+    for kept in (_digest, _imports, _reexported, _loaded_late, _file, _tree):
+        kept.cache_clear()
+
+
 def used_modules(modules: Iterable[str], never_run: tuple[str, ...] = ()) -> set[str]:
     """Return the modules of this repository that `modules` use, themselves among them.
 

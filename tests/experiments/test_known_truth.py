@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.benchmarks import known_truth
+from experiments.benchmarks import known_truth, peers
 from experiments.benchmarks.known_truth import laws
 from experiments.errors import InputError
 
@@ -86,7 +86,7 @@ def test_a_fit_runs_in_a_process_of_its_own_whose_seconds_it_has(tmp_path, monke
         Path(command[-1]).write_text('{"rmse": 1.5}')
         return 7.0, 8.0, statuses.pop(0)
 
-    monkeypatch.setattr(known_truth, "timed", timed)
+    monkeypatch.setattr(peers, "timed", timed)
     options = {"fits": ["200 columns, ridge"], "seeds": [1]}
     assert known_truth.run(tmp_path, **options) == []
     rows = known_truth.run(tmp_path, **options)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.benchmarks import networks
+from experiments.benchmarks import networks, peers
 from experiments.datasets import tabular
 from experiments.errors import InputError
 
@@ -70,7 +70,12 @@ def test_a_choice_that_is_none_of_the_fits_is_counted_apart():
 def test_a_fit_beyond_the_limit_is_told_as_that(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(networks, "KEPT", tmp_path / "kept.json")
     monkeypatch.setattr(networks, "_code", lambda: "now")
-    monkeypatch.setattr(networks, "timed", lambda *_: (networks._MOST_SECONDS, 9.0, -24))
+
+    def timed(command, environment, limit, log):
+        log.touch()
+        return networks._MOST_SECONDS, 9.0, -24
+
+    monkeypatch.setattr(peers, "timed", timed)
     monkeypatch.setattr(networks, "PAGE", tmp_path / "page.md")
     options = {"sets": ["kin8nm"], "rows": [200], "fits": ["50, gaussian"]}
     assert networks.run(tmp_path, **options, write_page=True) == []

@@ -6,7 +6,7 @@ import tomllib
 import numpy as np
 import pytest
 
-from experiments.benchmarks import samplers
+from experiments.benchmarks import peers, samplers
 from experiments.benchmarks.samplers.fit import SETS, rows_of
 from experiments.benchmarks.stored import Stored
 from experiments.record.code import code_digest
@@ -115,7 +115,7 @@ def test_a_fit_that_fails_is_stored_as_that_and_tried_again(tmp_path, monkeypatc
         said.append(command)
         return 5.0, 6.0, 1
 
-    monkeypatch.setattr(samplers, "timed", timed)
+    monkeypatch.setattr(peers, "timed", timed)
     options = {"sets": ["kin8nm"], "kinds": ["numbers"], "samplers": ["nuts"], "rows": [200, 800]}
     assert samplers.run(tmp_path, **options) == []
     assert "numbers-kin8nm-200-nuts: failed: MemoryError" in capsys.readouterr().out

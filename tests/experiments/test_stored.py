@@ -3,7 +3,6 @@
 import json
 from concurrent.futures import ThreadPoolExecutor
 
-from experiments.benchmarks import stored as module
 from experiments.benchmarks.stored import Stored, by_one_code, digest_by_now
 from experiments.record import code
 from experiments.record.code import code_digest
@@ -133,7 +132,6 @@ def test_nothing_is_written_where_nothing_is_new(tmp_path):
 
 def test_a_digest_is_of_the_files_as_they_are_by_now(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(code, "ROOT", tmp_path)
-    monkeypatch.setattr(module, "_seen", {"files": {}})
     file = tmp_path / "jaxbnn" / "of_this_test.py"
     file.parent.mkdir()
     file.write_text("x = 1\n")

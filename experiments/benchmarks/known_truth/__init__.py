@@ -10,8 +10,6 @@ core.
 """
 
 import itertools
-import json
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +30,7 @@ from experiments.benchmarks.known_truth.laws import (
     heavy_tails,
     scattered_counts,
 )
-from experiments.benchmarks.peers import last_line, timed, uncached
+from experiments.benchmarks.peers import run_module
 from experiments.benchmarks.stored import (
     FOLDER,
     Stored,
@@ -43,8 +41,7 @@ from experiments.benchmarks.stored import (
 from experiments.record.code import code_digest
 from experiments.results import Row, markdown_table, written_whole
 
-ROOT = Path(__file__).parents[3]
-PAGE = ROOT / "docs" / "known_truth.md"
+PAGE = Path(__file__).parents[3] / "docs" / "known_truth.md"
 KEPT = FOLDER / "known_truth.json"
 
 
@@ -98,18 +95,11 @@ def run(
 
 def _measured(work: Path, name: str, seed: int) -> dict[str, Any] | None:
     """Fit once in a process; None, after a sentence, if it fails."""
-    work.mkdir(parents=True, exist_ok=True)
-    result, log = work / "result.json", work / "log.txt"
-    result.unlink(missing_ok=True)
-    command = [sys.executable, "-m", laws.__name__, name, str(seed), str(result)]
-    environment = uncached()
-    environment["PYTHONPATH"] = str(ROOT)
-    seconds, wall, status = timed(command, environment, None, log)
-    if status:
-        print(f"{name}, seed {seed}: failed: {last_line(log)}", flush=True)
+    ended = run_module(laws.__name__, (name, seed), work)
+    if ended.found is None:
+        print(f"{name}, seed {seed}: failed: {ended.said}", flush=True)
         return None
-    found = json.loads(result.read_text("utf-8"))
-    return {**found, "cpu_seconds": seconds, "wall_seconds": wall}
+    return {**ended.found, "cpu_seconds": ended.seconds, "wall_seconds": ended.wall}
 
 
 def _code() -> str:

@@ -12,14 +12,12 @@ with more rows of the set, and what is stored of these does not count.
 """
 
 import itertools
-import json
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from experiments.benchmarks import check_known
-from experiments.benchmarks.peers import last_line, timed, uncached
+from experiments.benchmarks.peers import run_module
 from experiments.benchmarks.samplers import fit
 from experiments.benchmarks.samplers.fit import KINDS, SETS
 from experiments.benchmarks.stored import (
@@ -132,21 +130,14 @@ def _is_over_limit(
 
 def _measured(work: Path, kind: str, name: str, size: int, sampler: str) -> dict[str, Any]:
     """Fit once in a process; of one that fails return its last line."""
-    work.mkdir(parents=True, exist_ok=True)
-    result, log = work / "result.json", work / "log.txt"
-    result.unlink(missing_ok=True)
-    program = [sys.executable, "-m", "experiments.benchmarks.samplers.fit"]
-    command = [*program, kind, name, str(size), sampler, str(result)]
-    environment = uncached()
-    environment["PYTHONPATH"] = str(ROOT)
-    seconds, wall, status = timed(command, environment, SECONDS, log)
+    ended = run_module(fit.__name__, (kind, name, size, sampler), work, SECONDS)
     known = {"kind": kind, "set": name, "rows": size, "sampler": sampler}
-    known |= {"cpu_seconds": seconds, "wall_seconds": wall}
-    if seconds >= SECONDS - 1:
+    known |= {"cpu_seconds": ended.seconds, "wall_seconds": ended.wall}
+    if ended.seconds >= SECONDS - 1:
         return {**known, "over_limit": True}
-    if status:
-        return {**known, "failed": last_line(log)}
-    return {**known, **json.loads(result.read_text("utf-8"))}
+    if ended.found is None:
+        return {**known, "failed": ended.said}
+    return {**known, **ended.found}
 
 
 def _told(found: dict[str, Any]) -> str:
