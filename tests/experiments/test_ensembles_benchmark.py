@@ -166,13 +166,13 @@ def test_a_gap_has_the_error_of_both_sides_and_one_within_it_is_none(ours, their
 
 
 def test_the_page_shows_what_other_benchmarks_recorded(tmp_path):
-    def recorded(name, quantity, setting, value):
+    def recorded(name, quantity, setting, value, *more):
         write_results(
             tmp_path / name,
             experiment=f"benchmarks/{name}",
             scale=None,
             seed=None,
-            rows=[Row(quantity, "another", 7.0), Row(quantity, setting, value)],
+            rows=[Row(quantity, "another", 7.0), Row(quantity, setting, value), *more],
             run={"commit": "0123456789abcdef"},
             paper_values={},
         )
@@ -185,8 +185,16 @@ def test_the_page_shows_what_other_benchmarks_recorded(tmp_path):
     assert "Two devices" not in text
     setting = "cpu, 2 devices, 10 microcanonical chains on airfoil"
     text = recorded("scale", "times_the_fewest_devices", setting, 1.834)
-    assert "Two devices of one core each run them at 1.83 times" in text
+    assert "Two devices of one core each run them at 1.83 times the speed of one (" in text
     assert re.search(r"benchmark scale`; measured on \d{4}-\d\d-\d\d at 0123456789\)\.", text)
+    beside = Row(
+        "times_the_fewest_devices",
+        "cpu, 2 processes side by side, 10 microcanonical chains on airfoil",
+        1.857,
+    )
+    text = recorded("scale", "times_the_fewest_devices", setting, 1.834, beside)
+    assert "at 1.83 times the speed of one, and two processes that share nothing" in text
+    assert "a core each, at 1.86 times, which is what the machine gives (" in text
 
 
 def test_the_curve_has_seeds_of_its_own(monkeypatch, tmp_path):

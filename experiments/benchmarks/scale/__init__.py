@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -56,7 +57,8 @@ def run(
         Steps a chain for throughput.
     ensemble_devices, ensemble_chains, ensemble_steps, ensemble_rounds
         Numbers of devices, of a core each, over which microcanonical chains on airfoil are spread;
-        the chains; steps a chain; and how often all numbers of devices are measured in turn.
+        the chains; steps a chain; and how often all numbers of devices are measured in turn,
+        each beside as many processes that share nothing (on processors).
     platform
         JAX's name of it: "cpu" or "cuda".
     """
@@ -77,22 +79,53 @@ def run(
         if (knee := _flat_until(sizes, rates)) is not None:
             where = f"{platform}, {count} devices"
             table.append(Row("chains_until_a_step_costs_twice", where, knee))
-    rates_of: dict[int, list[float]] = {count: [] for count in ensemble_devices}
-    for _ in range(ensemble_rounds if rates_of else 0):
-        for count, rates in rates_of.items():
-            found = _child(platform, count, "ensemble", ensemble_steps, ensemble_chains)
-            rates.append(found["chain_steps_a_second"])
-    for count, rates in rates_of.items():
-        setting = f"{platform}, {count} devices, {ensemble_chains} microcanonical chains on airfoil"
-        table.append(Row("chain_steps_per_second", setting, statistics.median(rates)))
-        fewest = rates_of[min(rates_of)]
-        ratio = statistics.median(a / b for a, b in zip(rates, fewest, strict=True))
-        table.append(Row("times_the_fewest_devices", setting, ratio))
-        print(f"{setting}: {statistics.median(rates):,.0f} steps a second, {ratio:.2f} times")
+    table += _ensembles(
+        platform, ensemble_devices, ensemble_chains, ensemble_steps, ensemble_rounds
+    )
     if curves:
         print("\n" + _ratios(curves), flush=True)
         _draw(curves, out_dir / "throughput.png")
     return table
+
+
+def _ensembles(
+    platform: str, devices: Sequence[int], chains: int, steps: int, rounds: int
+) -> list[Row]:
+    """Return steps a second over devices, and over processes that share nothing but the machine.
+
+    The processes have a core and an equal part of the chains each, and say what the cores give at
+    most: cores of a machine may share their units. They are for processors alone.
+    """
+    arms = [(count, "devices") for count in devices]
+    if platform == "cpu":
+        arms += [(n, "processes side by side") for n in devices if n > 1 and chains % n == 0]
+    rates_of: dict[tuple[int, str], list[float]] = {arm: [] for arm in arms}
+    for _ in range(rounds):
+        for (count, kind), rates in rates_of.items():
+            if kind == "devices":
+                found = [_child(platform, count, "ensemble", steps, chains)]
+            else:
+                found = _side_by_side(platform, count, steps, chains)
+            rates.append(sum(one["chain_steps_a_second"] for one in found))
+    table = []
+    for (count, kind), rates in rates_of.items():
+        setting = f"{platform}, {count} {kind}, {chains} microcanonical chains on airfoil"
+        table.append(Row("chain_steps_per_second", setting, statistics.median(rates)))
+        fewest = rates_of[min(devices), "devices"]
+        ratio = statistics.median(a / b for a, b in zip(rates, fewest, strict=True))
+        table.append(Row("times_the_fewest_devices", setting, ratio))
+        print(f"{setting}: {statistics.median(rates):,.0f} steps a second, {ratio:.2f} times")
+    return table
+
+
+def _side_by_side(platform: str, count: int, steps: int, chains: int) -> list[dict]:
+    with ThreadPoolExecutor(count) as pool:
+        return list(
+            pool.map(
+                lambda core: _child(platform, 1, "ensemble", steps, chains // count, core),
+                range(count),
+            )
+        )
 
 
 def _costs(sizes: Sequence[int], rates: Sequence[float]) -> list[float]:

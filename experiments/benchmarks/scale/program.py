@@ -5,7 +5,7 @@ call costs once (transfers, the kernel's init, the result's way back) is not tak
 
 python -m experiments.benchmarks.scale.program DEVICES gibbs ROWS SWEEPS
 python -m experiments.benchmarks.scale.program DEVICES throughput STEPS CHAINS...
-python -m experiments.benchmarks.scale.program DEVICES ensemble STEPS CHAINS
+python -m experiments.benchmarks.scale.program DEVICES ensemble STEPS CHAINS [FIRST_CORE]
 python -m experiments.benchmarks.scale.program DEVICES devices
 """
 
@@ -137,10 +137,11 @@ def microcanonical(log_density: Callable[[Any], jax.Array], step_size: float) ->
     return blackjax.mclmc(log_density, L=30.0, step_size=step_size)
 
 
-def ensemble(devices: int, steps: int, chains: int) -> dict[str, Any]:
+def ensemble(devices: int, steps: int, chains: int, first_core: int = 0) -> dict[str, Any]:
     """Count steps of all microcanonical chains on airfoil a second, a core a device."""
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:devices])
+        cores = sorted(os.sched_getaffinity(0))[first_core:]
+        os.sched_setaffinity(0, cores[:devices])
     posterior, step_size = airfoil_posterior()
     kernel = microcanonical(posterior.log_density, step_size)
     starts = posterior.sample_prior(jax.random.key(0), (chains,))
