@@ -49,8 +49,9 @@ _STUDIES = {
     "modes": (
         "How many chains",
         "Mean log predictive density by so many chains, of rows held out of airfoil's training "
-        "rows, with its "
-        "standard deviation over sets of chains; then the arms' scores with all their chains.",
+        "rows, with its standard deviation over sets of chains; then the arms' scores with all "
+        "their chains. The CPU seconds are of a run beside other work on the same cores, which can "
+        "make them longer by two thirds: compare scores by steps, not by these.",
         ("lppd", "arms"),
     ),
     "between_modes": (
