@@ -499,3 +499,36 @@ def test_empirical_bayes_wants_sense():
         kl_divergence(some_q(), empirical_bayes(partition=halves))
     with pytest.raises(ValueError, match="alpha must be one number"):
         empirical_bayes(np.ones(2))
+
+
+def test_classes_have_the_second_order_of_their_expectation(x64):
+    """Equation (21), where outputs vary so little that the next order is below the tolerance."""
+    labels, little = np.array([1, 0]), 0.01 * COVARIANCE
+
+    def of_label(i, a, b):
+        return (a, b)[labels[i]] - np.logaddexp(a, b)
+
+    found = expected_log_likelihood(Categorical(), outputs(covariance=little), jnp.asarray(labels))
+    np.testing.assert_allclose(found, average(of_label, covariance=little), atol=1e-5)
+    half = expected_log_likelihood(
+        CrossEntropy(1.0), outputs(covariance=little), jnp.asarray(labels)
+    )
+    np.testing.assert_allclose(half, found / 2)
+
+
+@pytest.mark.third_party(reason="NumPyro's mixtures broadcast ranks")
+def test_a_predictive_density_sees_the_covariance_of_mean_and_noise(x64):
+    exact = average(lambda i, mean, noise: stats.norm.pdf(Y[i], mean, np.exp(noise / 2)))
+    law = predictive(HeteroscedasticGaussian(), outputs(), num_nodes=40)
+    np.testing.assert_allclose(law.log_prob(jnp.asarray(Y)), np.log(exact), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "variance"),
+    [(SoftplusGaussian(), softplus), (FlooredGaussian(FLOOR), floored)],
+    ids=["softplus", "floored"],
+)
+def test_the_closed_form_has_the_variance(likelihood, variance, x64):
+    exact = average(lambda i, mean, noise: (mean - MEAN[i, 0]) ** 2 + variance(noise))
+    law = predictive(likelihood, outputs(), density="closed_form")
+    np.testing.assert_allclose(law.variance, exact, rtol=1e-5)

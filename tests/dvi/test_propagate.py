@@ -233,3 +233,28 @@ def test_what_cannot_be_propagated():
         propagate(network, position(network, dtype=np.float32), jnp.ones((2, 5)))
     with pytest.raises(ValueError, match="x holds nan"):
         propagate(network, position(network, dtype=np.float32), jnp.full((2, 3), jnp.nan))
+
+
+@pytest.mark.parametrize(
+    ("layers", "is_correlated"),
+    [((Dense(3),), True), ((Dense(3), Residual((Activation("relu"),))), False)],
+    ids=["correlated weights", "skip"],
+)
+def test_the_diagonal_alone_is_that_of_the_whole(layers, is_correlated, x64):
+    """Of units that are independent before the last layer, so that nothing is left out."""
+    network = Network(layers, (3,))
+    q = position(network, is_correlated)
+    found = moments(network, q, covariance="diagonal")
+    np.testing.assert_allclose(found.variance, moments(network, q).variance, rtol=1e-12)
+
+
+def test_units_have_the_covariance_that_they_have_in_a_narrower_layer(x64):
+    """Wide layers are computed another way."""
+    q = position(mlp((3, 6, 9)))
+    mean, scale = (
+        (*tree[:2], jax.tree.map(lambda leaf: leaf[..., :2], tree[2]))
+        for tree in (q.mean, q.log_scale)
+    )
+    part = moments(mlp((3, 6, 2)), FactorisedNormal(mean, scale))
+    found = moments(mlp((3, 6, 9)), q).covariance[:, :2, :2]
+    np.testing.assert_allclose(found, part.covariance, rtol=1e-10)

@@ -49,6 +49,20 @@ def test_distances_of_densities_that_are_known():
     value, error = _with_error(lambda x, y: lppd(y) - lppd(x), a | more, b | more)
     assert value < 0
     assert error < 1e-12
+    # Of which a part lies beyond the grid: half of |a - b| within, and of the difference outside.
+    inside = grid[0, :, 0] < 0
+    cut = (found["densities"][:, inside] for found in (a, b))
+    # P(a < 0) = 1/2 and P(b < 0) = Phi(-1), and a is the larger throughout.
+    np.testing.assert_allclose(total_variation(*cut, steps), 0.5 - 0.158655, atol=2e-3)
+
+
+def test_a_jackknife_of_a_mean_is_its_standard_error(rng):
+    exact = {key: rng.normal(size=(6, 1)) for key in ("mean", "variance", "ess")}
+    exact |= {"densities": np.zeros((6, 1, 1)), "at_targets": np.zeros((6, 1))}
+    other = {key: rng.normal(size=values.shape) for key, values in exact.items()}
+    value, error = _with_error(lambda a, b: np.mean(b["mean"] - a["mean"]), exact, other)
+    apart = (other["mean"] - exact["mean"])[:, 0]
+    np.testing.assert_allclose([value, error], [apart.mean(), apart.std(ddof=1) / np.sqrt(6)])
 
 
 @pytest.mark.long

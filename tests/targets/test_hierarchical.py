@@ -220,7 +220,7 @@ def test_what_cannot_take_it_says_so_in_one_sentence():
             call()
         assert str(caught.value).endswith(".")
         assert "\n" not in str(caught.value)
-    with pytest.raises((TypeError, ValueError), match="weight_precision"):
+    with pytest.raises((TypeError, ValueError), match="weight_precision must hold real numbers"):
         IntermediateNoise(mlp((3, 2, 1), "relu"), 0.1, weight_precision=prior)
 
 
@@ -277,3 +277,12 @@ def test_a_posterior_with_it_is_an_argument_of_compiled_functions():
     np.testing.assert_allclose(found[1], alone, rtol=1e-5)
     assert jaxbnn.hierarchical_prior is hierarchical_prior
     assert isinstance(posterior.prior.likelihood["log_noise_scale"], dist.Distribution)
+
+
+def test_differences_are_those_of_the_log_densities(x64):
+    network = mlp((3, 1))
+    prior = hierarchical_prior(network, concentration=1.5, rate=0.6, relevance=True)
+    posterior = Posterior(network, prior, Gaussian(0.5), np.ones((2, 3)), np.ones((2, 1)))
+    a, b = (posterior.sample_prior(jax.random.key(seed)) for seed in (1, 2))
+    difference = prior.log_prob(b) - prior.log_prob(a)
+    np.testing.assert_allclose(prior.log_ratio(a)(b), difference, rtol=1e-10)

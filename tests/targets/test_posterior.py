@@ -362,6 +362,7 @@ def test_a_noise_scale_for_each_column_is_learnt():
     assert alone.log_likelihood(alone.sample_prior(jax.random.key(0))).shape == (3,)
 
 
-def test_what_is_tempered_is_one_of_two():
-    with pytest.raises(Exception, match="what"):
+def test_what_is_tempered_is_one_of_two(annotations_unchecked):
+    said = "what must be 'likelihood' or 'posterior', but is 'prior'"
+    with pytest.raises(ValueError, match=said):
         _posterior().tempered(0.5, what="prior")

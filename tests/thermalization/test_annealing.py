@@ -280,3 +280,17 @@ def test_a_step_size_that_is_a_whole_number_is_tuned():
     steps = [np.asarray(draws.parameters["step_size"]) for draws in found]
     np.testing.assert_array_equal(*steps)
     assert (steps[0] != 1).all()
+
+
+def test_a_kernel_is_of_the_variances_that_it_is_given(monkeypatch):
+    room, seen = import_module("jaxbnn.thermalization.annealing"), []
+
+    def of_model(model, x, y, *more):
+        seen.append((model.noise_variance, *more))
+
+    monkeypatch.setattr(room, "interwoven_gibbs", of_model)
+    room.make_annealed(MODEL, 7)(PARAMETERS, dataset())
+    ((variance, step_size, num_integration_steps),) = seen
+    np.testing.assert_array_equal(variance, PARAMETERS["noise_variance"])
+    assert step_size == PARAMETERS["step_size"]
+    assert num_integration_steps == 7

@@ -1,3 +1,5 @@
+from importlib import import_module
+
 import numpy as np
 import pytest
 
@@ -67,3 +69,26 @@ def test_outputs_need_their_steps(rng):
     outputs = {name: np.ones((len(STEPS), 2)) for name in ("zero", "informed")}
     with pytest.raises(ValueError, match="outputs needs output_steps"):
         compare(STEPS, mse, outputs=outputs, pairs=[("zero", "informed")])
+
+
+def test_each_criterion_has_the_arguments_that_are_its_own(rng, monkeypatch):
+    room, seen = import_module("jaxbnn.thermalization.comparison"), {}
+
+    def recording(name, call):
+        def recorded_call(*series, **options):
+            seen[name] = options
+            return call(*series, **options)
+
+        return recorded_call
+
+    for name in ("merge_time", "stationarity_time", "score_time", "blockwise_rhat"):
+        monkeypatch.setattr(room, name, recording(name, getattr(room, name)))
+    mse, score, outputs = recorded(rng)
+    of_blocks = {"block_length": 40, "threshold": 1.2, "percentiles": (10, 90)}
+    compare(
+        STEPS, mse, score=score, output_steps=OUTPUT_STEPS, outputs=outputs,
+        pairs=[("zero", "informed")], false_alarm_rate=1e-3, **of_blocks,
+    )  # fmt: skip
+    rate = {"false_alarm_rate": 1e-3}
+    assert seen.pop("blockwise_rhat") == of_blocks | rate
+    assert seen == dict.fromkeys(("merge_time", "stationarity_time", "score_time"), rate)

@@ -54,6 +54,16 @@ def test_data_sets_and_noise_variances_are_an_axis():
     assert all(not np.any(leaf) for leaf in jax.tree.leaves(zero))
 
 
+def test_labels_are_the_teachers_but_for_noise_and_random_starts_differ():
+    found = teacher_student(jax.random.key(2), model_at(1e-4), 200, 5)
+    teacher = found.positions["informed"]
+    residual = np.mean((found.y - NETWORK.apply(teacher.params, found.x)) ** 2)
+    # Noise of three stages, of which two pass weights of variance 1/3 and 1/4.
+    assert 0.5e-4 < residual < 1e-3
+    one, other = (found.positions[f"random {i}"].params[0]["w"] for i in (1, 2))
+    assert not np.allclose(one, other)
+
+
 def test_noiseless_labels_are_the_networks_outputs():
     model = model_at(1e-4)
     found = teacher_student(jax.random.key(1), model, 12, 5, num_random=0, is_noiseless=True)
