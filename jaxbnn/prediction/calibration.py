@@ -38,12 +38,13 @@ def coverage(pit: Numbers, levels: Numbers) -> Float[np.ndarray, " levels"]:
     pit
         Predictive distribution functions at the data, in [0, 1]; any shape (`scores(...).pit`).
     levels
-        Probabilities of the intervals. Calibrated predictions have coverage = level.
+        Probabilities of the intervals, one or along one axis. Calibrated predictions have
+        coverage = level.
 
     Raises
     ------
     ValueError
-        No data, or values outside [0, 1].
+        No data, or values outside [0, 1]; levels along more than one axis.
 
     Examples
     --------
@@ -56,6 +57,8 @@ def coverage(pit: Numbers, levels: Numbers) -> Float[np.ndarray, " levels"]:
     for name, values in (("pit", pit), ("levels", levels)):
         if len(values) == 0 or not ((values >= 0) & (values <= 1)).all():
             raise ValueError(f"{name} must be probabilities between 0 and 1, at least one of them.")
+    if levels.ndim > 1:
+        raise ValueError(f"levels must lie along one axis, but have shape {levels.shape}.")
     return np.array([np.mean(np.abs(pit - 0.5) <= level / 2) for level in levels])
 
 

@@ -216,6 +216,8 @@ def _value(name: str, state: Any) -> str:
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
         if jax.tree_util.keystr(path).lstrip(".") == name:
             values = np.asarray(leaf)
-            index = tuple(int(i) for i in np.argwhere(~np.isfinite(values))[0])
+            # As `_in_state` looks: elsewhere than in a position an infinity may be meant.
+            is_bad = ~np.isfinite(values) if name.startswith("position") else np.isnan(values)
+            index = tuple(int(i) for i in np.argwhere(is_bad)[0])
             return f"{name}{list(index) if index else ''} is {values[index]}"
     return name

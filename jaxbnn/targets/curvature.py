@@ -378,6 +378,11 @@ def _check(posterior: Posterior) -> None:
         )
     if not isinstance(posterior.network, Network):
         return
+    if len(posterior.network.input_shape) != 1:
+        raise ValueError(
+            "the network must act on vectors, but its input_shape is "
+            f"{posterior.network.input_shape}; leave the Hessian to smmala."
+        )
     for layer in posterior.network.layers:
         if not isinstance(layer, Dense | Activation):
             raise ValueError(

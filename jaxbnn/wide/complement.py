@@ -14,6 +14,7 @@ import jax
 from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
+from jaxbnn.kernels.arguments import check_one_number
 from jaxbnn.kernels.crank_nicolson import check_beta
 from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.kernels.trees import normal_like
@@ -108,6 +109,7 @@ def carry_complement(
     >>> reduction.outputs(weights, state.carried.inputs).shape  # at x_test
     (3, 1)
     """
+    check_one_number("step_size", step_size)
     check_beta("step_size", step_size)
 
     def init(position: PyTree, rng_key: PRNGKeyArray | None = None) -> CarriedState:

@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree, Shaped
 
+from jaxbnn.kernels.arguments import check_one_number
 from jaxbnn.kernels.crank_nicolson import check_beta
 from jaxbnn.networks import Dense, Network, apply
 from jaxbnn.numerics import check_finite, check_floating, is_concrete, standard_normal
@@ -141,6 +142,7 @@ class InputReduction:
         """
         check_key("key", key)
         _check_counts(accepted)
+        check_one_number("step_size", step_size)
         check_beta("step_size", step_size)
         shape, dtype = (self.basis.shape[0], self.width), self.basis.dtype
         moves = jnp.diff(jnp.asarray(accepted)).astype(dtype)

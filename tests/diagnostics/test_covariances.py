@@ -327,3 +327,10 @@ def test_bad_input_is_refused(arguments, message):
             covariance_distance(*pair)
     with pytest.raises(ValueError, match="at least 4 blocks a chain, but num_blocks is 1"):
         covariance_agreement(np.zeros((2, 100, 2)), num_blocks=1)
+
+
+def test_units_of_any_size_are_the_same(rng):
+    """Products of numbers around 1e20 overflow."""
+    draws = rng.normal(size=(4, 400, 3)).astype(np.float32)
+    of_large = covariance_agreement(draws * np.float32(2.0**70))
+    np.testing.assert_allclose(of_large.p_value, covariance_agreement(draws).p_value, rtol=1e-3)

@@ -172,7 +172,9 @@ BAD = [
     (DRAWN[..., 0], [0.0, 0.5, 1.0], "one temperature for each"),
     (DRAWN, [0.1, 0.5, 1.0], "run from 0 to 1"),
     (DRAWN, [0.0, 0.5, 0.9], "run from 0 to 1"),
+    (DRAWN[..., [0, 1, 1, 2]], [0.0, 0.8, 0.3, 1.0], "never decrease"),
     (DRAWN * np.nan, [0.0, 0.5, 1.0], "NaN|nan"),
+    (np.where(np.arange(3) == 1, np.inf, DRAWN), [0.0, 0.5, 1.0], "holds .*inf"),
 ]
 
 

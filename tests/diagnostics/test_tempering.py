@@ -59,3 +59,7 @@ def test_bad_rates_are_met_at_the_door(temperatures, rates, sentence):
 def test_swap_acceptance_needs_a_temperature_a_rung():
     with pytest.raises(ValueError, match="one temperature a rung"):
         swap_acceptance(np.zeros((1, 5, 3)), [0.0, 1.0])
+
+
+def test_a_swap_of_what_is_no_number_is_rejected():
+    assert swap_acceptance(np.full((1, 4, 3), -np.inf), [0.0, 0.5, 1.0]).tolist() == [0, 0]

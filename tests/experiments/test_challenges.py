@@ -21,7 +21,12 @@ from experiments.studies.challenges import (
     ladders,
     regions,
 )
-from experiments.studies.challenges.common import over_seeds, paper_order
+from experiments.studies.challenges.common import (
+    jackknife,
+    over_seeds,
+    paper_order,
+    summarise_ess,
+)
 from experiments.study import Context, Row
 
 
@@ -205,3 +210,13 @@ def test_a_chain_s_time_is_the_median_over_the_seeds():
     assert days.value == pytest.approx(11.5 / 86400)
     (alone,) = iris._runtime_rows(run.model_copy(update={"sampler": "NUTS"}), seeds[:1])
     assert (alone.value, alone.standard_error, alone.source) == (90, None, None)
+
+
+def test_a_jackknife_of_a_mean_is_its_standard_error(rng):
+    draws = rng.normal(size=(7, 3))
+    found = jackknife(lambda chains: chains.mean(axis=0), draws)
+    np.testing.assert_allclose(found, draws.std(axis=0, ddof=1) / np.sqrt(7))
+
+
+def test_a_summary_of_ess_is_least_median_and_most():
+    np.testing.assert_allclose(summarise_ess(np.array([[1.0, 9, 5], [3, 11, 5]])), [2, 5, 10])

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from experiments.studies.thermalization import criteria, samplers
+from experiments.studies.thermalization.common import mean_and_error, wilson_interval
 from experiments.studies.thermalization.criteria import CriteriaSettings
 from experiments.studies.thermalization.tables import Point, Run
 
@@ -93,3 +95,15 @@ def test_the_error_of_a_deficit_is_that_of_paired_data_sets(rng):
     assert np.mean([row.standard_error for row in rows]) == pytest.approx(spread, rel=0.1)
     nothing = np.zeros(8, bool)
     assert samplers._paired_variance(nothing, nothing) == pytest.approx(0.1**2)
+
+
+def test_an_interval_of_a_share_is_wilson_s():
+    """SciPy's is of the same probability."""
+    whole = stats.binomtest(3, 8).proportion_ci(0.95, method="wilson")
+    found = wilson_interval(3, 8, z=stats.norm.ppf(0.975))
+    np.testing.assert_allclose(found, [whole.low, whole.high])
+
+
+def test_the_error_of_a_mean_is_the_deviation_over_the_root():
+    mean, error = mean_and_error([1.0, 2.0, 6.0])
+    np.testing.assert_allclose([mean, error], [3.0, np.sqrt(7) / np.sqrt(3)])

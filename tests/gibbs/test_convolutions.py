@@ -97,5 +97,7 @@ def test_one_and_several_devices_agree(monkeypatch):
     w, v = drawn(layer, shape, 1100)
     out = convolve(layer, w, v)
     in_blocks = correlate(layer, v, out)
+    assert not convolutions._is_at_once(v)
     monkeypatch.setattr(convolutions.jax, "device_count", lambda: 2)
+    assert convolutions._is_at_once(v)
     np.testing.assert_allclose(correlate(layer, v, out), in_blocks, rtol=1e-10)

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxbnn.gibbs import IntermediateNoise, gibbs_sampler, scale_moves
+from jaxbnn.gibbs import IntermediateNoise, PiecewiseLinear, gibbs_sampler, scale_moves
 from jaxbnn.gibbs.hidden_units import by_unit, hidden_groups, scalings
 from jaxbnn.kernels import cycle
-from jaxbnn.networks import mlp
+from jaxbnn.networks import Activation, Dense, Network, mlp
 from tests.gibbs.cases import MODELS, data, drawn, patched
 from tests.gibbs.test_sweeps import geweke
 from tests.kit import both_sizes, for_mutants
@@ -247,3 +247,16 @@ def test_zeros_have_no_scale():
     state, info = jax.jit(kernel.step)(jax.random.key(0), kernel.init(zero))
     assert info.is_divergent
     assert all(not np.any(leaf) for leaf in jax.tree.leaves(state.position))
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        ((0.5, 0.0, -np.inf, 1.0), (2.0, 0.0, 1.0, np.inf)),
+        ((0.0, -1.0, -np.inf, -1.0), (0.0, 0.0, -1.0, 1.0), (0.0, 1.0, 1.0, np.inf)),
+    ],
+    ids=["slopes", "steps"],
+)
+def test_pieces_that_meet_elsewhere_than_at_zero_have_no_scale(pieces):
+    network = Network((Dense(3), Activation(PiecewiseLinear(pieces)), Dense(1)), (2,))
+    assert not scalings(IntermediateNoise(network, 0.1))[0]

@@ -242,6 +242,16 @@ def test_models_of_another_kind_get_one_sentence():
         _, y = jax.jit(model.simulate)(jax.random.key(1), model.sample_prior(jax.random.key(0)), x)
         with pytest.raises(ValueError, match="turn_units needs regression with one output"):
             turn_units(model, x, y)
+    several, classes = mlp((2, 3, 2)), mlp((2, 3, 1))
+    for model in (
+        IntermediateNoise(several, 0.1),
+        IntermediateNoise(classes, 0.1, output="binary_probit"),
+    ):
+        _, y = model.simulate(
+            jax.random.key(1), model.sample_prior(jax.random.key(0)), jnp.ones((4, 2))
+        )
+        with pytest.raises(ValueError, match="turn_units needs regression with one output"):
+            turn_units(model, jnp.ones((4, 2)), y)
     flat = Network((Flatten(), Dense(2), Activation("relu"), Dense(1)), (2, 2))
     with pytest.raises(ValueError, match="turn_units needs regression with one output"):
         turn_units(IntermediateNoise(flat, 0.1), jnp.ones((3, 2, 2)), jnp.ones((3, 1)))

@@ -369,3 +369,14 @@ def test_weights_of_few_bits_are_summed_in_float32():
     weights = np.full(1000, 0.5, np.float16)
     found = np.asarray(_thresholds(weights, 1000))
     np.testing.assert_allclose(found, np.arange(1, 1000) / 1000, rtol=1e-4)
+
+
+def test_each_component_of_a_mix_starts_where_the_last_one_stopped():
+    """Each that went on from a place of its own would keep the target, too."""
+    kernel = jaxbnn.mix([moves(1.0), moves(100.0)])
+    state, total = kernel.init(jnp.zeros(())), 0.0
+    for t in range(12):
+        state, info = kernel.step(jax.random.key(t), state)
+        total += 100.0 ** int(info.component)
+        assert float(state.position) == total
+    assert 12 < total < 1200

@@ -421,9 +421,9 @@ def test_bad_input_is_met_at_the_door(change, sentence):
 
 
 @pytest.mark.parametrize("option", [{"swap": "random"}, {"tempered": "prior"}])
-def test_options_are_one_of_two(option):
-    # Here the annotation speaks first; in use, one sentence does.
-    with pytest.raises(Exception, match=next(iter(option))):
+def test_options_are_one_of_two(option, annotations_unchecked):
+    ((name, given),) = option.items()
+    with pytest.raises(ValueError, match=f"{name} must be '.*' or '.*', but is '{given}'"):
         power_posterior(at, log_prior, log_likelihood, LADDER, parameters=STEP_SIZES, **option)
 
 

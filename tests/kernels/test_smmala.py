@@ -206,3 +206,13 @@ def test_bad_input_is_refused():
         smmala(log_density, 0.1, metric=lambda x: jnp.eye(3)).init(start)
     with pytest.raises(ValueError, match="not positive definite; use softabs"):
         smmala(log_density, 0.1, softabs=None, metric=lambda x: -jnp.eye(6)).init(start)
+
+
+@pytest.mark.parametrize("softabs", [None, 0.7])
+def test_noise_has_the_inverse_metric_for_covariance(softabs, x64):
+    module = importlib.import_module("jaxbnn.kernels.smmala")
+    metric, _ = module._factor(jnp.array([[3.0, 0.5], [0.5, 2.0]]), softabs)
+    unit = jnp.eye(2)
+    root = np.stack([module._colour(metric, column) for column in unit], axis=1)
+    whole = np.stack([module._solve(metric, column) for column in unit], axis=1)
+    np.testing.assert_allclose(root @ root.T, whole, rtol=1e-9)

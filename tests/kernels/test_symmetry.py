@@ -110,6 +110,13 @@ def shift_with_the_variance_of_one(mutant):
     mutant.setattr(symmetry_steps, "_redraw_means", wrong)
 
 
+def own_classes():
+    """Of each class its own mean and scale, so that the shift weighs them by their precisions."""
+    loc, scale = jnp.array([0.0, 1.0, -0.5]), jnp.array([0.4, 1.0, 2.5])
+    of_w = dist.Normal(jnp.tile(loc, (2, 1)), jnp.tile(scale, (2, 1)))
+    return ({"b": dist.Normal(loc, scale).to_event(1), "w": of_w.to_event(2)},)
+
+
 CASES = {
     "sigmoid": (SIGMOID, SKEW, False, [no_bias_ratio, no_flip_ratio]),
     "sigmoid-box": (SIGMOID, dist.Uniform(-1.0, 2.0), False, [no_bias_ratio]),
@@ -119,6 +126,7 @@ CASES = {
     "abs-box": (mlp((1, 2, 1), "abs"), dist.Uniform(-1.0, 2.0), False, []),
     "tied": (TIED, SKEW, False, [no_bias_ratio, no_set_jacobian]),
     "softmax": (mlp((2, 3)), SKEW, True, [shift_with_the_variance_of_one]),
+    "softmax-own": (mlp((2, 3)), own_classes(), True, [shift_with_the_variance_of_one]),
     "softmax-box": (mlp((2, 3)), dist.Uniform(-1.0, 2.0), True, [shift_with_the_variance_of_one]),
     "sets": (mlp((1, 3, 1), "gelu"), own_means(1, [0.0, 1.0, 0.0]), False, []),
     "swap": (mlp((1, 2, 1), "gelu"), correlated(), False, [no_bias_ratio]),
@@ -135,7 +143,7 @@ def marked(case):
     return pytest.param(case, marks=[*marks, *([pytest.mark.long] if case in ALIKE else [])])
 
 
-@pytest.mark.short("relu-short", "softmax-short", "sigmoid-short")
+@pytest.mark.short("relu-short", "softmax-short", "softmax-own-short", "sigmoid-short")
 @sizes_with_mutants(50_000)
 @pytest.mark.parametrize("case", [marked(name) for name in CASES])
 def test_prior_is_invariant_and_mutants_are_caught(case, num_chains, with_mutants, monkeypatch):
@@ -315,6 +323,12 @@ def test_exchangeable_sets():
 
     assert sets(dist.Normal(0.0, 1.0)).tolist() == [0, 0, 0]
     assert sets(own_means(1, [1.0, 2.0, 1.0])).tolist() == [0, 1, 0]
+    scale = jnp.array([1.0, 2.0, 1.0])
+    inner = {
+        "b": dist.Normal(0.0, scale).to_event(1),
+        "w": dist.Normal(0.0, scale[None]).to_event(2),
+    }
+    assert sets((inner, (), dict.fromkeys("bw", dist.Normal(0.0, 1.0)))).tolist() == [0, 1, 0]
     unseen = jax.eval_shape(
         lambda means: jnp.asarray(sets(own_means(1, means)) is None), jnp.zeros(3)
     )

@@ -88,3 +88,8 @@ def test_whole_numbers_and_halves_are_made_floats(dtype, annotations_unchecked):
 def test_alpha_does_not_enlarge_the_result(shape):
     with pytest.raises(ValueError, match=r"alpha must be one number, or one an eigenvalue.*\(2,\)"):
         softabs(jnp.ones(2), np.ones(shape))
+
+
+def test_the_halves_of_a_hessian_are_averaged():
+    found = softabs_metric(jnp.array([[1.0, 3.0], [1.0, 1.0]]), 1e3).eigenvalues
+    np.testing.assert_allclose(found, [1.0, 3.0], rtol=1e-5)

@@ -6,6 +6,7 @@ law each fails with probability 1e-6 at most, at any sample size.
 
 import math
 from functools import cache
+from importlib import import_module
 
 import jax
 import jax.numpy as jnp
@@ -206,6 +207,15 @@ def test_uniforms_of_half_precision_are_never_an_end(dtype):
     assert 0 < u.min() < 1e-3
     assert 0.99 < u.max() < 1
     assert abs(u.mean() - 0.5) < 6 * (1 / 12 / N) ** 0.5 + 2**-9  # and rounding
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.float32])
+def test_no_bits_make_an_end(dtype, monkeypatch):
+    bits = [0, 1, 2**32 - 1]
+    room = import_module("jaxbnn.numerics.truncated_normal")
+    monkeypatch.setattr(room, "random_bits", lambda key, shape, dtype: jnp.asarray(bits, dtype))
+    u = np.asarray(uniform_open(jax.random.key(0), (3,), dtype), float)
+    assert np.all((u > 0) & (u < 1))
 
 
 def test_uniforms_are_floats():

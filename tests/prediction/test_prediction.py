@@ -11,6 +11,7 @@ from scipy import integrate, optimize, special, stats
 
 import jaxbnn
 from jaxbnn.prediction import coverage, expected_calibration_error, predict, reliability, scores
+from jaxbnn.prediction.families import FEWEST_DRAWN
 from jaxbnn.prediction.predictions import mixture_quantile
 from jaxbnn.prediction.scoring import mixture_crps
 
@@ -135,7 +136,7 @@ def test_scores_of_whole_numbers_beyond_int32():
 
 def test_batches_of_rows_change_nothing(numbers, monkeypatch):
     posterior, whole = numbers
-    monkeypatch.setattr("jaxbnn.prediction.predictions._NUMBERS", 2 * 60)  # two rows at once
+    monkeypatch.setattr("jaxbnn.prediction.predictions._NUMBERS", 2 * FEWEST_DRAWN)  # two rows
     found = predict(DRAWS, X_NEW, posterior, level=0.8)
     for a, b in zip(whole, found, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
@@ -270,6 +271,10 @@ def test_errors_are_sentences(numbers, classes):
         scores(DRAWS, X_NEW, np.zeros(3), posterior)
     with pytest.raises(ValueError, match="labels must lie in"):
         reliability([[0.5, 0.5]], [2])
+    with pytest.raises(ValueError, match="non-negative"):
+        reliability([[1.5, -0.5]], [0])
+    with pytest.raises(ValueError, match="one axis"):
+        coverage([0.2], [[0.5, 0.9]])
     with pytest.raises(ValueError, match="labels must be whole numbers"):
         expected_calibration_error([[0.5, 0.5]], [0.5])
     with pytest.raises(ValueError, match="sum to 1"):
@@ -278,3 +283,23 @@ def test_errors_are_sentences(numbers, classes):
         reliability([[0.5, 0.5]], [0, 1])
     with pytest.raises(ValueError, match="between 0 and 1"):
         coverage([2.0], [0.5])
+
+
+def test_long_runs_are_scored_by_draws_of_all_chains():
+    """The chains differ, so that the first draws alone would tell of one of them."""
+    apart = np.array([0.0, 9.0], np.float32)[:, None, None]
+    b = np.random.default_rng(0).normal(size=(2, 200, 1)).astype(np.float32) + apart
+    network, one = jaxbnn.mlp((1, 1)), np.zeros((1, 1), np.float32)
+    prior, likelihood = jaxbnn.normal_prior(network), jaxbnn.Gaussian(1.0)
+    posterior = jaxbnn.Posterior(network, prior, likelihood, one, one[0])
+    draws = ({"w": np.zeros((2, 200, 1, 1), np.float32), "b": b},)
+    fewer = jnp.asarray(b.reshape(400, 1)[::2])
+    expected = mixture_crps(jnp.zeros(1), fewer, jnp.ones_like(fewer))
+    found = scores(draws, one, one[0], posterior).crps
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_labels_below_the_first_class_are_refused():
+    posterior = linear_posterior(jaxbnn.Categorical(), np.array([0, 1, 2, 0]))
+    with pytest.raises(ValueError, match="holds -1"):
+        scores(DRAWS, X_NEW, np.array([0, -1, 1]), posterior)

@@ -44,7 +44,7 @@ def relative_difference(a, b):
         for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
         if jnp.issubdtype(x.dtype, jnp.floating)
     ]
-    return float(max(differences))
+    return float(np.max(differences))  # NaN if any is
 
 
 def data_of(dtype):

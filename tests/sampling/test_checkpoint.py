@@ -266,6 +266,14 @@ def test_torn_and_foreign_files_are_refused(folder, name, damage, reason):
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
+def test_draws_whose_state_is_gone_are_kept(folder):
+    (folder / "state.nc").unlink()
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(ValueError, match=r"state\.nc is missing beside finished draws"):
+        run(folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
 def test_draws_of_another_run_are_refused(folder, tmp_path):
     other = tmp_path / "other"
     run(other, stop_after(5), key=jax.random.key(12))

@@ -27,14 +27,17 @@ class Info(NamedTuple):
 
 
 def planted(parameters, data):
-    """Counts its steps; at step `data`, chain by chain, term 2 of its state becomes NaN."""
+    """Counts its steps; at step `bad_step`, chain by chain, term 2 of its state becomes NaN.
+
+    Term 0 is -inf throughout, which it may be: only of a position every number must be finite.
+    """
 
     def init(position, rng_key=None):
         return Counter(position, jnp.zeros(4), jnp.zeros((), jnp.int32))
 
     def step(rng_key, state):
         is_bad = state.count == parameters["bad_step"]
-        terms = jnp.zeros(4).at[2].set(jnp.where(is_bad, jnp.nan, 0.0))
+        terms = jnp.zeros(4).at[0].set(-jnp.inf).at[2].set(jnp.where(is_bad, jnp.nan, 0.0))
         return Counter(state.position + 1, terms, state.count + 1), Info(jnp.ones(()))
 
     return SamplingAlgorithm(init, step)
@@ -54,6 +57,18 @@ def test_it_stops_at_the_first_and_says_chain_step_and_term():
         run([-1, 5, 7], num_warmup=3)
     with pytest.raises(FloatingPointError, match=r"chain 2 .* at warm-up step 1: terms"):
         run([2, 4, 1], num_warmup=3)
+
+
+def test_an_infinity_in_a_position_stops_it():
+    def step(rng_key, state):
+        count = state.count + 1
+        position = jnp.where(count == 2, state.position.at[1].set(jnp.inf), state.position)
+        return Counter(position, state.terms, count), Info(jnp.ones(()))
+
+    kernel = SamplingAlgorithm(planted(None, None).init, step)
+    found = r"chain 0 met a NaN or an infinity at sampling step 1: position\[1\] is inf"
+    with pytest.raises(FloatingPointError, match=found):
+        jaxbnn.sample(KEY, kernel, jnp.zeros((1, 3)), 4, progress=False, debug=True)
 
 
 def identity_adaptation(seen):

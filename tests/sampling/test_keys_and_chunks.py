@@ -3,12 +3,14 @@ numbers a run draws: by key, chain and step alone, however it is cut or thinned.
 """
 
 import functools
+from typing import NamedTuple
 
 import blackjax
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from blackjax.base import SamplingAlgorithm
 
 import jaxbnn
 from jaxbnn.sampling.loops import Chains, Options, RateSum, Span
@@ -20,6 +22,10 @@ from tests.sampling.tiny import ar, ar_by_hand, normal_log_density, rates_by_han
 KEY = jax.random.key(3)
 STARTS = np.array([[0.0, 1.0], [-4.0, 2.0], [7.0, 0.5]], np.float32)
 KERNEL = ar()
+
+
+class Words(NamedTuple):
+    position: jax.Array
 
 
 @functools.cache
@@ -238,3 +244,20 @@ def test_nothing_kept_cannot_be_completed():
     assert draws.positions is None
     with pytest.raises(ValueError, match="no kept draws"):
         jaxbnn.complete(KEY, draws, lambda k, x: x)
+
+
+def test_a_start_has_a_key_that_no_step_has():
+    """That of a counter which no step reaches."""
+
+    def words(key):
+        return jax.random.key_data(key)
+
+    def init(position, rng_key=None):
+        return Words(words(rng_key))
+
+    kernel = SamplingAlgorithm(init, lambda key, state: (state, ()))
+    key, nothing = jax.random.key(3), np.zeros((2, 2), np.uint32)
+    found = jaxbnn.sample(key, kernel, nothing, 1, progress=False).final_state.position
+    for chain in range(2):
+        expected = jax.random.fold_in(jax.random.fold_in(key, chain), 2**32 - 1)
+        np.testing.assert_array_equal(found[chain], words(expected))

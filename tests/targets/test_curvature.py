@@ -8,7 +8,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from jaxbnn.dvi import SoftplusGaussian
-from jaxbnn.networks import Dense, Flatten, Network, Residual, apply, init, mlp
+from jaxbnn.networks import Activation, Dense, Flatten, Network, Residual, apply, init, mlp
 from jaxbnn.targets import (
     Bernoulli,
     Categorical,
@@ -186,6 +186,13 @@ def test_what_is_not_covered_is_refused(rng):
     for function in (posterior_hessian, gauss_newton_metric):
         with pytest.raises(ValueError, match="has Residual; leave the Hessian to smmala"):
             function(posterior)
+    rows = Network((Dense(2), Activation("tanh"), Dense(2)), (3, 4))
+    of_rows = Posterior(
+        rows, normal_prior(rows), Gaussian(1.0), np.zeros((2, 3, 4)), np.zeros((2, 3, 2))
+    )
+    for function in (posterior_hessian, gauss_newton_metric):
+        with pytest.raises(ValueError, match=r"on vectors, but its input_shape is \(3, 4\)"):
+            function(of_rows)
     network = mlp((2, 1))
     prior = {"network": normal_prior(network), "log_noise_scale": dist.Normal(0.0, 1.0)}
     learned = Posterior(network, prior, LearnedGaussian(), x, 1.0 * y)

@@ -1,6 +1,7 @@
 """Optimised starts: units to spare are merged without a change of what the network does."""
 
 import dataclasses
+from importlib import import_module
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +11,9 @@ import pytest
 
 from jaxbnn.gibbs import IntermediateNoise
 from jaxbnn.networks import apply, mlp
+from jaxbnn.targets import Gaussian, Posterior, normal_prior
 from jaxbnn.thermalization import classical_posterior, optimised_start, teacher_student
-from jaxbnn.thermalization.optimised_starts import _widened, merge_cost, merge_pair
+from jaxbnn.thermalization.optimised_starts import _merged, _widened, merge_cost, merge_pair
 
 MODEL = IntermediateNoise(mlp((3, 2, 1)), 1e-4, (3.0, 2.0), (3.0, 2.0))
 
@@ -39,6 +41,34 @@ def test_parallel_units_are_merged_without_a_change(activation, x64):
         apply(network, merged, x), apply(network, params, x), rtol=1e-6, atol=1e-6
     )
     np.testing.assert_array_equal(merged[2]["w"][3], 0)
+
+
+@pytest.mark.third_party(reason="Optax adds whole numbers to floats")
+def test_what_is_taken_out_is_the_merged_unit_and_nothing_else():
+    network = mlp((2, 4, 2))
+    params = jax.tree.map(lambda leaf: leaf.astype(np.float32), parallel_units(0.0))
+    x = jax.random.normal(jax.random.key(0), (50, 2))
+    posterior = Posterior(network, normal_prior(network), Gaussian(1.0), x, jnp.zeros((50, 2)))
+    fewer = _merged(posterior, params, 1, optax.sgd(0.0), 1)
+    assert fewer[0]["w"].shape == (2, 3)
+    np.testing.assert_allclose(
+        apply(mlp((2, 3, 2)), fewer, x), apply(network, params, x), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_units_that_are_out_are_neither_merged_again_nor_trained():
+    seen = []
+    with pytest.MonkeyPatch.context() as patch:
+        room = import_module("jaxbnn.thermalization.optimised_starts")
+        patch.setattr(room, "_trained", lambda _, params, *more: seen.append(more[-1]) or params)
+        params = jax.tree.map(lambda leaf: leaf.astype(np.float32), parallel_units(0.0))
+        with jax.disable_jit():
+            fewer = _merged(None, params, 2, None, 1)
+    assert fewer[0]["w"].shape == (2, 2)
+    once, twice = (np.asarray(mask[0]["b"]) for mask in seen)
+    assert once.tolist() in ([1, 0, 1, 1], [1, 1, 1, 0])
+    assert twice.sum() == 2
+    assert np.all(twice <= once)
 
 
 def test_the_cost_follows_the_change_of_the_outputs(x64):

@@ -202,6 +202,17 @@ def test_a_beta_that_no_chain_has_is_refused(beta):
         REDUCTION.fill_in(jax.random.key(1), positions, np.arange(3), beta)
 
 
+def test_a_beta_for_each_of_several_is_refused(annotations_unchecked):
+    """One for each hidden unit would be taken in silence, where there are as many."""
+    start = REDUCTION.reduce(init(jax.random.key(0), NETWORK))
+    positions = jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), start)
+    several = jnp.full(REDUCTION.width, 0.5)
+    with pytest.raises(ValueError, match="step_size must be one number"):
+        REDUCTION.fill_in(jax.random.key(1), positions, np.arange(3), several)
+    with pytest.raises(ValueError, match="step_size must be one number"):
+        wide.carry_complement(None, several, REDUCTION)
+
+
 @pytest.mark.parametrize("accepted", [[5, 4, 6], [True, False, True], [1.0, 2.0, 3.0], [[1, 2, 3]]])
 def test_what_is_no_count_of_moves_is_refused(accepted, annotations_unchecked):
     start = REDUCTION.reduce(init(jax.random.key(0), NETWORK))

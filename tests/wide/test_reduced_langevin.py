@@ -270,3 +270,8 @@ def test_bad_input():
             reduction, jax.random.key(2), stack.position, stack.complement,
             np.array([5, 15], np.int32), thinning=5,
         )  # fmt: skip
+    with pytest.raises(ValueError, match=r"kept at steps \[3, 8\]"):
+        wide.fill_in_langevin(
+            reduction, jax.random.key(2), stack.position, stack.complement,
+            np.array([3, 8], np.int32), thinning=5,
+        )  # fmt: skip
