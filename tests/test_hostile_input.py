@@ -118,6 +118,7 @@ def raises(error):
     [
         (lambda: jnp.array([1.0, jnp.nan]), "a silent NaN"),
         (lambda: jnp.array([1.0, jnp.inf]), "a silent infinity"),
+        (lambda: jnp.array([1.0, jnp.nan], jnp.bfloat16), "a silent NaN"),
         (lambda: jnp.ones(3), "shapes [(3,)], not [(2,)]"),
         (lambda: jnp.ones((2, 3)) @ jnp.ones((2, 3)), "not our sentence: TypeError"),
         (raises(KeyError("x")), "KeyError"),

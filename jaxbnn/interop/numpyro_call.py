@@ -23,7 +23,8 @@ class Call:
         arrays, static = [], []
         for leaf in leaves:
             is_array = isinstance(leaf, jax.Array | jax.ShapeDtypeStruct) or (
-                isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biufc"
+                isinstance(leaf, np.ndarray)
+                and (leaf.dtype.kind in "biufc" or jnp.issubdtype(leaf.dtype, jnp.floating))
             )
             if not is_array:
                 _check_hashable(leaf)

@@ -15,7 +15,7 @@ from jaxbnn.diagnostics import (
     stationarity_time,
 )
 from jaxbnn.numerics import check_real
-from jaxbnn.numerics.arguments import a_or_an
+from jaxbnn.numerics.arguments import a_or_an, short
 
 Pair = tuple[str, str]
 
@@ -145,6 +145,14 @@ def compare(
             raise TypeError(
                 f"{what} must be a dict of series by the chains' names, but is {a_or_an(given)}."
             )
+    is_sequence = isinstance(pairs, Sequence) and not isinstance(pairs, str)
+    if not is_sequence or any(
+        not isinstance(pair, tuple | list) or len(pair) != 2 for pair in pairs
+    ):
+        raise TypeError(
+            f"pairs must be pairs of the chains' names, but is {short(pairs)}; give for instance "
+            '[("zero", "informed")].'
+        )
     if informed not in mse:
         raise ValueError(f"mse has no chain {informed!r}, only {', '.join(mse)}; name one of them.")
     for name in {name for pair in pairs for name in pair} - set(outputs or {}):

@@ -376,3 +376,26 @@ def test_another_fit_that_was_interrupted_is_not_thrown_away(stopped, tmp_path, 
     assert main([*arguments, "--seed", "7"]) == 2
     assert "holds a fit that was interrupted, with --seed 0, and not 7" in capsys.readouterr().err
     assert state.exists()
+
+
+def test_guesses_are_those_of_the_training_rows(tmp_path, by_prior, monkeypatch):
+    """The last twelve are held out, and are of another kind than the others."""
+    monkeypatch.setattr(prepare, "_split", lambda n, *_: (np.arange(n - 12), np.arange(n - 12, n)))
+    path, folder = tmp_path / "data.csv", tmp_path / "data-fit"
+
+    def scores(target, *more):
+        rows = (f"{i % 9},{value}\n" for i, value in enumerate(target))
+        path.write_text("x,y\n" + "".join(rows))
+        options = ["--target", "y", "--quiet", "--sampler", "nuts", "--hidden", "2", *more]
+        assert main(["fit", str(path), *options, "--prior-scale", "1", "--force"]) == 0
+        return json.loads((folder / "scores.json").read_text())
+
+    y = np.array([*(np.arange(28) % 4 + 0.5), *(np.arange(12) % 3 + 20.5)])
+    expected = np.sqrt(np.mean((y[28:] - np.mean(y[:28])) ** 2))
+    found = scores(y, "--likelihood", "gaussian")
+    assert found["rmse_of_the_mean"] == pytest.approx(expected, rel=1e-5)
+    # Of "c" there is no training row: each class has one more than it was seen.
+    found = scores(["a"] * 20 + ["b"] * 8 + ["b"] * 9 + ["c"] * 3)
+    assert found["accuracy_of_the_commonest"] == 0
+    expected = (9 * np.log(9 / 31) + 3 * np.log(1 / 31)) / 12
+    assert found["log_score_of_the_shares"] == pytest.approx(expected, rel=1e-6)

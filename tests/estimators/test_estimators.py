@@ -489,3 +489,11 @@ def test_check_estimator_passes(name):
     command = [sys.executable, "-m", "tests.estimators", "--only", name]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_each_row_and_each_seed_has_noise_of_its_own(numbers):
+    """Rows are drawn in blocks, of which 300 make three."""
+    many = np.repeat(NEW[:1], 300, axis=0)
+    assert len(np.unique(numbers.sample_y(many, 20)[:, 0])) > 290
+    one, other = (numbers.sample_y(many, 200, random_state=seed) for seed in (1, 2))
+    assert not np.any(one == other)

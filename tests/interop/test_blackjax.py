@@ -1,16 +1,19 @@
 """BlackJAX's own loops run our kernels: the runner, thinning, and tempered SMC."""
 
+from typing import NamedTuple
+
 import blackjax
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from blackjax.base import SamplingAlgorithm
 from blackjax.smc.resampling import systematic
 from blackjax.util import run_inference_algorithm, thin_algorithm
 from scipy import stats
 
 import jaxbnn
-from jaxbnn.interop.blackjax import inner_kernel
+from jaxbnn.interop.blackjax import adaptable, inner_kernel
 
 pytestmark = pytest.mark.third_party(reason="BlackJAX's loops promote dtypes")
 
@@ -173,3 +176,25 @@ def test_a_kernel_that_draws_nothing_at_its_start_is_not_started_twice():
 
     assert starts_again(jaxbnn.pcn) == 0
     assert starts_again(lambda f, step_size: jaxbnn.underdamped_langevin(f, step_size, 0.5)) == 1
+
+
+class Moved(NamedTuple):
+    position: jax.Array
+
+
+def test_an_adaptable_kernel_moves_by_the_parameters_that_it_is_given():
+    def by_parameters(log_density_fn, step_size, inverse_mass_matrix):
+        def step(rng_key, state):
+            away = step_size * inverse_mass_matrix * log_density_fn(state.position)
+            return Moved(state.position + away), None
+
+        return SamplingAlgorithm(lambda position, rng_key=None: Moved(position), step)
+
+    kernel, matrix = adaptable(by_parameters), jnp.array([1.0, 10.0])
+    state, step = kernel.init(jnp.ones(2), jnp.sum), kernel.build_kernel()
+    for sign in (1.0, -1.0):
+        before = state.position
+        state, _ = step(jax.random.key(0), state, jnp.sum, sign * 0.5, matrix)
+        expected = before + sign * 0.5 * matrix * before.sum()
+        np.testing.assert_allclose(state.position, expected)
+        np.testing.assert_array_equal(state.state.position, state.position)

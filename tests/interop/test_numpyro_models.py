@@ -386,3 +386,14 @@ def test_more_sentences():
         posterior_from_numpyro(chain)
     with pytest.raises(TypeError, match="of type set, which is neither an array nor hashable"):
         posterior_from_numpyro(lambda y, names: chain(y), Y, {"a"})
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, np.float16, np.float32])
+def test_numpy_arrays_of_all_floats_are_arguments(dtype):
+    def model(x):
+        a = numpyro.sample("a", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(a, 1.0), obs=jnp.sum(x).astype(a.dtype))
+
+    posterior = posterior_from_numpyro(model, np.asarray(jnp.ones(3, dtype)))
+    expected = dist.Normal(0.0, 1.0).log_prob(0.5) + dist.Normal(0.5, 1.0).log_prob(3.0)
+    np.testing.assert_allclose(posterior.log_density({"a": jnp.float32(0.5)}), expected, rtol=1e-5)

@@ -7,6 +7,8 @@ program does: without the tests' import hook and strict modes.
 """
 
 import argparse
+import ast
+import functools
 import importlib
 import multiprocessing
 import pickle
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
@@ -100,8 +103,9 @@ def _problem(call: Call, answer: Any) -> str | None:
         if shapes != list(call.shapes):
             return f"shapes {shapes}, not {list(call.shapes)}"
     for leaf in leaves:
-        if not np.issubdtype(leaf.dtype, np.inexact):
+        if not jnp.issubdtype(leaf.dtype, jnp.inexact):  # NumPy's does not know bfloat16
             continue
+        leaf = leaf.astype(np.float32) if leaf.dtype == jnp.bfloat16 else leaf
         if call.allows != "nan" and np.isnan(leaf).any():
             return "a silent NaN"
         if call.allows == "finite" and not np.isfinite(leaf).all():
@@ -118,10 +122,9 @@ def _not_a_sentence(error: Exception) -> str | None:
     frame = traceback.extract_tb(error.__traceback__)[-1]
     home = Path(frame.filename).resolve()
     is_ours = any(home.is_relative_to(ROOT / part) for part in ("jaxbnn", "experiments"))
-    line = (frame.line or "").lstrip()
     # A dtype that JAX does not know at all it refuses in one sentence of its own.
     is_no_number = "valid JAX" in message and "\n" not in message
-    raised = is_ours and (line.startswith("raise") or "raise " in _statement(frame))
+    raised = is_ours and any(a <= frame.lineno <= b for a, b in _raising(frame.filename))
     if not raised and not is_no_number:
         return f"not our sentence: {type(error).__name__}: {message[:200]!r} {_where(error)}"
     if "\n" in message.strip() or len(message) > LONGEST_SENTENCE or not message:
@@ -129,9 +132,13 @@ def _not_a_sentence(error: Exception) -> str | None:
     return None
 
 
-def _statement(frame) -> str:
-    lines = Path(frame.filename).read_text(encoding="utf-8").splitlines()
-    return "\n".join(lines[max(0, frame.lineno - 4) : frame.lineno])
+@functools.cache
+def _raising(path: str) -> list[tuple[int, int]]:
+    """Return the first and last lines of a module's raise statements."""
+    tree = ast.parse(Path(path).read_text(encoding="utf-8"))
+    return [
+        (node.lineno, node.end_lineno) for node in ast.walk(tree) if isinstance(node, ast.Raise)
+    ]
 
 
 def _where(error: Exception) -> str:

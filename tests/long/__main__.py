@@ -147,7 +147,9 @@ def _collect(folder: Path) -> list[str]:
 
 
 def _outcomes(folder: Path) -> dict[str, dict]:
-    lines = [json.loads(line) for path in sorted(folder.glob("*.jsonl")) for line in path.open()]
+    """Return the last outcome of each test; this commit's own stand above an earlier one's."""
+    paths = sorted(folder.glob("*.jsonl"), key=lambda p: (not p.name.startswith("from-"), p.name))
+    lines = [json.loads(line) for path in paths for line in path.open()]
     return {line["test"]: line for line in lines}
 
 

@@ -1,6 +1,7 @@
 """Tests of `python -m tests.long`: what is a test, and shards that pytest refuses."""
 
 import argparse
+import json
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -33,3 +34,10 @@ def test_a_shard_that_pytest_refuses_ends_the_run(monkeypatch, tmp_path):
     options = argparse.Namespace(jobs=1)
     with pytest.raises(SystemExit, match="pytest refused the tests of a shard"):
         module._run(["tests/gone.py::test_it"], tmp_path, options)
+
+
+def test_an_outcome_of_this_commit_stands_above_an_earlier_one(tmp_path):
+    own, earlier = tmp_path / "1764402.jsonl", tmp_path / "from-0123456789.jsonl"
+    own.write_text(json.dumps({"test": "a", "outcome": "failed"}) + "\n")
+    earlier.write_text(json.dumps({"test": "a", "outcome": "passed"}) + "\n")
+    assert module._outcomes(tmp_path)["a"]["outcome"] == "failed"

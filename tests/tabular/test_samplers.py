@@ -380,3 +380,18 @@ def test_a_line_of_large_varying_counts_has_its_posterior(seed, num_rows):
         z = (np.asarray(found, float).ravel() - at) / sd
         assert abs(z.mean()) < 0.3
         assert 0.8 < z.std() < 1.2
+
+
+@pytest.mark.parametrize(("sampler", "each"), [("nuts", 1), ("pcn", 20), ("gibbs", 5)])
+def test_kept_draws_are_as_many_steps_apart_as_is_told(sampler, each, monkeypatch):
+    asked = []
+
+    def stop(*given, num_warmup, thinning=1, **more):
+        asked.append((given[3], num_warmup, thinning))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(samplers, "sample", stop)
+    chosen = settings(sampler)
+    with pytest.raises(KeyboardInterrupt):
+        run(sampler, make_posterior(sampler, chosen, X, Y, None), chosen)
+    assert asked == [(8, 10 * each, each)]

@@ -56,6 +56,13 @@ def test_all_criteria_at_once_as_in_figure_1(rng):
         found.of("score", "random 1")
 
 
+@pytest.mark.parametrize("pairs", [object(), "ab", ["ab"], [("zero", "informed", "x")], [3]])
+def test_what_is_no_pair_is_refused(rng, pairs, annotations_unchecked):
+    mse, _, outputs = recorded(rng)
+    with pytest.raises(TypeError, match="pairs must be pairs of the chains' names, but is"):
+        compare(STEPS, mse, output_steps=OUTPUT_STEPS, outputs=outputs, pairs=pairs)
+
+
 def test_missing_chains_are_named(rng):
     mse, _, _ = recorded(rng)
     with pytest.raises(ValueError, match="no chain 'teacher'"):
