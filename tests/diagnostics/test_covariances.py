@@ -11,7 +11,7 @@ import pytest
 from scipy import linalg, stats
 
 from jaxbnn.diagnostics import covariance_agreement, covariance_distance
-from jaxbnn.diagnostics.covariances import _effective_draws
+from jaxbnn.diagnostics.covariances import _effective_draws, _either
 from jaxbnn.diagnostics.moment_blocks import Moments, block_moments, judge_groups
 from tests.diagnostics.chains import autoregressive
 from tests.diagnostics.covariance_laws import MODES, NORMAL, one_scale, p_values
@@ -334,3 +334,7 @@ def test_units_of_any_size_are_the_same(rng):
     draws = rng.normal(size=(4, 400, 3)).astype(np.float32)
     of_large = covariance_agreement(draws * np.float32(2.0**70))
     np.testing.assert_allclose(of_large.p_value, covariance_agreement(draws).p_value, rtol=1e-3)
+
+
+def test_a_p_value_near_one_does_not_cancel_one_near_zero():
+    assert _either(jnp.float32(1e-4), jnp.float32(1 - 1e-6)) < 1e-3

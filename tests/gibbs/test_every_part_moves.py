@@ -73,7 +73,7 @@ def test_the_units_of_every_hidden_layer_are_moved(name):
     assert last.any()
 
 
-@pytest.mark.short("sequential")
+@pytest.mark.short("sequential", "parallel")
 @pytest.mark.parametrize("order", ["sequential", "parallel", "backward"])
 def test_a_sweep_draws_every_weight_and_latent(order):
     """Also those of a pooling between two layers of weights."""

@@ -124,3 +124,14 @@ def test_filters_see_what_one_channel_hides(rng):
     images = jnp.moveaxis(jnp.asarray(x), 0, -1)
     assert not can_be_kept(model, images, "joint")
     assert can_be_kept(model, images.at[..., 0, :].multiply(1e-6), "joint")
+
+
+def test_inputs_far_beyond_their_spread_are_decomposed_anew(rng):
+    """Seconds since a distant day: what float32 keeps of them is lost in products of them."""
+    x = (rng.normal(size=(500, 5)) + 2e6).astype(np.float32)
+    model = IntermediateNoise(mlp((5, 3, 1)), 1e-4)
+    assert not can_be_kept(model, jnp.asarray(x.T), "joint")
+    y = np.zeros((500, 1), np.float32)
+    kernel = gibbs_sampler(model, x, y)
+    state = kernel.init(model.zero_position(x, y))
+    assert not kernel.step(jax.random.key(0), state)[1].is_divergent

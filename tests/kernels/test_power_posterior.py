@@ -4,6 +4,8 @@ wrong swaps and stale caches do not.
 The false-alarm rate of each statistical test is 1e-6.
 """
 
+from typing import NamedTuple
+
 import blackjax
 import jax
 import jax.numpy as jnp
@@ -14,6 +16,7 @@ from blackjax.base import SamplingAlgorithm
 from jaxbnn import diagnostics
 from jaxbnn.kernels import cycle, mix, on_block, pcn, refresh, repeat, smmala, swaps
 from jaxbnn.kernels.power_posterior import Replicas, power_posterior
+from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.sampling import sample
 from tests.kernels.reference_measure import module_of
 from tests.kernels.tempered_line import (
@@ -480,3 +483,35 @@ def test_one_block_is_not_tempered_where_another_moves(compose):
         with pytest.raises(TypeError, match="temper the whole position"):
             compose(kernel, other).init(position)
     compose(on_block(tempered, ["a", "b"]), other).init(position)
+
+
+@auxiliary_fields()
+class Plain(NamedTuple):
+    position: jax.Array
+
+
+class PlainInfo(NamedTuple):
+    acceptance_rate: jax.Array
+
+
+def test_every_rung_is_moved_and_told_of_after_its_move():
+    def by_one(temperature, step_size):
+        def step(rng_key, state):
+            return Plain(state.position + 1), PlainInfo(jnp.ones(()))
+
+        return SamplingAlgorithm(lambda position, rng_key=None: Plain(position), step)
+
+    kernel = power_posterior(
+        by_one,
+        log_prior,
+        log_likelihood,
+        LADDER,
+        parameters=STEP_SIZES,
+        swap="even_odd",
+        swap_every=9,
+    )
+    starts = jnp.array([-1.0, 0.5, 2.0])
+    state, info = kernel.step(jax.random.key(0), kernel.init(Replicas(starts)))
+    np.testing.assert_allclose(state.replicas, starts + 1)
+    expected = jax.vmap(log_likelihood)(starts + 1).sum(axis=1)  # of two terms
+    np.testing.assert_allclose(info.log_likelihood, expected, rtol=1e-5)

@@ -95,9 +95,13 @@ def test_what_is_followed(monkeypatch):
     def inner(x, shift=centre):
         return x - shift
 
+    def by_name(x, *, shift=centre):
+        return x - shift
+
     functions = [
         functools.partial(lambda x, y: x - y, y=centre),
         inner,
+        by_name,
         jax.jit(lambda x: inner(x)),
         jax.grad(lambda x: jnp.sum(x - centre)),
         lambda x: x - [centre, 3][0],

@@ -72,7 +72,7 @@ def position(network):
     return jax.tree.map(lambda leaf: leaf + 0.3, params)
 
 
-@pytest.mark.short("tempered")
+@pytest.mark.short("tempered", "two hidden layers, ntk")
 @pytest.mark.parametrize("name", CASES)
 def test_hessian_equals_the_automatic_one(rng, name):
     posterior = make(rng, name)
@@ -84,7 +84,6 @@ def test_hessian_equals_the_automatic_one(rng, name):
     )
 
 
-@pytest.mark.long
 @pytest.mark.third_party(reason="NumPyro's multivariate normal promotes ranks")
 def test_hessian_with_a_prior_that_couples_parameters(rng):
     network = mlp((2, 2, 1), "tanh")
