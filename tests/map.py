@@ -25,7 +25,7 @@ def modules() -> dict[str, Path]:
     return {
         ".".join(path.relative_to(ROOT).with_suffix("").parts): path
         for path in sorted(paths)
-        if path.name != "__init__.py"
+        if path.name not in ("__init__.py", "conftest.py")
     }
 
 

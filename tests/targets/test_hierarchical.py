@@ -205,7 +205,7 @@ def test_symmetry_moves_given_the_precisions_are_right(num_chains):
         assert result.passes is not stale, str(result)
 
 
-def test_what_cannot_take_it_says_so_in_one_sentence():
+def test_what_cannot_take_it_says_so_in_one_sentence(annotations_unchecked):
     prior = make()
     posterior = posterior_of(prior)
     calls = [
