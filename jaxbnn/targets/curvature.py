@@ -64,7 +64,8 @@ def posterior_hessian(posterior: Posterior) -> Callable[[PyTree], Matrix]:
     Raises
     ------
     ValueError
-        If it is a function or has other layers, or the likelihood learns its noise.
+        If it is a function, acts on no vectors or has other layers, or the likelihood learns its
+        noise.
 
     Examples
     --------
@@ -112,8 +113,9 @@ def gauss_newton_metric(posterior: Posterior) -> Callable[[PyTree], Matrix]:
     Raises
     ------
     ValueError
-        If a `Network` has other layers, the likelihood learns its noise or is not one of those
-        above, or a prior is not of a log-concave family (normal, Laplace, logistic, uniform, ...).
+        If a `Network` acts on no vectors or has other layers, the likelihood learns its noise or is
+        not one of those above, or a prior is not of a log-concave family (normal, Laplace,
+        logistic, uniform, ...).
 
     Examples
     --------

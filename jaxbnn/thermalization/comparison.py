@@ -127,6 +127,8 @@ def compare(
     ValueError
         If the informed chain, a chain of a pair or `output_steps` is missing, or a criterion
         refuses its series.
+    TypeError
+        If `mse`, `score` or `outputs` is no dict, or `pairs` no sequence of tuples of two names.
 
     Examples
     --------
@@ -145,10 +147,7 @@ def compare(
             raise TypeError(
                 f"{what} must be a dict of series by the chains' names, but is {a_or_an(given)}."
             )
-    is_sequence = isinstance(pairs, Sequence) and not isinstance(pairs, str)
-    if not is_sequence or any(
-        not isinstance(pair, tuple | list) or len(pair) != 2 for pair in pairs
-    ):
+    if not isinstance(pairs, Sequence) or not all(map(_is_pair, pairs)):
         raise TypeError(
             f"pairs must be pairs of the chains' names, but is {short(pairs)}; give for instance "
             '[("zero", "informed")].'
@@ -191,6 +190,12 @@ def compare(
         numbers = (one.lower_bound, one.is_passed, one.level, one.level_error)
         estimates.append(_estimate("R-hat", pair, *numbers))
     return Comparison(tuple(estimates), rhat)
+
+
+def _is_pair(pair: object) -> bool:
+    return (
+        isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(name, str) for name in pair)
+    )
 
 
 def _estimate(criterion, chains, lower_bound, is_passed, level, error) -> Estimate:

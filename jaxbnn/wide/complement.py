@@ -90,7 +90,7 @@ def carry_complement(
     Raises
     ------
     ValueError
-        step_size outside (0, 1]; no key at the start.
+        step_size outside (0, 1], or more than one number; no key at the start.
 
     Examples
     --------

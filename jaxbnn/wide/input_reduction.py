@@ -138,7 +138,8 @@ class InputReduction:
         Raises
         ------
         ValueError
-            Counts that are no whole numbers, one a draw, or that decrease; a beta outside (0, 1].
+            Counts that are no whole numbers, one a draw, or that decrease; a beta outside (0, 1],
+            or more than one.
         """
         check_key("key", key)
         _check_counts(accepted)

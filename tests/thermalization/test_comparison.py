@@ -56,7 +56,18 @@ def test_all_criteria_at_once_as_in_figure_1(rng):
         found.of("score", "random 1")
 
 
-@pytest.mark.parametrize("pairs", [object(), "ab", ["ab"], [("zero", "informed", "x")], [3]])
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        object(),
+        "ab",
+        ["ab"],
+        [["zero", "informed"]],
+        [("zero", "informed", "x")],
+        [("zero", [])],
+        [3],
+    ],
+)
 def test_what_is_no_pair_is_refused(rng, pairs, annotations_unchecked):
     mse, _, outputs = recorded(rng)
     with pytest.raises(TypeError, match="pairs must be pairs of the chains' names, but is"):
