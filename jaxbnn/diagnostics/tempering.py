@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Shaped
 
 from jaxbnn.diagnostics.draws import check_draws
-from jaxbnn.numerics import check_finite, check_real
+from jaxbnn.numerics import check_finite, check_real, is_concrete
 from jaxbnn.numerics.arrays import float_dtype
 
 
@@ -86,7 +86,7 @@ def by_replica(
     Raises
     ------
     ValueError
-        Shapes that differ.
+        Shapes that differ; replicas that do not name each rung once.
     TypeError
         Replicas that are no whole numbers.
 
@@ -114,6 +114,11 @@ def _check_order(name: str, order: ArrayLike, shape: tuple[int, ...]) -> None:
             f"by_replica needs {name} of the shape of values, (..., rung), but their shapes are "
             f"{np.shape(order)} and {shape}."
         )
+    if is_concrete(order) and (np.sort(order, axis=-1) != np.arange(shape[-1])).any():
+        raise ValueError(
+            f"{name} must hold each number from 0 to {shape[-1] - 1} once along its last axis; "
+            "give the numbers that the kernel's state and Info hold."
+        )
 
 
 def equalise_rejections(
@@ -140,7 +145,7 @@ def equalise_rejections(
     Raises
     ------
     ValueError
-        Rates outside [0, 1], or not one for each pair of neighbours.
+        Rates outside [0, 1], or not one for each pair of neighbours; temperatures that fall.
 
     Examples
     --------
@@ -158,6 +163,11 @@ def equalise_rejections(
         raise ValueError(
             "equalise_rejections needs a row of temperatures and one rate for each pair of "
             f"neighbours, but the shapes are {ladder.shape} and {rates.shape}."
+        )
+    if (np.diff(ladder) < 0).any():
+        raise ValueError(
+            f"equalise_rejections needs temperatures that never fall, but they are "
+            f"{ladder.tolist()}; give them, and the rates of their pairs, in rising order."
         )
     if not ((rates >= 0) & (rates <= 1)).all():
         raise ValueError(

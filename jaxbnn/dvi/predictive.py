@@ -214,8 +214,8 @@ def mixture(
         yes, no = (logsumexp(jax.nn.log_sigmoid(sign * logits), axis=0) for sign in (1, -1))
         return dist.Bernoulli(logits=yes - no).to_event(rank - 1)
     if isinstance(family, dist.CategoricalLogits):
-        p = jnp.mean(over_draws(lambda d: jax.nn.softmax(d.logits, axis=-1), 0), axis=0)
-        return dist.Categorical(probs=p)
+        each = over_draws(lambda d: jax.nn.log_softmax(d.logits, axis=-1), 0)
+        return dist.Categorical(logits=logsumexp(each, axis=0))  # normalised there
     if not isinstance(family, dist.Normal):
         raise ValueError(
             "there is no mixture of predictive distributions of the family "
@@ -231,25 +231,25 @@ def _equal_mixture(parts: dist.Distribution, dtype: jnp.dtype) -> dist.MixtureSa
     return dist.MixtureSameFamily(dist.Categorical(probs=weights), parts)
 
 
-def categorical_probabilities(outputs: GaussianMoments) -> Float[Array, "n k"]:
-    """Return E softmax(a) to second order (23), kept positive.
+def categorical_log_probabilities(outputs: GaussianMoments) -> Float[Array, "n k"]:
+    """Return log E softmax(a) to second order (23), the expectation kept positive.
 
     The factor on each softmax entry is kept above 1e-3, then the vector is renormalised.
 
     Examples
     --------
     >>> outputs = GaussianMoments(jnp.zeros((1, 2)), jnp.ones((1, 2)))
-    >>> categorical_probabilities(outputs)[0].tolist()
+    >>> jnp.exp(categorical_log_probabilities(outputs))[0].tolist()
     [0.5, 0.5]
     """
-    p = jax.nn.softmax(outputs.mean, axis=1)
+    log_p = jax.nn.log_softmax(outputs.mean, axis=1)  # of few a float32 holds more than e^-88
+    p = jnp.exp(log_p)
     assert outputs.variance is not None
     product = jnp.einsum("nij,nj->ni", outputs.matrix(), p, precision="highest")
     quadratic = jnp.sum(p * product, axis=1, keepdims=True)
     spread = jnp.sum(p * outputs.variance, axis=1, keepdims=True)
     factor = 1 + quadratic - product + 0.5 * outputs.variance - 0.5 * spread
-    guarded = p * jnp.maximum(factor, _GUARD)
-    return guarded / jnp.sum(guarded, axis=1, keepdims=True)
+    return jax.nn.log_softmax(log_p + jnp.log(jnp.maximum(factor, _GUARD)), axis=1)
 
 
 @predictive_of.register(Gaussian)
@@ -324,7 +324,7 @@ def _log_mean_sigmoid(mean: Array, variance: Array) -> Array:
 def _classes(likelihood, outputs, rank, density, learned, num_nodes) -> dist.Distribution:
     if density == "quadrature":
         raise _no_density(density, "use density='monte_carlo' or 'closed_form'.")
-    return dist.Categorical(probs=categorical_probabilities(outputs))
+    return dist.Categorical(logits=categorical_log_probabilities(outputs))
 
 
 def _normal_by_exponential(pair: tuple, rank: int) -> dist.Distribution:

@@ -290,6 +290,11 @@ def _checked(
     shape = jnp.shape(parameters["inverse_mass_matrix"])
 
     def checked(vector):
+        if vector.size < 2:
+            raise ValueError(
+                "a microcanonical kernel needs a position of at least two numbers, but this one "
+                f"has {vector.size}; use HMC."
+            )
         if shape != vector.shape:
             raise ValueError(
                 f"parameters['inverse_mass_matrix'] has shape {shape} a chain, but the position "

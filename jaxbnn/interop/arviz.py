@@ -20,7 +20,7 @@ from jaxbnn.diagnostics.functions import check_positions
 from jaxbnn.interop.arviz_model import model_groups
 from jaxbnn.interop.numpyro_model import ModelPosterior
 from jaxbnn.sampling.trees import describe, rebuild
-from jaxbnn.targets import Posterior
+from jaxbnn.targets import CrossEntropy, Posterior
 
 _STRUCTURE = "jaxbnn_structure"
 # ArviZ's conventional names for what kernels call otherwise.
@@ -48,7 +48,8 @@ def to_arviz(
         density, in `sample_stats`. Without it "lp" is the kernel's `logdensity`, if its Info has
         one, which may lack a constant, another in each chain (`log_density_from`); beside the
         posterior's "lp" it keeps its own name. Of a `tempered` one "lp" is the density that was
-        sampled, and `log_likelihood` that of the data, not raised to the power. Or what
+        sampled, and `log_likelihood` that of the data, not raised to the power; nor has that of
+        `CrossEntropy` its temperature. Or what
         `posterior_from_numpyro` returned: then the groups have a variable for each observed site
         (but for `numpyro.factor`), `posterior` holds latent and deterministic sites' values, and
         `unconstrained_posterior` the positions.
@@ -232,7 +233,10 @@ def _log_likelihood(posterior: Any, positions: PyTree, batch_size: int) -> tuple
     terms, log_prior = (
         np.asarray(a, float) for a in evaluate(one, positions, batch_size=batch_size)
     )
-    return terms, power * terms.sum(axis=-1) + log_prior
+    log_density = power * terms.sum(axis=-1) + log_prior
+    if isinstance(posterior.likelihood, CrossEntropy):
+        terms = terms * 2 * np.asarray(posterior.likelihood.temperature, float)
+    return terms, log_density
 
 
 def _posterior_predictive(

@@ -28,6 +28,7 @@ from jaxbnn.interop.numpyro_trace import (
     traced,
 )
 from jaxbnn.numerics import is_concrete, sum_of_differences
+from jaxbnn.targets.powers import powered, powered_likelihood
 
 
 def posterior_from_numpyro(
@@ -169,12 +170,12 @@ class ModelPosterior:
 
     def log_likelihood(self, position: Sites) -> Float[Array, " terms"]:
         """Return the log-likelihood terms of all observed sites, one after the other."""
-        return _powered(self.likelihood_power, _flat(self._terms(position).likelihood))
+        return powered_likelihood(self.likelihood_power, _flat(self._terms(position).likelihood))
 
     def log_density(self, position: Sites) -> Float[Array, ""]:
         """Return log prior + sum of log likelihood, the log posterior up to a constant."""
         terms = self._terms(position)
-        likelihood = _powered(self.likelihood_power, _total(terms.likelihood))
+        likelihood = powered_likelihood(self.likelihood_power, _total(terms.likelihood))
         return likelihood + _powered_prior(self.prior_power, _total, terms.prior)
 
     def log_density_from(self, reference: Sites) -> Callable[[Sites], Float[Array, ""]]:
@@ -189,7 +190,7 @@ class ModelPosterior:
             terms = self._terms(position)
             ratio = sum_of_differences(_flat(terms.likelihood), likelihood)
             prior_ratio = _powered_prior(self.prior_power, change, terms.prior, origin.prior)
-            return _powered(self.likelihood_power, ratio) + prior_ratio
+            return powered_likelihood(self.likelihood_power, ratio) + prior_ratio
 
         return log_density
 
@@ -344,9 +345,5 @@ def _powered_prior(
         return combine(*priors)
     densities = [{name: site.density for name, site in prior.items()} for prior in priors]
     jacobians = [{name: site.jacobian for name, site in prior.items()} for prior in priors]
-    value = _powered(power, combine(*densities))
+    value = powered(power, combine(*densities))
     return value + combine(*jacobians) if jax.tree.leaves(jacobians) else value
-
-
-def _powered(power: ArrayLike | None, value: Array) -> Array:
-    return value if power is None else jnp.asarray(power, value.dtype) * value

@@ -185,6 +185,8 @@ def power_posterior(
     Each rung's step size is best tuned before, a chain for each rung with its temperature among the
     parameters: `sample(..., parameters={"temperature": temperatures, "step_size": ...},
     adapt=dual_averaging(0.574, is_pooled=False))` with a `make_kernel` that calls `make_kernel`.
+    Where the likelihood may be zero, the density at temperature 0 has to be the prior's, as that of
+    `posterior.tempered` is: 0 * -inf is NaN, and the rung would keep out of where it is.
     For the ladder see `diagnostics.equalise_rejections`; for the evidence,
     `diagnostics.thermodynamic_integration` and `diagnostics.bennett_acceptance_ratio`.
 

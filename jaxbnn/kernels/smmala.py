@@ -120,14 +120,15 @@ def smmala(
         "step" of Papamarkou et al. is eps^2.)
     softabs
         alpha > 0 of the SoftAbs, which makes any symmetric matrix positive definite with
-        eigenvalues of at least 1/alpha: proposals are never longer than about eps sqrt(alpha) a
-        coordinate. May be traced. None leaves the matrix as it is: it must be positive definite,
-        and a Cholesky factor takes the place of the eigen-decomposition, several times cheaper.
+        eigenvalues of at least 1/alpha: the noise of a proposal is never longer than about
+        eps sqrt(alpha) a coordinate, its drift than eps^2/2 alpha |gradient|. May be traced. None
+        leaves the matrix as it is: it must be positive definite, and a Cholesky factor takes the
+        place of the eigen-decomposition, several times cheaper.
     metric
         position -> symmetric matrix (d, d) on the ravelled position (order of `ravel_pytree`);
         the default is the Hessian of minus the log density by `jax.hessian`. For the posterior of
         a network, `posterior_hessian(posterior)` is the same at a fraction of the cost, and
-        `gauss_newton_metric(posterior)` is the expected Fisher information plus the prior's.
+        `gauss_newton_metric(posterior)` is the expected Hessian of the likelihood plus the prior's.
 
     Returns
     -------

@@ -23,6 +23,7 @@ from jaxtyping import Array, Float, Int, PyTree, Shaped
 from jaxbnn.diagnostics.functions import check_positions
 from jaxbnn.numerics import check_finite, check_fraction
 from jaxbnn.numerics.arrays import without_wrapping
+from jaxbnn.numerics.outside import forget_if_changed
 from jaxbnn.prediction.families import (
     FEWEST_DRAWN,
     Components,
@@ -178,6 +179,7 @@ def over_rows(
     if x.ndim == 0 or len(x) == 0:
         raise ValueError(f"x needs a row for each datum, but has shape {x.shape}; give rows.")
     check_finite("x", x)
+    forget_if_changed([_run], posterior)
     leaf = jax.tree.leaves(positions)[0]
     if np.issubdtype(x.dtype, np.floating):
         with np.errstate(over="ignore"):

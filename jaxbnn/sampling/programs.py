@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from blackjax.base import SamplingAlgorithm
 
+from jaxbnn.numerics.outside import functions_in, taken
 from jaxbnn.sampling.contract import check_made
 from jaxbnn.sampling.keys import INIT_COUNTER, REFRESH_COUNTER, step_key
 from jaxbnn.sampling.loops import (
@@ -25,7 +26,6 @@ from jaxbnn.sampling.loops import (
     sample_chain,
 )
 from jaxbnn.sampling.order import in_order
-from jaxbnn.sampling.outside import taken
 from jaxbnn.sampling.warm_up_loops import adapt_chains, burn_in_chain
 
 # Sets of options remembered a kernel; beyond that the oldest compiles anew.
@@ -47,10 +47,11 @@ class Programs(NamedTuple):
     finalise: Any
 
 
-def programs_for(kernel: Any, options: Options) -> Programs:
+def programs_for(kernel: Any, options: Options, data: Any = None) -> Programs:
     """Return the programs of `kernel`, a SamplingAlgorithm or a make_kernel function.
 
-    They are traced anew where what the kernel or an option takes from outside itself has changed.
+    They are traced anew where what the kernel, an option or a function that the data hold takes
+    from outside itself has changed.
     """
     parts = (kernel.init, kernel.step) if hasattr(kernel, "step") else (kernel,)
     try:
@@ -65,14 +66,20 @@ def programs_for(kernel: Any, options: Options) -> Programs:
         # Called while tracing only, when the caller of `sample` holds the kernel.
         return SamplingAlgorithm(*(part() for part in alive)) if len(alive) == 2 else alive[0]()
 
-    outside = taken((parts, options))
-    known, programs = remembered.get((alive, options), (None, None))
-    if programs is None or known != outside:
-        remembered.pop((alive, options), None)
+    functions = functions_in(data)
+    key = (alive, options, functions)
+    of_kernel, of_others = taken(parts), taken((options, functions))
+    # JAX keeps an array of NumPy's as a constant while any program that was traced with it lives.
+    old = [one for one, held in remembered.items() if one[0] == alive and held[0] != of_kernel]
+    for one in old:
+        del remembered[one]
+    _, known, programs = remembered.get(key, (None, None, None))
+    if programs is None or known != of_others:
+        remembered.pop(key, None)
         while len(remembered) >= _MOST_REMEMBERED:
             remembered.pop(next(iter(remembered)))
         programs = _build(get_kernel, options)
-        remembered[alive, options] = outside, programs
+        remembered[key] = of_kernel, of_others, programs
     return programs
 
 

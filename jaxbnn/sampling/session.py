@@ -81,10 +81,10 @@ def compiled(run: Run) -> tuple[Programs, Any]:
     Programs do not keep their kernel alive: the caller holds it for as long as they are called.
     """
     if not run.is_debug:
-        return programs_for(run.kernel, run.options), run.kernel
+        return programs_for(run.kernel, run.options, run.data), run.kernel
     watch = Watch(run.kernel, run.num_warmup)
     watched = watch.kernel() if hasattr(run.kernel, "step") else watch.kernel
-    return watch.programs(programs_for(watched, watch.options(run.options))), watched
+    return watch.programs(programs_for(watched, watch.options(run.options), run.data)), watched
 
 
 def no_rates(run: Run) -> RateSum:

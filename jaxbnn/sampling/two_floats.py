@@ -12,9 +12,10 @@ class TwoFloats(NamedTuple):
     """Numbers, each the sum of two floats: `low` is what `high` has no digits for.
 
     In float32 a number has 48 binary digits, in float64 106. Each addition normalises the pair
-    (Dekker 1971; algorithm 4 of Joldes, Muller and Popescu 2017), so that `high` is the number
-    rounded. A sum that keeps what was lost without normalising (Neumaier 1974) stands still in
-    its turn, once what was lost is as large as the sum.
+    (Dekker 1971), so that `high` is the number rounded. What is added meets `low` first, and their
+    sum is rounded: algorithm 4 of Joldes, Muller and Popescu (2017) would keep that rounding, too.
+    A sum that keeps what was lost without normalising (Neumaier 1974) stands still in its turn,
+    once what was lost is as large as the sum.
     """
 
     high: Array

@@ -14,11 +14,10 @@ from numpyro.distributions.util import validate_sample
 
 from jaxbnn.targets.likelihoods import Likelihood, Outputs, Targets, Terms, lay_out, per_datum
 from jaxbnn.targets.own_parameters import PositiveNumbers, check_whole
+from jaxbnn.targets.stirling import stirling_rest
 
 # Counts from which Stirling's formula, with two terms of its series, serves.
 _MANY = 20
-# Its series, in powers x^-1, x^-3, ...: to the last digit of float32 from 3 on, of float64 from 10.
-_STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
 # Logarithms of concentrations whose squares, and counts over those, are still far from overflow.
 _FARTHEST = math.log(1e12)
 # Below this size x - log(1 + x) is a series, of which float64 needs so many terms.
@@ -170,22 +169,7 @@ def _negative_binomial(
 def _log_height(y: Float[Array, "*columns"], r: Float[Array, "*one"]) -> Float[Array, "*columns"]:
     """Return the log probability of y >= 1 where the mean is y, by Stirling's formula."""
     log_width = (jnp.log(2 * math.pi * y) + jnp.log1p(y / r)) / 2
-    return _stirling_rest(y + r) - _stirling_rest(r) - _stirling_rest(y) - log_width
-
-
-def _stirling_rest(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Return what Stirling's formula leaves of log Gamma(x), x > 0.
-
-    That is log Gamma(x) - (x - 1/2) log(x) + x - log(2 pi) / 2, by its series, and for small x from
-    that of x + 1, x + 2, ...
-    """
-    num_steps = 3 if jnp.finfo(x.dtype).eps > 1e-10 else 10
-    is_far = x > num_steps
-    far = jnp.where(is_far, x, x + num_steps)
-    series = jnp.polyval(jnp.asarray(_STIRLING[::-1], x.dtype), 1 / far**2) / far
-    near = jnp.where(is_far, 1, x)
-    steps = sum((near + k + 0.5) * jnp.log1p(1 / (near + k)) - 1 for k in range(num_steps))
-    return series + jnp.where(is_far, 0, steps)
+    return stirling_rest(y + r) - stirling_rest(r) - stirling_rest(y) - log_width
 
 
 @jax.custom_jvp

@@ -96,9 +96,11 @@ def gauss_newton_metric(posterior: Posterior) -> Callable[[PyTree], Matrix]:
 
     J_i is the Jacobian of the network's outputs, S_i the Hessian of minus a log-likelihood term
     by the outputs. For `Gaussian`, `Bernoulli`, `Categorical` and `CrossEntropy`, S_i does not
-    depend on the target: the sum is the expected Fisher information, positive semi-definite, and
-    with a normal prior the whole is positive definite. Of other likelihoods S_i may be indefinite,
-    as may be the curvature of a prior that is not log-concave: they are refused.
+    depend on the target: the sum is the expected Hessian, positive semi-definite, and with a normal
+    prior the whole is positive definite. It is the Fisher information where the likelihood is a law
+    of the target: raised to no power, and of `CrossEntropy` at temperature 1/2. Of other
+    likelihoods S_i may be indefinite, as may be the curvature of a prior that is not log-concave:
+    they are refused.
 
     Parameters
     ----------

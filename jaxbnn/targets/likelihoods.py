@@ -41,7 +41,7 @@ class Likelihood(abc.ABC):
         How many outputs of the network a column of y takes; None where that is no fixed number.
     has_gauss_newton_form
         Whether the second derivatives of a term by the outputs do not depend on the target and are
-        negative, so that `gauss_newton_metric` is the expected Fisher information.
+        negative, so that `gauss_newton_metric` is the expected Hessian.
 
     Examples
     --------

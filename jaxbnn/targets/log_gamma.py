@@ -12,6 +12,7 @@ from numpyro.distributions import constraints
 
 from jaxbnn.numerics import check_positive
 from jaxbnn.numerics.arguments import short
+from jaxbnn.targets.stirling import stirling_rest
 
 
 class LogGamma(dist.Distribution):
@@ -83,9 +84,10 @@ class LogGamma(dist.Distribution):
         value = jnp.asarray(value)
         value = value if jnp.issubdtype(value.dtype, jnp.floating) else value.astype(float)
         a, b = numbers_of(self, value.dtype)
-        log_tau = value / self.exponent
-        normaliser = a * jnp.log(b) - jax.scipy.special.gammaln(a) - math.log(abs(self.exponent))
-        return a * log_tau - b * jnp.exp(log_tau) + normaliser
+        # From the mode at log(a / b): at large a the terms of the usual formula cancel.
+        away = value / self.exponent + jnp.log(b) - jnp.log(a)
+        height = jnp.log(a / (2 * math.pi)) / 2 - stirling_rest(a) - math.log(abs(self.exponent))
+        return a * (away - jnp.expm1(away)) + height
 
     @property
     def mean(self) -> Array:

@@ -18,6 +18,7 @@ from jaxbnn.numerics.data import finite_array
 from jaxbnn.targets.likelihoods import Likelihood, check_learned, check_likelihood
 from jaxbnn.targets.padding import pad_rows
 from jaxbnn.targets.positions import layout, part_names, position_shapes, whose_parts
+from jaxbnn.targets.powers import powered, powered_likelihood
 from jaxbnn.targets.prior_density import prior_log_prob, prior_log_ratio
 from jaxbnn.targets.prior_trees import JointPrior, expand_prior, sample_prior
 from jaxbnn.targets.rounding import warn_of_rounded_inputs
@@ -111,18 +112,19 @@ class Posterior:
 
     def log_prior(self, params: PyTree) -> Scalar:
         """Return the log prior density, -inf outside the prior's support."""
-        return _powered(self.prior_power, prior_log_prob(self.prior, params))
+        return powered(self.prior_power, prior_log_prob(self.prior, params))
 
     def log_likelihood(self, params: PyTree) -> Float[Array, " n"]:
         """Return the log-likelihood terms, one per datum."""
-        return _powered(self.likelihood_power, self._terms(params))
+        return powered_likelihood(self.likelihood_power, self._terms(params))
 
     def log_density(self, params: PyTree) -> Scalar:
         """Return log_prior + sum of log_likelihood, the log posterior up to a constant.
 
         In float32 and with more than a few thousand data, use `log_density_from`.
         """
-        return _powered(self.likelihood_power, self._total(params)) + self.log_prior(params)
+        likelihood = powered_likelihood(self.likelihood_power, self._total(params))
+        return likelihood + self.log_prior(params)
 
     def log_density_from(self, reference: PyTree) -> Callable[[PyTree], Scalar]:
         """Return the function params -> log_density(params) - log_density(reference).
@@ -152,7 +154,7 @@ class Posterior:
 
         def log_density(params):
             likelihood_ratio = sum_of_differences(self._terms(params), reference_terms)
-            return _powered(self.likelihood_power, likelihood_ratio) + _powered(
+            return powered_likelihood(self.likelihood_power, likelihood_ratio) + powered(
                 self.prior_power, prior_ratio(params)
             )
 
@@ -166,7 +168,8 @@ class Posterior:
         Parameters
         ----------
         t
-            The power, t >= 0; may be traced. Powers of powers multiply.
+            The power, t >= 0; may be traced. Powers of powers multiply. To the power 0 the
+            likelihood is 1 where it is zero, too: what is left is the prior.
         what
             "likelihood": p(y | x, params)^t p(params), the power posterior. "posterior":
             (p(y | x, params) p(params))^t.
@@ -244,8 +247,15 @@ class Posterior:
         """Return draws from the prior, in x's dtype, with `shape` before each parameter's own.
 
         The powers of `tempered` are ignored.
+
+        Raises
+        ------
+        TypeError
+            No key; a shape that is no tuple.
         """
         check_key("key", key)
+        if not isinstance(shape, tuple | list):
+            raise TypeError(f"shape must be a tuple, as (4,) for four draws, but is {shape!r:.80}.")
         dtype = _position_dtype(self.x)
         return jax.tree.map(lambda leaf: leaf.astype(dtype), sample_prior(key, self.prior, shape))
 
@@ -315,10 +325,6 @@ def _set(posterior: Posterior, *fields: Any) -> Posterior:
     for name, value in zip(posterior.__dataclass_fields__, fields, strict=True):
         object.__setattr__(posterior, name, value)
     return posterior
-
-
-def _powered(power: ArrayLike | None, value: Array) -> Array:
-    return value if power is None else jnp.asarray(power, value.dtype) * value
 
 
 def _times(power: ArrayLike | None, t: ArrayLike) -> ArrayLike:

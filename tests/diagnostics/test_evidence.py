@@ -166,6 +166,24 @@ def test_equal_temperatures_and_impossible_prior_draws(rng):
         thermodynamic_integration(draws, ladder)
 
 
+@pytest.mark.parametrize("share", [0.5, 0.02])
+@pytest.mark.parametrize("is_flat", [True, False])
+def test_prior_draws_that_the_data_rule_out_count_for_nothing(rng, share, is_flat):
+    """A uniform prior and a likelihood on [0, share], 1 or e^(x / share): exact draws of rungs.
+
+    The root lies below all finite numbers by up to -log(share); false alarms as above.
+    """
+    slopes = np.array([0.0, 0.0 if is_flat else 0.5, 0.0 if is_flat else 1.0])
+    u = rng.uniform(size=(4, 2000, 3))
+    steep = np.where(slopes > 0, slopes, 1)
+    x = np.where(slopes > 0, np.log1p(u * np.expm1(steep)) / steep, u)
+    draws = np.zeros_like(x) if is_flat else x
+    draws[..., 0] = np.where(u[..., 0] < share, draws[..., 0] / (1 if is_flat else share), -np.inf)
+    found = bennett_acceptance_ratio(draws, [0.0, 0.5, 1.0])
+    truth = np.log(share) + (0.0 if is_flat else np.log(np.expm1(1.0)))
+    assert abs(found.log_evidence - truth) < 4.9 * found.standard_error < 1
+
+
 DRAWN = np.zeros((2, 5, 3))
 BAD = [
     (DRAWN, [0.0, 1.0], "one temperature for each"),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jaxbnn.diagnostics import equalise_rejections, swap_acceptance
+from jaxbnn.diagnostics import by_replica, equalise_rejections, swap_acceptance
 
 
 def test_swap_acceptance_by_hand(rng):
@@ -49,6 +49,7 @@ def test_a_ladder_without_rejections_stays_a_ladder():
         ([0.0, 1.0], [0.5, 0.5], "one rate for each pair"),
         ([0.0, 0.5, 1.0], [0.5, 1.2], "between 0 and 1"),
         ([0.0, 0.5, 1.0], [0.5, np.nan], "between 0 and 1"),
+        ([1.0, 0.5, 0.0], [0.5, 0.5], "temperatures that never fall"),
     ],
 )
 def test_bad_rates_are_met_at_the_door(temperatures, rates, sentence):
@@ -63,3 +64,10 @@ def test_swap_acceptance_needs_a_temperature_a_rung():
 
 def test_a_swap_of_what_is_no_number_is_rejected():
     assert swap_acceptance(np.full((1, 4, 3), -np.inf), [0.0, 0.5, 1.0]).tolist() == [0, 0]
+
+
+def test_replicas_that_are_no_permutation_are_refused():
+    with pytest.raises(ValueError, match="replica must hold each number from 0 to 2 once"):
+        by_replica(np.array([0.5, 0.0, 0.7]), np.array([2, 2, 1]))
+    with pytest.raises(ValueError, match="order must hold each number from 0 to 1 once"):
+        by_replica(np.zeros((2, 2)), np.array([[0, 1], [1, 0]]), np.array([[0, 1], [1, 2]]))

@@ -31,7 +31,7 @@ from jaxbnn.dvi import (
     kl_divergence,
     predictive,
 )
-from jaxbnn.dvi.predictive import categorical_probabilities
+from jaxbnn.dvi.predictive import categorical_log_probabilities
 from tests.kit.sizes import QUICK
 
 MEAN = np.array([[0.4, -0.8], [-1.0, 0.3]])
@@ -354,12 +354,12 @@ def test_predictive_densities(x64):
 def test_class_probabilities_are_positive(x64):
     small = outputs(covariance=0.01 * COVARIANCE)
     exact = average(lambda i, a, b: 1 / (1 + np.exp(b - a)), covariance=0.01 * COVARIANCE)
-    found = np.asarray(categorical_probabilities(small))
+    found = np.exp(categorical_log_probabilities(small))
     np.testing.assert_allclose(found[:, 0], exact, atol=1e-5)
     wide = GaussianMoments(
         jnp.array([[0.0, 1.0, 0.0]]), jnp.full((1, 3), 50.0), 50.0 * jnp.eye(3)[None]
     )
-    found = np.asarray(categorical_probabilities(wide))
+    found = np.exp(categorical_log_probabilities(wide))
     assert (found > 0).all()
     assert found.sum() == pytest.approx(1)
 

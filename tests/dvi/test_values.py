@@ -126,6 +126,17 @@ def test_probabilities_of_classes_are_averaged_not_logits():
     np.testing.assert_allclose(mixture(Categorical(), draws, 1).probs, exact, rtol=1e-5)
 
 
+@pytest.mark.parametrize("gap", [60.0, 200.0])
+def test_a_class_that_is_far_from_likely_has_a_finite_log_probability(gap):
+    """e^-200 is zero in float32; its logarithm is a score."""
+    draws = jnp.tile(jnp.array([[[0.0, gap]]]), (10, 1, 1))
+    found = mixture(Categorical(), draws, 1).log_prob(jnp.array([0]))
+    np.testing.assert_allclose(found, [-gap], rtol=1e-6)
+    moments = GaussianMoments(draws[0], jnp.full((1, 2), 1e-6), 1e-6 * jnp.eye(2)[None])
+    found = predictive(Categorical(), moments).log_prob(jnp.array([0]))
+    np.testing.assert_allclose(found, [-gap], rtol=1e-5)
+
+
 OUTPUT_SCALES = np.array([0.3, 2.0], np.float32)
 TWO_OUTPUTS = GaussianMoments(jnp.zeros((1, 2)), jnp.ones((1, 2)))
 

@@ -268,3 +268,11 @@ def test_the_unadjusted_kernel_is_blackjax_s():
 def test_positions_that_are_no_starts_get_one_sentence(positions, sentence):
     with pytest.raises(ValueError, match=sentence):
         microcanonical_parameters(positions)
+
+
+def test_a_position_of_one_number_is_refused():
+    """There is no other direction to turn to: the adjusted kernel stood still without a word."""
+    ones = dict.fromkeys(("step_size", "decoherence_length"), jnp.ones(()))
+    kernel = adjusted_microcanonical(ones | {"inverse_mass_matrix": jnp.ones(1)}, POSTERIOR)
+    with pytest.raises(ValueError, match="at least two numbers, but this one has 1; use HMC"):
+        kernel.init(jnp.ones(1), jax.random.key(0))

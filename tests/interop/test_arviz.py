@@ -256,6 +256,21 @@ def test_a_tempered_posterior_has_the_likelihood_of_its_data(narrow):
         np.testing.assert_allclose(lp, tempered.log_density(one), rtol=1e-4)
 
 
+def test_cross_entropy_has_the_likelihood_of_its_labels():
+    """At whatever temperature it was sampled; "lp" is the density that was sampled."""
+    network = jaxbnn.mlp((1, 2))
+    x, y = jnp.linspace(-1, 1, 5)[:, None], jnp.array([0, 1, 1, 0, 1])
+    prior = jaxbnn.normal_prior(network)
+    posterior = jaxbnn.Posterior(network, prior, jaxbnn.CrossEntropy(2.0), x, y)
+    draws = posterior.sample_prior(jax.random.key(0), (2, 4))
+    one = jax.tree.map(lambda leaf: leaf[1, 3], draws)
+    data = to_arviz(draws, posterior)
+    expected = posterior.predictive(one, x).log_prob(y)
+    np.testing.assert_allclose(data.log_likelihood["y"][1, 3], expected, rtol=1e-5)
+    lp = posterior.log_density(one)
+    np.testing.assert_allclose(data.sample_stats["lp"][1, 3], lp, rtol=1e-5)
+
+
 def test_lp_is_the_posteriors_and_else_the_kernels(narrow):
     """Kernels of `log_density_from` leave a constant out, another one in each chain."""
     posterior, draws, plain = narrow

@@ -304,6 +304,21 @@ def test_canonicalize_undoes_every_transformation(network, rng, x64):
     np.testing.assert_allclose(got, expected, atol=1e-11 * (1 + np.abs(expected).max()))
 
 
+@pytest.mark.parametrize(
+    "network", [mlp((1, 4, 1), "relu"), mlp((1, 1, 3, 1), "abs")], ids=["one input", "one unit"]
+)
+def test_scaled_units_of_one_incoming_weight_are_sorted_by_their_biases(network, rng):
+    """All their weights are 1 or -1 then, up to rounding, which may not sort them."""
+    params = draw(rng, network)
+    layer = len(network.layers) - 3
+    order = rng.permutation(params[layer]["w"].shape[1])
+    moved = list(params)
+    moved[layer] = {"w": params[layer]["w"][:, order] * 1.7, "b": params[layer]["b"][order] * 1.7}
+    moved[layer + 2] = params[layer + 2] | {"w": params[layer + 2]["w"][order] / 1.7}
+    one, other = canonicalize(network, params), canonicalize(network, tuple(moved))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), one, other)
+
+
 def test_canonicalize_can_remove_the_class_mean(rng, x64):
     network = mlp((3, 4, 3), "tanh")
     params = draw(rng, network)

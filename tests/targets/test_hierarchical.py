@@ -58,6 +58,18 @@ def test_log_gamma_is_the_law_of_a_logarithm(x64, exponent):
     np.testing.assert_allclose(law.variance, logs.var(), rtol=1e-2)
 
 
+@pytest.mark.parametrize("concentration", [0.5, 2.0, 30.0, 1e3, 1e5, 1e7])
+def test_log_densities_of_a_narrow_log_gamma_hold_in_float32(concentration):
+    """Terms of the usual formula are a log(a) and more: ten million and more nats for 1e7."""
+    law = scipy.stats.loggamma(concentration)
+    values = np.float32(law.mean() + law.std() * np.linspace(-3, 3, 13))
+    found = np.asarray(LogGamma(concentration, 1.0).log_prob(jnp.asarray(values)), float)
+    expected = law.logpdf(values.astype(float))
+    spacing = 2.0**-22 * max(1, abs(law.mean()))  # of values, and of the logarithms beside them
+    tolerance = 1e-5 + 8 * spacing * np.sqrt(concentration)
+    np.testing.assert_allclose(found, expected, rtol=3e-6, atol=tolerance)
+
+
 def test_a_small_concentration_gives_finite_draws_in_float32():
     draws = LogGamma(1e-3, 1.0).sample(jax.random.key(0), (1000,))
     assert bool(jnp.all(jnp.isfinite(draws)))

@@ -1,5 +1,5 @@
-"""Tests of targets.own_parameters, targets.heavy_tails, targets.counts and targets.ordinal: terms
-against scipy.stats, and what is learnt.
+"""Tests of targets.own_parameters, targets.heavy_tails, targets.counts, targets.stirling and
+targets.ordinal: terms against scipy.stats, and what is learnt.
 """
 
 import jax
@@ -20,8 +20,8 @@ from jaxbnn.targets import (
     hierarchical_prior,
     normal_prior,
 )
-from jaxbnn.targets.counts import _stirling_rest
 from jaxbnn.targets.heavy_tails import log_gamma_step
+from jaxbnn.targets.stirling import stirling_rest
 
 N = 9
 OUTPUTS = np.random.default_rng(0).normal(size=(N, 1)) * 2
@@ -239,7 +239,7 @@ def test_negative_binomial_slopes_are_finite_wherever_a_chain_may_go():
 def _check_stirling_rest(dtype):
     x = np.concatenate([np.geomspace(1e-3, 1e4, 50), [2.99, 3, 3.01, 9.99, 10, 10.01]])
     x = np.asarray(x, np.float32)
-    value, slope = jax.jit(jax.vmap(jax.value_and_grad(_stirling_rest)))(jnp.asarray(x, dtype))
+    value, slope = jax.jit(jax.vmap(jax.value_and_grad(stirling_rest)))(jnp.asarray(x, dtype))
     x, eps = x.astype(float), float(jnp.finfo(dtype).eps)
     exact = scipy.special.gammaln(x) - (x - 0.5) * np.log(x) + x - np.log(2 * np.pi) / 2
     own = 1e-15 * x * np.log(x + 3)

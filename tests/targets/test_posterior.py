@@ -1,6 +1,8 @@
-"""Tests of targets.padding: the posterior as a whole: densities, powers, any network, tracing, and
-what it refuses.
+"""Tests of targets.padding and targets.powers: the posterior as a whole: densities, powers, any
+network, tracing, and what it refuses.
 """
+
+import dataclasses
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +18,7 @@ from jaxbnn.targets import (
     CrossEntropy,
     Gaussian,
     LearnedGaussian,
+    Likelihood,
     Poisson,
     Posterior,
     normal_prior,
@@ -366,3 +369,46 @@ def test_what_is_tempered_is_one_of_two(annotations_unchecked):
     said = "what must be 'likelihood' or 'posterior', but is 'prior'"
     with pytest.raises(ValueError, match=said):
         _posterior().tempered(0.5, what="prior")
+
+
+@dataclasses.dataclass(frozen=True)
+class Within(Likelihood):
+    """Noise that is never larger than one."""
+
+    def log_prob(self, outputs, y):
+        return jnp.where(jnp.abs(outputs[:, 0] - y) < 1, 0.0, -jnp.inf)
+
+    def predictive(self, outputs, rank):
+        return dist.Uniform(outputs[:, 0] - 1, outputs[:, 0] + 1)
+
+
+def test_to_the_power_zero_the_prior_is_left_where_the_likelihood_is_zero():
+    network = mlp((1, 1))
+    x, y = jnp.ones((2, 1)), jnp.zeros(2)
+    posterior = Posterior(network, normal_prior(network), Within(), x, y)
+    far, near = (({"w": jnp.full((1, 1), v), "b": jnp.zeros(1)},) for v in (3.0, 0.1))
+
+    def densities(t):
+        cold = posterior.tempered(t)
+        return (
+            cold.log_density(far),
+            cold.log_density_from(near)(far),
+            jnp.sum(cold.log_likelihood(far)),
+            cold.log_density(near),
+        )
+
+    prior = posterior.log_prior(far)
+    for run in (densities, jax.jit(densities)):
+        found = run(0.0)
+        np.testing.assert_allclose(found[0], prior, rtol=1e-6)
+        np.testing.assert_allclose(found[1], prior - posterior.log_prior(near), rtol=1e-6)
+        assert found[2] == 0
+        assert run(0.5)[0] == -np.inf
+        np.testing.assert_allclose(run(0.5)[3], posterior.log_prior(near), rtol=1e-6)
+    gradient = jax.grad(posterior.tempered(0.0).log_density)(far)[0]["w"]
+    np.testing.assert_allclose(gradient, [[-3.0]], rtol=1e-6)
+
+
+def test_a_shape_that_is_no_tuple_is_refused(problem, annotations_unchecked):
+    with pytest.raises(TypeError, match=r"shape must be a tuple, as \(4,\)"):
+        problem[0].sample_prior(jax.random.key(0), 4)

@@ -24,8 +24,10 @@ def canonicalize(
 
     Layer by layer from the input: units that can be scaled get incoming weights of norm 1;
     units that can be flipped, a non-negative sum of incoming weights; units that can be
-    permuted are sorted by that sum. Parameters that differ by symmetries get the same
-    representative up to rounding, and its outputs are those of the parameters.
+    permuted are sorted by that sum. Units of one incoming weight that were scaled have sums of 1 or
+    -1: they are sorted by their biases behind these, and without biases have no order. Otherwise
+    parameters that differ by symmetries get the same representative up to rounding, and its
+    outputs are those of the parameters.
 
     Parameters
     ----------
@@ -70,7 +72,10 @@ def canonicalize(
         )
     moves = [(units, _normalise) for units in found.scalings] if scalings else []
     moves += [(units, _make_positive) for units in found.flips]
-    moves += [(units, _sort) for units in found.permutations]
+    scaled = {_layer(units) for units in found.scalings} if scalings else set()
+    moves += [
+        (units, _sort_signs if _layer(units) in scaled else _sort) for units in found.permutations
+    ]
     # The input's side first: what a layer's units are judged by is then settled, for it depends
     # on earlier layers only. Within a layer: scale, sign, order (the sort is stable).
     for units, move in sorted(moves, key=lambda pair: _layer(pair[0])):
@@ -98,6 +103,17 @@ def _make_positive(params: PyTree, units: Units) -> PyTree:
 
 def _sort(params: PyTree, units: Units) -> PyTree:
     return permute_units(params, units, jnp.argsort(_incoming_sums(params, units)))[0]
+
+
+def _sort_signs(params: PyTree, units: Units) -> PyTree:
+    """Sort units that were scaled: by sign and bias where they have one incoming weight."""
+    leaves = jax.tree.leaves(params)
+    if leaves[units.incoming[0].leaf].size > units.size:
+        return _sort(params, units)
+    # Of +-1 only the sign is no rounding.
+    signs = jnp.sign(_incoming_sums(params, units))
+    others = [sum_per_unit(leaves[axis.leaf], axis, units.size) for axis in units.incoming[1:]]
+    return permute_units(params, units, jnp.lexsort((*others[::-1], signs)))[0]
 
 
 def _incoming_sums(params: PyTree, units: Units) -> Float[Array, " units"]:
