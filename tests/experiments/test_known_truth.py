@@ -102,6 +102,8 @@ def test_the_page_says_of_which_seconds_programs_were_shared():
     assert "1 of 2 results are of fits that shared processes: whichever of equal shapes" in text
     assert "CPU seconds are of a process for each fit" in text
     assert "shared processes" not in known_truth.page_of([alone], "now")
+    assert known_truth._seconds([{"cpu_seconds": s} for s in (1000.0, 1066.0)]) == "1033 ± 33"
+    assert known_truth._seconds([{"cpu_seconds": s} for s in (0.25, 0.27)]) == "0.26 ± 0.01"
 
 
 @pytest.mark.long

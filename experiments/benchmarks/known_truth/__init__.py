@@ -150,8 +150,9 @@ def page_of(results: list[dict[str, Any]], code: str) -> str:
             quantities = ("rmse", "coverage", "log_score_below_the_truth")
             cells = [_cell(here, quantity) for quantity in quantities]
             taken = ", ".join(sorted({one.get("likelihood", "-") for one in here}))
-            rhat = max(one.get("rhat") or np.nan for one in here)
-            cost = _cell(here, "cpu_seconds")
+            largest = max(one.get("rhat") or np.nan for one in here)
+            rhat = None if np.isnan(largest) else f"{largest:.2f}"
+            cost = _seconds(here)
             lines.append([name, taken, len(here), *cells, _recovered(here), rhat, cost])
     return "".join([*parts, markdown_table(header, lines)])
 
@@ -189,11 +190,23 @@ def _recovered(results: list[dict[str, Any]]) -> str:
     return "-"
 
 
+def _seconds(results: list[dict[str, Any]]) -> str:
+    """Return whole seconds, but of what takes less than ten."""
+    values = [one["cpu_seconds"] for one in results]
+    if np.mean(values) < 10:
+        return _cell(results, "cpu_seconds")
+    said = f"{np.mean(values):.0f}"
+    return said if len(values) == 1 else f"{said} ± {_error(values):.0f}"
+
+
 def _cell(results: list[dict[str, Any]], quantity: str) -> str:
     values = [one[quantity] for one in results if quantity in one]
     if not values:
         return "-"
     said = f"{np.mean(values):.3g}"
-    if len(values) == 1:
-        return said
-    return f"{said} ± {np.std(values, ddof=1) / np.sqrt(len(values)):.1g}"
+    return said if len(values) == 1 else f"{said} ± {_error(values):.1g}"
+
+
+def _error(values: list[float]) -> float:
+    """Return the standard error of a mean."""
+    return float(np.std(values, ddof=1) / np.sqrt(len(values)))
