@@ -193,8 +193,10 @@ def test_the_page_shows_what_other_benchmarks_recorded(tmp_path):
         1.857,
     )
     text = recorded("scale", "times_the_fewest_devices", setting, 1.834, beside)
-    assert "at 1.83 times the speed of one, and two processes that share nothing" in text
-    assert "a core each, at 1.86 times, which is what the machine gives (" in text
+    assert "at 1.83 times the speed of one; two separate processes, with five chains" in text
+    assert "a core each, run them at 1.86 times (" in text  # the devices did lose something
+    text = recorded("scale", "times_the_fewest_devices", setting, 1.857, beside)
+    assert "at 1.86 times: two devices lose nothing by sharing one program (" in text
 
 
 def test_the_curve_has_seeds_of_its_own(monkeypatch, tmp_path):

@@ -28,7 +28,8 @@ seconds are its processor time and its children's, imports and compilation among
 Ridge and logistic regression take their penalty, gradient boosting its rate, trees, leaves and rows a leaf from
 cross-validation of the training rows; the forest's density is a Gaussian whose variance, a + b times that of its trees, is fitted to its
 out-of-bag rows; ridge's and boosting's is a Gaussian with the error of cross-validation; the Gaussian process has a length scale a
-column for numbers, one for classes, and of two kernels, squared exponential and Matérn 3/2, that of the larger marginal likelihood. bde has the settings of its paper (airfoil: 10 members, four layers of 16,
+column for numbers, one for classes, and of two kernels, squared exponential and Matérn 3/2, that of the larger marginal likelihood.
+bde (Bayesian deep ensembles; Sommer et al., 2025) has the settings of its paper (airfoil: 10 members, four layers of 16,
 50,000 + 1,000 steps) for all sets, and one core-hour a set: where that is not enough, fewer splits were run. Where they are fewer, or
 predictions were NaN on some, the number in brackets says of how many splits a mean is.
 """  # noqa: E501
