@@ -39,8 +39,8 @@ def measure():
         command = ["-m", "jaxbnn", "hosts", "--processes", "2", script]
         hosts = [_run([*command, f"{folder}/hosts{i}"], "random") for i in range(3)]
     return [
-        ("refused, of 5 restarts under hash seeds 1 to 5", _count(ended[1:])),
-        ("refused, of 3 runs of `jaxbnn hosts --processes 2`", _count(hosts)),
+        ("refused, of 5 restarts under hash seeds 1 to 5", _count(ended[1:], folder)),
+        ("refused, of 3 runs of `jaxbnn hosts --processes 2`", _count(hosts, folder)),
     ]
 
 
@@ -51,6 +51,7 @@ def _run(arguments, hash_seed):
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
-def _count(ended):
+def _count(ended, folder):
     refused = [one for one in ended if one.returncode]
-    return f"{len(refused)}" + (f" ({refused[0].stderr.strip()[-150:]})" if refused else "")
+    said = refused[0].stderr.replace(f"{folder}/", "").strip() if refused else ""
+    return f"{len(refused)}" + (f" ({said[-150:]})" if refused else "")

@@ -172,7 +172,10 @@ def _report(tests: list[str], outcomes: dict[str, dict], folder: Path) -> str:
     counts: dict[str, int] = {}
     for test in tests:
         counts[outcomes[test]["outcome"]] = counts.get(outcomes[test]["outcome"], 0) + 1
-    said = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+    said = ", ".join(
+        f"{count} {outcome}{'s' * (outcome == 'expected failure' and count > 1)}"
+        for outcome, count in sorted(counts.items())
+    )
     minutes = [sum(line["seconds"] for line in shard) / 60 for shard in shards.values()]
     most = max(line["megabytes"] for line in outcomes.values())
     text = [
