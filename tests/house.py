@@ -14,7 +14,7 @@ from experiments.record.ledger import current_commit
 from tests.before_after.__main__ import BEFORE, ROOT, checkout
 
 PAGE = ROOT / "docs" / "house.md"
-_TEXT = """# The house in numbers
+_TEXT = """# The code base in numbers
 
 Counted by `python -m tests.house` from the files of `jaxbnn/` at commit {before} and at {after}.
 A function's lines are those of its code, without its docstring; a call is as wide as the largest
