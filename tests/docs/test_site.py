@@ -28,7 +28,7 @@ def test_the_examples_of_choosing_a_sampler_run():
     for block in (ensemble, estimator):
         printed = _printed(block)
         assert "R-hat" in printed or "believe" in printed.lower()
-    # NUTS and HMC with jumps go on from the first block's posterior; a few draws show that they run.
+    # NUTS and HMC with jumps go on from the first block's posterior; a few draws do.
     posed, _, _ = ensemble.partition("starts = ")
     assert "posterior = " in posed
     short = [re.sub(r"\b500\b", "20", block) for block in (nuts, jumps)]
