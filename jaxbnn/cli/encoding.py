@@ -183,9 +183,10 @@ def learn_encoding(
         unseen = sorted(set(distinct) - set(training.columns[target]))
         if unseen:
             notes.append(f"{target}: no training row is of {', '.join(unseen)}.")
-    elif len(distinct) <= _FEW_NUMBERS and kind.likelihood not in COUNTS:
+    elif len(distinct) <= min(_FEW_NUMBERS, table.num_rows // 2):
+        taken = "counts" if kind.likelihood in COUNTS else "numbers"
         notes.append(
-            f"{target}: {len(distinct)} different numbers, taken as numbers; if they stand for "
+            f"{target}: {len(distinct)} different numbers, taken as {taken}; if they stand for "
             "classes, give --task classification."
         )
     columns, gaps = [], []

@@ -159,6 +159,16 @@ def test_what_is_left_out_or_taken_otherwise_is_said():
     assert "y: 3 different numbers, taken as numbers; if they stand for classes" in said
 
 
+def test_few_numbers_that_repeat_may_be_classes():
+    table = Table({"x": NUMBERS, "y": ["0", "1", "2", "3"] * 10}, "t")
+    kind = choose_likelihood("y", table.columns["y"], "auto", "auto", None)
+    assert kind.likelihood == "negative-binomial"
+    _, notes = learn_encoding(table, table, "y", "auto", kind)
+    hint = "if they stand for classes, give --task classification"
+    assert f"y: 4 different numbers, taken as counts; {hint}." in notes
+    assert "stand for classes" not in learnt(x=NUMBERS[:10], y=NUMBERS[10:20])[1]
+
+
 def test_classes_have_the_order_of_their_kind():
     columns = {"x": list("012345678"), "y": ["low", "medium", "high"] * 3}
     table = Table(columns, "t")
