@@ -4,10 +4,13 @@ What imports JAX is imported once the first line of progress stands: it takes se
 """
 
 import argparse
+import contextlib
 import csv
 import importlib.util
+import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from jaxbnn.cli.options import check_level, parse, settings_of
 from jaxbnn.cli.progress import Progress
@@ -18,8 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 after one sentence that says what was wrong.
 
     `hosts` returns 1 where one of its processes failed. A Ctrl-C while draws are kept ends the
-    sampling and keeps them; before that it returns 130. In both cases the same command goes on
-    where it was.
+    sampling and keeps them; before that it returns 130, or without arguments ends the process so.
+    In both cases the same command goes on where it was.
 
     Examples
     --------
@@ -53,8 +56,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as error:
         said = str(error) or "interrupted before there was anything to keep."
         print(said, file=sys.stderr)
+        if arguments is None:
+            _end_at_once(130)
         return 130
     return 0
+
+
+def _end_at_once(status: int) -> NoReturn:
+    """End the process without the interpreter's own end.
+
+    A compilation that was interrupted goes on in a thread of JAX, which that end may crash.
+    """
+    with contextlib.suppress(OSError):  # nobody reads any more
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(status)
 
 
 def _fit(options: argparse.Namespace, progress: Progress, *, has_cores: bool) -> str:

@@ -5,6 +5,8 @@ cli.prepare: the command, called as from a shell: what it writes, says, and refu
 import csv
 import json
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -388,6 +390,29 @@ def test_ctrl_c_is_no_traceback(monkeypatch, tmp_path, capsys):
     data = write(tmp_path / "data.csv", GOOD)
     assert main(["fit", data, "--target", "y", "--sampler", "nuts"]) == 130
     assert "interrupted before there was anything to keep" in capsys.readouterr().err
+
+
+# As where the thread of a compilation that goes on is met by the interpreter's end.
+STOPPED = """
+import atexit, os, signal, sys
+from jaxbnn.cli import command, main
+
+def stopped(*_, **__):
+    print("said before")
+    raise KeyboardInterrupt
+
+command._fit = stopped
+atexit.register(os.kill, os.getpid(), signal.SIGSEGV)
+sys.argv = ["jaxbnn", "fit", "data.csv", "--target", "y"]
+sys.exit(main())
+"""
+
+
+def test_the_command_ends_at_once_when_it_is_interrupted():
+    ended = subprocess.run([sys.executable, "-c", STOPPED], capture_output=True, text=True)
+    assert ended.returncode == 130
+    assert ended.stdout == "said before\n"
+    assert ended.stderr.endswith("interrupted before there was anything to keep.\n")
 
 
 @pytest.mark.parametrize(
