@@ -221,7 +221,7 @@ def learn_column(
             f"{name}: counts the rows from {every[0]:.0f} on; if it tells no more than that, leave "
             f"it out by --drop {name!r}."
         )
-    far = _far_off(numbers, "{:g}".format)
+    far = far_off(numbers, "{:g}".format)
     notes += [f"{name}: {far}."] if far else []
     if like_dates(numbers):
         notes.append(
@@ -263,7 +263,7 @@ def _learn_dates(
     parts = parts_known(local)
     mean, sd = float(np.nanmean(days)), float(np.nanstd(days))
     made = ", ".join(["days since the first", *parts])
-    far = _far_off(days, written)
+    far = far_off(days, written)
     note = f"{name}: dates, written {order}, {written(low)} to {written(high)}; taken as {made}."
     note += f" {far}." if far else ""
     return replace(dates, mean=mean, sd=sd, date_parts=parts), note
@@ -276,7 +276,7 @@ def _of_one_value(column: Column, shown: str) -> tuple[Column | None, str]:
     return column, f"{column.name}: always {shown} where it is given; taken as given or missing."
 
 
-def _far_off(numbers: np.ndarray, shown: Callable[[float], str]) -> str | None:
+def far_off(numbers: np.ndarray, shown: Callable[[float], str]) -> str | None:
     """Return what to say of a number far from all others; None if there is none."""
     far = far_value(numbers)
     if far is None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxbnn.cli.columns import Column, learn_column
+from jaxbnn.cli.columns import Column, far_off, learn_column
 from jaxbnn.cli.dates import find_order
 from jaxbnn.cli.fields import (
     as_numbers,
@@ -215,6 +215,8 @@ def learn_encoding(
             raise ValueError(
                 f"the target {target!r} is constant in the training part; give more rows."
             )
+        far = far_off(y, "{:g}".format)
+        notes += [f"{target}: {far}."] if far else []
         if kind.likelihood not in COUNTS:
             mean, sd = y_mean, y_sd
     classes = (kind.order or distinct) if is_class else None

@@ -213,6 +213,18 @@ def test_what_may_be_meant_otherwise_is_said(values, said):
     assert said in learnt(x=values, y=NUMBERS)[1]
 
 
+@pytest.mark.parametrize("likelihood", ["gaussian", "poisson"])
+def test_a_target_far_from_all_others_is_said(likelihood):
+    counts = [str(i % 12) for i in range(39)]
+    table = Table({"x": NUMBERS, "y": [*counts, "9999"]}, "t")
+    kind = Kind(likelihood, None, "")
+    said = " ".join(learn_encoding(table, table, "y", "auto", kind)[1])
+    assert "y: 9999, in 1 of 40 training rows, lies far from all others; if it means that" in said
+    words = table._replace(columns=table.columns | {"y": ["0", "1"] * 19 + ["9999"] * 2})
+    _, notes = learn_encoding(words, words, "y", "auto", Kind("categorical", None, ""))
+    assert not any("far from" in note for note in notes)
+
+
 @pytest.mark.parametrize(
     "values",
     [
