@@ -24,7 +24,7 @@ class Effect(NamedTuple):
 
     def __str__(self) -> str:
         """Return the interval, for a sentence."""
-        return f"95 % interval {self.lower:.0%} to {self.upper:.0%}"
+        return f"95 % interval {_percent(self.lower)} to {_percent(self.upper)}"
 
 
 def weigh(fraction: float, num_rows: int, claimed: float) -> Effect:
@@ -55,3 +55,15 @@ def weigh(fraction: float, num_rows: int, claimed: float) -> Effect:
     if abs(fraction - claimed) <= _LITTLE:
         return Effect("little", lower, upper)
     return Effect("below" if fraction < claimed else "above", lower, upper)
+
+
+def _percent(fraction: float) -> str:
+    """Return a fraction in whole percent, or with one decimal where it is nearly nothing or all.
+
+    Examples
+    --------
+    >>> _percent(0.62), _percent(0.996), _percent(1.0)
+    ('62%', '99.6%', '100%')
+    """
+    is_rounded = f"{fraction:.0%}" in ("0%", "100%") and fraction not in (0, 1)
+    return f"{fraction:.1%}" if is_rounded else f"{fraction:.0%}"

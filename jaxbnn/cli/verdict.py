@@ -268,10 +268,10 @@ def coverage_sentence(inside: float, level: float, num_rows: int, held: float | 
     `held` is of intervals of counts, whose ends are counted in part for `inside`.
     """
     effect = weigh(inside, num_rows, level)
-    said = f"The {level:.0%} intervals hold {inside:.1%} of the held-out rows"
+    said = f"The {100 * level:g}% intervals hold {inside:.1%} of the held-out rows"
     if held is not None:
         said = (
-            f"The {level:.0%} intervals, from count to count, hold {held:.1%} of the held-out "
+            f"The {100 * level:g}% intervals, from count to count, hold {held:.1%} of the held-out "
             f"rows, and {inside:.1%} with their ends counted in part"
         )
     points = f"{100 * abs(inside - level):.0f} points"

@@ -74,7 +74,7 @@ def observed_against_predicted(
     axes = new_axes(panel_size=(5.0, 4.2))[0] if axes is None else given_axes(axes, 1)[0]
     inside = (low <= y) & (y <= high)
     for shown, color, label in (
-        (inside, COLORS[0], f"inside its {level:.0%} interval"),
+        (inside, COLORS[0], f"inside its {100 * level:g}% interval"),
         (~inside, COLORS[1], "outside"),
     ):
         if shown.any():

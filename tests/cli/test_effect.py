@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from jaxbnn.cli.effect import weigh
+from jaxbnn.cli.effect import Effect, weigh
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,12 @@ from jaxbnn.cli.effect import weigh
 )
 def test_cases(fraction, num_rows, claimed, judgement):
     assert weigh(fraction, num_rows, claimed).judgement == judgement
+
+
+def test_an_interval_is_not_rounded_to_nothing_or_all():
+    assert str(Effect("fits", 0.996, 1.0)) == "95 % interval 99.6% to 100%"
+    assert str(Effect("fits", 0.0, 0.004)) == "95 % interval 0% to 0.4%"
+    assert str(Effect("fits", 0.004, 0.994)) == "95 % interval 0.4% to 99%"
 
 
 @pytest.mark.parametrize("probability", [0.5, 0.9, 0.97])

@@ -45,6 +45,15 @@ def test_sentences_say_effect_interval_and_what_it_means():
     assert "too little to matter" in confidence_sentence(0.86, 0.83, 5000)
 
 
+@pytest.mark.parametrize(
+    ("level", "shown"),
+    [(0.9, "90%"), (0.95, "95%"), (0.7, "70%"), (0.975, "97.5%"), (0.999, "99.9%")],
+)
+def test_a_level_is_said_as_it_was_asked_for(level, shown):
+    for held in (None, 0.9):
+        assert coverage_sentence(0.9, level, 50, held).startswith(f"The {shown} intervals")
+
+
 def test_a_few_rows_that_lose_thousands_of_nats_spoil_the_verdict(rng, annotations_unchecked):
     """The error and the coverage say nothing of it, and the interval of such a mean is wide."""
     n = 320

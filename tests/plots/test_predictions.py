@@ -22,6 +22,12 @@ def test_a_scatter_picture_shows_its_rows():
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("predicted price", "observed price")
 
 
+def test_a_scatter_picture_says_its_level_as_it_is():
+    y = np.array([1.0, 2.0])
+    axes = plots.observed_against_predicted(y, y, y - 1, y + 1, level=0.975)
+    assert axes.get_lines()[0].get_label() == "inside its 97.5% interval"
+
+
 @pytest.mark.parametrize("counts", [None, [10, 20]])
 def test_calibration_has_what_was_predicted_from_left_to_right(counts):
     axes = plots.calibration([0.5, 0.9], [0.4, 0.95], counts=counts)
