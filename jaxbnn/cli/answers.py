@@ -56,7 +56,21 @@ def write_predictions(
                 v if isinstance(v, str) else f"{v:.{digits}g}".replace(".", table.decimal)
                 for v in row
             )
-    return [*encoding.remarks(table), *remarks]
+    return [*encoding.remarks(table), *remarks, *_without_variance(found, encoding)]
+
+
+def _without_variance(found: dict[str, np.ndarray], encoding: Encoding) -> list[str]:
+    """Return a remark where a standard deviation of numbers is infinite."""
+    if encoding.classes is not None:
+        return []
+    name = "sd of the prediction" if encoding.target == "sd" else "sd"
+    count = np.sum(~np.isfinite(found[name]))
+    if not count:
+        return []
+    return [
+        f"{name} is infinite in {count} of {len(found[name])} rows, for in some draw the noise has "
+        "no finite variance: go by lower and upper."
+    ]
 
 
 def _digits(encoding: Encoding) -> int:

@@ -183,7 +183,11 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
     def predict(
         self, X: Any, return_std: bool = False
     ) -> Float[np.ndarray, " n"] | tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-        """Return predictive means, and with `return_std` standard deviations, noise included."""
+        """Return predictive means, and with `return_std` standard deviations, noise included.
+
+        They are infinite where Student's t noise has two degrees of freedom or fewer in a draw: go
+        by `predict_interval`.
+        """
         mean, sd = self._predicted(X, "mean", "sd")
         means = self.y_scaling_.in_units(mean)
         return (means, sd.astype(float) * self.y_scaling_.sd) if return_std else means

@@ -12,15 +12,17 @@ from jaxbnn.cli.answers import (
     id_columns,
     outside,
     predictions_of,
+    write_predictions,
 )
 from jaxbnn.cli.encoding import Column, Encoding, learn_encoding
 from jaxbnn.cli.kinds import choose_likelihood
 from jaxbnn.cli.options import _file_before_hidden
 from jaxbnn.cli.place import OUTSIDE, check_free, check_predictions
+from jaxbnn.cli.progress import Progress
 from jaxbnn.cli.table import Table, read_table, take
 from jaxbnn.networks import mlp
 from jaxbnn.prediction import ClassPrediction
-from jaxbnn.targets import Gaussian, Posterior, normal_prior
+from jaxbnn.targets import Gaussian, Posterior, StudentT, normal_prior
 
 ENCODING = Encoding(
     "strength",
@@ -105,6 +107,26 @@ def test_quantiles_are_those_of_the_mixture():
     classes = Encoding("kind", ENCODING.columns, ["a", "b"], 0.0, 1.0)
     with pytest.raises(ValueError, match="are of numbers"):
         check_quantiles([0.5], classes)
+
+
+def test_noise_without_a_variance_is_told(monkeypatch, tmp_path):
+    positions, x, given = constant(1.0, 1.0)
+    encoding = Encoding("y", [Column("a", 0.0, 1.0, low=0.0, high=9.0)], None, 10.0, 2.0)
+
+    def remarks(likelihood):
+        posterior = Posterior(given.network, given.prior, likelihood, x, given.y)
+        loaded = positions, encoding, posterior
+        monkeypatch.setattr("jaxbnn.cli.answers.folders.load", lambda _: loaded)
+        table = Table({"a": ["1", "2"]}, "new.csv")
+        out, quiet = tmp_path / "out.csv", Progress(is_quiet=True)
+        return write_predictions(tmp_path, table, out, quiet, 0.9, [], [])
+
+    (said,) = remarks(StudentT(1.5, 0.5))
+    assert said == (
+        "sd is infinite in 2 of 2 rows, for in some draw the noise has no finite variance: go by "
+        "lower and upper."
+    )
+    assert remarks(StudentT(3.0, 0.5)) == []
 
 
 def test_the_level_is_the_one_that_was_asked_for():
