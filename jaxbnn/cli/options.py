@@ -7,7 +7,14 @@ from typing import NoReturn
 
 from jaxbnn import __version__
 from jaxbnn.tabular.kinds import LIKELIHOODS
-from jaxbnn.tabular.settings import ONE_LAYER, SAMPLERS, Settings, check_settings
+from jaxbnn.tabular.settings import (
+    NOISE,
+    ONE_LAYER,
+    SAMPLERS,
+    Settings,
+    asked_noise,
+    check_settings,
+)
 from jaxbnn.tabular.wording import as_option
 
 _EXAMPLE = """examples:
@@ -149,7 +156,9 @@ def _add_fit(fit: argparse.ArgumentParser) -> None:
     )
     fit.add_argument("--samples", type=int, default=400, help="kept draws of each chain")
     fit.add_argument(
-        "--noise", type=float, default=0.3, help="gibbs: noise, in standard deviations of y"
+        "--noise",
+        type=float,
+        help=f"gibbs alone: noise, in standard deviations of y (default: {NOISE})",
     )
     fit.add_argument("--seed", type=int, default=0, help="of the split and of the draws")
     fit.add_argument(
@@ -220,7 +229,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
         options.chains,
         options.warmup,
         options.samples,
-        options.noise,
+        asked_noise(options.sampler, options.noise, as_option),
         options.seed,
         # Classes in an order that is given are of no other.
         "ordinal" if options.order and options.likelihood == "auto" else options.likelihood,

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 
 import jaxbnn
+from jaxbnn.tabular.settings import NOISE
 
 FOLDER = ".unfinished"
 _ARGUMENTS = "arguments.json"
@@ -26,6 +27,8 @@ def identity_of(options: argparse.Namespace) -> dict[str, Any]:
     """Return what makes two fits the same: their arguments and the content of their file."""
     digest = hashlib.sha256(options.data.read_bytes()).hexdigest()
     values = {name: getattr(options, name) for name in _NAMES}
+    if options.noise is None:  # fits of before have the number
+        values["noise"] = NOISE
     return json.loads(json.dumps({"data": digest, **values}))
 
 

@@ -11,7 +11,13 @@ from jaxbnn.numerics import check_count
 from jaxbnn.numerics.arguments import check_flag, short
 from jaxbnn.numerics.checks import check_positive_number
 from jaxbnn.sampling.validation import check_checkpoint
-from jaxbnn.tabular.settings import FEWEST_DRAWS, ONE_LAYER, Settings, check_settings
+from jaxbnn.tabular.settings import (
+    FEWEST_DRAWS,
+    ONE_LAYER,
+    Settings,
+    asked_noise,
+    check_settings,
+)
 
 _LARGEST_SEED = 2**31 - 1
 _TIMES = (np.datetime64, np.timedelta64, datetime.date, datetime.time, datetime.timedelta)
@@ -126,17 +132,18 @@ def settings_of(estimator: Any, samplers: Sequence[str], likelihoods: Sequence[s
     for name in ("relevance", "verbose"):
         check_flag(name, getattr(estimator, name))
     _check_checkpoint(estimator)
-    scale, noise = estimator.prior_scale, getattr(estimator, "noise", 1.0)
+    scale, noise = estimator.prior_scale, getattr(estimator, "noise", None)
     if scale is not None:
         check_positive_number("prior_scale", scale, "give a positive number, or None to learn it")
-    check_positive_number("noise", noise)
+    if noise is not None:
+        check_positive_number("noise", noise, "give a positive number, or None")
     settings = Settings(
         estimator.sampler,
         ONE_LAYER if estimator.hidden is None else _hidden(estimator.hidden),
         None if estimator.chains is None else int(estimator.chains),
         int(estimator.warmup),
         int(estimator.samples),
-        float(noise),
+        asked_noise(estimator.sampler, noise),
         _seed(estimator.random_state),
         estimator.likelihood,
         None if scale is None else float(scale),

@@ -67,6 +67,7 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
         its parts.
     noise
         Of gibbs alone: the noise, in standard deviations of the target, which it does not learn.
+        None: .3.
     random_state
         An int, a `numpy.random.RandomState`, or None.
     verbose
@@ -121,7 +122,7 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
         chains: int | None = None,
         warmup: int = 400,
         samples: int = 400,
-        noise: float = 0.3,
+        noise: float | None = None,
         random_state: Any = None,
         verbose: bool = False,
         checkpoint: str | os.PathLike | None = None,

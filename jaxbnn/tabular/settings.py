@@ -17,6 +17,8 @@ FEWEST_DRAWS = 4
 LINEAR, ONE_LAYER, DEEP = (), (50,), (16, 16, 16, 16)
 # Chains where none are asked for.
 _CHAINS, _ENSEMBLE = 4, 10
+# Of gibbs, in standard deviations of the target, where none is asked for.
+NOISE = 0.3
 # What "auto" chooses from.
 _CANDIDATES = ("nuts", "ensemble", "dvi")
 
@@ -140,6 +142,24 @@ def check_settings(settings: Settings, spelled: Spelling = as_argument) -> None:
             f"{spelled('relevance')} learns what {spelled('prior_scale')} fixes; leave one of "
             "them out."
         )
+
+
+def asked_noise(sampler: str, noise: float | None, spelled: Spelling = as_argument) -> float:
+    """Return the noise that was asked for, or the usual one; other samplers than gibbs learn it.
+
+    Raises
+    ------
+    ValueError
+        If it was asked for with another sampler.
+    """
+    if noise is None:
+        return NOISE
+    if sampler != "gibbs":
+        raise ValueError(
+            f"{spelled('noise')} is of gibbs alone, but the sampler is {sampler}; take "
+            f"{spelled('sampler', 'gibbs')}, or leave {spelled('noise')} out."
+        )
+    return float(noise)
 
 
 def check_sampler(

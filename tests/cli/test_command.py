@@ -320,6 +320,12 @@ TEXT = {"id": [f"row {i}" for i in range(60)], "y": [str(i * 0.5) for i in range
         (GOOD, ["--target", "y", "--prior-scale", "0"], "--prior-scale must be positive"),
         (GOOD, ["--target", "y", "--relevance", "--prior-scale", "2"], "leave one of them out"),
         (GOOD, ["--target", "y", "--relevance", "--sampler", "dvi"], "but the sampler is dvi"),
+        (
+            GOOD,
+            ["--target", "y", "--noise", "0.1"],
+            "--noise is of gibbs alone, but the sampler is auto",
+        ),
+        (GOOD, ["--target", "y", "--sampler", "gibbs", "--noise", "0"], "--noise must be positive"),
         (GOOD, ["--target", "y", "--chains", "0"], "--chains must be at least 1"),
         (GOOD, ["--target", "y", "--test", "1.5"], "--test must be a fraction"),
         (GOOD, ["--target", "y", "--level", "90"], "--level must be a probability"),

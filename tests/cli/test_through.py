@@ -66,6 +66,7 @@ def predicted(tmp_path, text, *more, delimiter=","):
 
 def test_every_option_arrives(data, asked):
     more = ["--test", "0.5", "--seed", "3", "--noise", "0.7", "--level", "0.5", "--refit"]
+    more += ["--sampler", "gibbs"]
     assert fit(data, *more, "--drop", "leak") == 0
     prepared = asked["prepared"]
     assert asked["level"] == 0.5

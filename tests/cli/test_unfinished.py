@@ -75,6 +75,12 @@ def test_a_fit_by_other_arguments_does_not_go_on(more, data, tmp_path):
         unfinished.goes_on(tmp_path, identity(data, *more), False)
 
 
+def test_a_fit_of_before_whose_noise_was_not_asked_for_goes_on(data, tmp_path):
+    before = identity(data) | {"noise": 0.3}
+    unfinished.begin(tmp_path, before, False)
+    assert unfinished.goes_on(tmp_path, identity(data), False)
+
+
 def test_what_is_said_of_an_interruption(data, tmp_path):
     folder = unfinished.begin(tmp_path, identity(data), False)
     assert unfinished.what_is_left(tmp_path).startswith("interrupted before")

@@ -59,6 +59,16 @@ def nothing_is_sampled(monkeypatch):
         ({"samples": 3}, ValueError, "samples"),
         ({"warmup": "long"}, TypeError, "warmup must be a whole number"),
         ({"noise": 0.0}, ValueError, "noise must be positive"),
+        (
+            {"noise": 0.3},
+            ValueError,
+            "gibbs alone, but the sampler is auto; take sampler='gibbs', or",
+        ),
+        (
+            {"noise": 0.3, "sampler": "pcn"},
+            ValueError,
+            "noise is of gibbs alone, .* or leave noise",
+        ),
         ({"prior_scale": -1}, ValueError, "prior_scale must be positive .* None to learn it"),
         ({"prior_scale": 2, "relevance": True}, ValueError, "leave one of them out"),
         ({"relevance": True, "sampler": "pcn"}, ValueError, "take sampler='nuts', or leave"),

@@ -10,7 +10,7 @@ from jaxbnn.estimators import BayesianClassifier, BayesianRegressor, base, regre
 from jaxbnn.estimators.arguments import settings_of
 from jaxbnn.tabular.fitted import Fitted
 from jaxbnn.tabular.kinds import LIKELIHOODS
-from jaxbnn.tabular.settings import SAMPLERS, Settings
+from jaxbnn.tabular.settings import NOISE, SAMPLERS, Settings
 
 pytestmark = [
     pytest.mark.third_party(reason="users run scikit-learn without strict checks"),
@@ -24,9 +24,12 @@ LABELS = np.array(["a", "b"] * 6)
 
 def test_every_setting_arrives():
     asked = {"hidden": [4, 2], "sampler": "nuts", "likelihood": "laplace", "prior_scale": 2.5}
-    asked |= {"chains": 3, "warmup": 7, "samples": 9, "noise": 0.2, "random_state": 11}
+    asked |= {"chains": 3, "warmup": 7, "samples": 9, "random_state": 11}
     found = settings_of(BayesianRegressor(**asked), SAMPLERS, LIKELIHOODS)
-    assert found == Settings("nuts", (4, 2), 3, 7, 9, 0.2, 11, "laplace", 2.5, False, False)
+    assert found == Settings("nuts", (4, 2), 3, 7, 9, NOISE, 11, "laplace", 2.5, False, False)
+    for noise, arrived in ((0.2, 0.2), (None, NOISE)):
+        model = BayesianRegressor(sampler="gibbs", noise=noise)
+        assert settings_of(model, SAMPLERS, LIKELIHOODS).noise == arrived
     found = settings_of(BayesianRegressor(relevance=True), SAMPLERS, LIKELIHOODS)
     assert (found.relevance, found.prior_scale, found.tries_networks) == (True, None, True)
 

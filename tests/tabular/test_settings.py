@@ -7,7 +7,9 @@ import pytest
 
 from jaxbnn.tabular.kinds import likelihood_of_numbers
 from jaxbnn.tabular.settings import (
+    NOISE,
     Settings,
+    asked_noise,
     check_sampler,
     check_settings,
     describe,
@@ -54,6 +56,16 @@ def test_settings_are_named_as_they_are_given():
         check_sampler("pcn", "gaussian", relevance=True, spelled=as_option)
     assert "(--prior-scale fixes them)" in prior_note(SETTINGS, "nuts", as_option)
     assert "(prior_scale fixes them)" in prior_note(SETTINGS, "nuts")
+
+
+def test_the_noise_is_of_gibbs_alone():
+    assert asked_noise("gibbs", 0.7) == 0.7
+    assert asked_noise("gibbs", None) == asked_noise("auto", None) == NOISE
+    for sampler in ("auto", "nuts", "dvi"):
+        with pytest.raises(ValueError, match=f"noise is of gibbs alone, .* is {sampler}; take "):
+            asked_noise(sampler, NOISE)
+    with pytest.raises(ValueError, match="take --sampler gibbs, or leave --noise out"):
+        asked_noise("pcn", 0.1, as_option)
 
 
 def test_ensembles_have_more_chains():
