@@ -40,7 +40,8 @@ def write_predictions(
     columns = id_columns(table, encoding, ids)
     progress.begin("predicting", f"{table.num_rows:,} rows")
     found = predictions_of(positions, x, posterior, encoding, level, quantiles)
-    columns |= {f"predicted {n}" if n in columns else n: found[n] for n in found}
+    given = {*columns, OUTSIDE}
+    columns |= {f"predicted {n}" if n in given else n: found[n] for n in found}
     columns[OUTSIDE] = strange
     progress.begin("writing", str(out))
     digits = _digits(encoding)
@@ -124,10 +125,15 @@ def id_columns(table: Table, encoding: Encoding, asked: Sequence[str]) -> dict[s
     Raises
     ------
     ValueError
-        If there is no column of a name asked for.
+        If there is no column of a name asked for, or one of the predictions has it.
     """
     asked = [table.column(name) for name in asked]
-    used = {encoding.target, *(column.name for column in encoding.columns)}
+    if OUTSIDE in asked:
+        raise ValueError(
+            f"the column {OUTSIDE!r} of {table.source} has the name of a column of the "
+            "predictions; rename it."
+        )
+    used = {OUTSIDE, encoding.target, *(column.name for column in encoding.columns)}
     found = asked or [
         name
         for name, values in table.columns.items()
@@ -150,15 +156,13 @@ def predictions_of(
     A column is called otherwise where the target has its name: "lower of the prediction".
     """
     found = predict(positions, x, posterior, level=level)
+    more: dict[str, Any] = {}
     if isinstance(found, ClassPrediction):
         assert encoding.classes is not None
-        columns: dict[str, Any] = {encoding.target: np.array(encoding.classes)[found.label]}
         for i, name in enumerate(encoding.classes):
-            columns[f"probability of {name}"] = found.probabilities[:, i]
-        return columns | {
-            "entropy of the noise": found.aleatoric,
-            "entropy unknown": found.epistemic,
-        }
+            more[f"probability of {name}"] = found.probabilities[:, i]
+        more |= {"entropy of the noise": found.aleatoric, "entropy unknown": found.epistemic}
+        return _beside_target(encoding.target, np.array(encoding.classes)[found.label], more)
     sd = encoding.y_sd
     more = {
         "sd": found.sd.astype(float) * sd,
@@ -174,9 +178,15 @@ def predictions_of(
         more[f"quantile {q}"] = encoding.in_units(end)
     more["sd of the noise"] = np.sqrt(found.aleatoric.astype(float)) * sd
     more["sd unknown"] = np.sqrt(found.epistemic.astype(float)) * sd
-    name = encoding.target
-    renamed = {f"{n} of the prediction" if n == name else n: more[n] for n in more}
-    return {name: encoding.in_units(found.mean), **renamed}
+    return _beside_target(encoding.target, encoding.in_units(found.mean), more)
+
+
+def _beside_target(
+    target: str, predicted: np.ndarray, more: dict[str, Any]
+) -> dict[str, np.ndarray]:
+    """Return what is predicted under the target's name, and the rest under other ones."""
+    renamed = {f"{name} of the prediction" if name == target else name: more[name] for name in more}
+    return {target: predicted, **renamed}
 
 
 def _is_other(values: Sequence[str], value: str) -> np.ndarray:

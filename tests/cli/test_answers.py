@@ -90,6 +90,23 @@ def test_ids_are_copied():
         id_columns(TABLE, ENCODING, ["name"])
 
 
+def test_the_column_of_rows_outside_keeps_its_name(monkeypatch, tmp_path):
+    table = Table({OUTSIDE: ["p", "q"], "a": ["1", "99"]}, "new.csv")
+    encoding = Encoding(OUTSIDE, [Column("a", 0.0, 1.0, low=0.0, high=9.0)], None, 10.0, 2.0)
+    positions, _, posterior = constant(1.0)
+    loaded = positions, encoding, posterior
+    monkeypatch.setattr("jaxbnn.cli.answers.folders.load", lambda _: loaded)
+    out = tmp_path / "out.csv"
+    write_predictions(tmp_path, table, out, Progress(is_quiet=True), 0.9, [], [])
+    columns = read_table(out).columns
+    assert columns[OUTSIDE] == ["", "a"]
+    assert columns[f"predicted {OUTSIDE}"] == ["12", "12"]
+    other = Encoding("y", encoding.columns, None, 10.0, 2.0)
+    assert id_columns(table, other, []) == {}
+    with pytest.raises(ValueError, match=f"{OUTSIDE}' of new.csv has the name"):
+        id_columns(table, other, [OUTSIDE])
+
+
 def test_ids_tell_all_rows_apart():
     table = Table({"a": ["1", "2"], "nr": ["x", ""]}, "new.csv")
     assert id_columns(table, Encoding("y", [], None, 0.0, 1.0), []).keys() == {"a"}
@@ -142,17 +159,22 @@ def test_the_parts_of_an_uncertainty_are_told_apart():
     np.testing.assert_allclose(found["sd"], np.hypot(1.0, 1.5), rtol=1e-5)
 
 
-def test_columns_of_classes_are_those_of_the_prediction(monkeypatch, annotations_unchecked):
+@pytest.mark.parametrize("target", ["kind", "probability of a", "entropy unknown"])
+def test_columns_of_classes_are_those_of_the_prediction(target, monkeypatch, annotations_unchecked):
     p = np.array([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]])
     told = ClassPrediction(p, p.argmax(1), p, p, np.array([0.5, 0.6]), np.array([0.1, 0.2]), 0.9)
     monkeypatch.setattr("jaxbnn.cli.answers.predict", lambda *_, **__: told)
-    encoding = Encoding("kind", [], ["b", "c", "a"], 0.0, 1.0)
+    encoding = Encoding(target, [], ["b", "c", "a"], 0.0, 1.0)
     found = predictions_of(None, None, None, encoding, 0.9)
-    assert found["kind"].tolist() == ["b", "a"]
+    assert found[target].tolist() == ["b", "a"]
+
+    def of(name):
+        return found[f"{name} of the prediction" if name == target else name]
+
     for i, name in enumerate("bca"):
-        np.testing.assert_array_equal(found[f"probability of {name}"], p[:, i])
-    assert found["entropy of the noise"].tolist() == [0.5, 0.6]
-    assert found["entropy unknown"].tolist() == [0.1, 0.2]
+        np.testing.assert_array_equal(of(f"probability of {name}"), p[:, i])
+    assert of("entropy of the noise").tolist() == [0.5, 0.6]
+    assert of("entropy unknown").tolist() == [0.1, 0.2]
 
 
 def test_large_numbers_keep_their_digits():
