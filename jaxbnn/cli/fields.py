@@ -8,8 +8,8 @@ import numpy as np
 _MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
 _COMMA_NUMBER = re.compile(r"[+-]?(\d+,\d*|,\d+)([eE][+-]?\d+)?")
 _POINT_NUMBER = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?")
-# 1,234 is a number between 1 and 2 to some, and more than a thousand to others.
-_COULD_BE_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
+# 1,234 is a number between 1 and 2 to some, and more than a thousand to others; so is 1.234.
+_COULD_BE_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}")
 _DECORATED_NUMBER = re.compile(r"[^\w]{0,3}\d[\d.,'\s]*[^\w]{0,3}")
 
 
@@ -125,6 +125,24 @@ def with_decimal_points(
             f"column {name!r}; write all decimals alike."
         )
     return columns | changed, ","
+
+
+def perhaps_thousands(columns: dict[str, list[str]]) -> list[str]:
+    """Return a sentence where each number with a point could have it between thousands.
+
+    Examples
+    --------
+    >>> perhaps_thousands({"x": ["1.234", "999"], "y": ["0.5", "1.5"]})
+    []
+    """
+    pointed = [(name, v) for name in columns for v in columns[name] if _POINT_NUMBER.fullmatch(v)]
+    if not pointed or not all(_COULD_BE_THOUSANDS.fullmatch(value) for _, value in pointed):
+        return []
+    name, value = pointed[0]
+    return [
+        f"{name}: numbers such as {value} are read with a decimal point; if points stand between "
+        "thousands, take them out."
+    ]
 
 
 def _points(values: list[str]) -> list[str]:

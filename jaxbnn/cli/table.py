@@ -11,7 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxbnn.cli.fields import as_numbers, is_missing, no_numbers, with_decimal_points
+from jaxbnn.cli.fields import (
+    as_numbers,
+    is_missing,
+    no_numbers,
+    perhaps_thousands,
+    with_decimal_points,
+)
 
 _SEPARATORS = ",;\t|"
 _UNNAMED = re.compile(r"(Unnamed: \d+)?")  # pandas gives such names to columns without one
@@ -143,6 +149,8 @@ def read_table(
     named, notes = _named(names, columns, path)
     if not has_header:
         notes.append(f"No header: the first line is a row; columns are 1 to {len(names)}.")
+    if separator == ";" and decimal is None:  # as where commas are decimal, and points may be none
+        notes += perhaps_thousands(named)
     plain, decimal = with_decimal_points(named, decimal, str(path))
     if decimal == ",":
         notes.append("Decimal commas were read as such.")

@@ -65,6 +65,18 @@ def test_points_are_no_decimals_where_commas_are_asked_for(table_of):
     assert table_of("x;y\n1234;1\n12500;2\n", decimal=",").decimal == ","
 
 
+def test_points_that_may_stand_between_thousands_are_told(table_of):
+    content = "x;town;y\n1.234;Bonn, Ulm;1\n;Rom;2\n12.500;Rom;999\n"
+    assert table_of(content).notes == (
+        "x: numbers such as 1.234 are read with a decimal point; if points stand between "
+        "thousands, take them out.",
+    )
+    assert table_of(content, decimal=".").notes == ()
+    for plain in (content.replace("999", "0.5"), content.replace("1.234", "0.234")):
+        assert table_of(plain).notes == ()  # one that cannot be thousands settles it
+    assert table_of("x,y\n1.234,1\n12.500,2\n").notes == ()
+
+
 def test_quotes_stand_where_people_put_them(table_of):
     table = table_of('x, y\n"1", "2"\n7, "a, b"\n8, "5"" pipe"\n9, 6" pipe\n')
     assert table.columns["x"] == ["1", "7", "8", "9"]
