@@ -189,7 +189,8 @@ def learn_encoding(
             f"{target}: {len(distinct)} different numbers, taken as {taken}; if they stand for "
             "classes, give --task classification."
         )
-    columns, gaps = [], []
+    columns: list[Column] = []
+    gaps: list[str] = []
     constant: dict[str, str] = {}
     for name, values in training.columns.items():
         if name == target:
@@ -202,7 +203,8 @@ def learn_encoding(
                 v for v, gone in zip(values, is_missing(values), strict=True) if not gone
             )
         if column and column.has_missing:
-            gaps.append(f"{name} ({is_missing(values).sum()})")
+            rows = f"{training.num_rows}{'' if gaps else ' training rows'}"
+            gaps.append(f"{name} ({is_missing(values).sum()} of {rows})")
     if gaps:
         notes.append(f"Missing numbers, taken as the mean: {', '.join(gaps)}.")
     if not columns:

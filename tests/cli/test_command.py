@@ -76,7 +76,7 @@ def test_fit_and_predict_numbers(sampler, houses, tmp_path, capsys):
     assert "price from 4 features, 47 rows" in text
     assert "Rows without price, left out: 1." in text
     assert "country: always DE; left out." in text
-    assert re.search(r"Missing numbers, taken as the mean: area \(\d\)\.", text)
+    assert re.search(r"Missing numbers, taken as the mean: area \(\d of 47 training rows\)\.", text)
     assert re.search(r"elieve (it|the chains)", text)
     # So few updates end too early.
     assert ("what dvi maximises was still rising" in text) == (sampler == "dvi")

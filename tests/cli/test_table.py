@@ -196,6 +196,15 @@ def test_counts_stay_counts():
     assert encoding.targets(table).tolist() == [0, 2, 1, 5, 3, 0]
 
 
+def test_missing_numbers_are_counted_in_the_training_rows():
+    table = Table(
+        {"x": ["1", "", "3", "", "5"], "b": ["1", "2", "", "4", "5"], "y": NUMBERS[:5]}, "t"
+    )
+    training = Table({name: values[:4] for name, values in table.columns.items()}, "t")
+    _, notes = learn_encoding(table, training, "y", "auto", Kind("gaussian", None, ""))
+    assert "Missing numbers, taken as the mean: x (2 of 4 training rows), b (1 of 4)." in notes
+
+
 def test_what_is_learnt_is_learnt_from_the_training_rows():
     table = Table({"x": ["1", "2", "3", "90"], "y": list("1234")}, "t")
     training = Table({name: values[:3] for name, values in table.columns.items()}, "t")
