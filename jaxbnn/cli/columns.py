@@ -216,7 +216,7 @@ def learn_column(
         return _of_one_value(column, f"{low:g}")
     notes = []
     every = as_numbers(everywhere)
-    if every is not None and every[0] in (0, 1) and (np.diff(every) == 1).all():
+    if every is not None and (np.diff(every) == 1).all():
         notes.append(
             f"{name}: counts the rows from {every[0]:.0f} on; if it tells no more than that, leave "
             f"it out by --drop {name!r}."

@@ -300,12 +300,16 @@ def test_a_header_may_begin_as_an_archive_does(table_of):
         table_of(b"PK\x03\x04rest of a spreadsheet\n")
 
 
-def test_a_column_that_counts_rows_is_pointed_out():
-    columns = {"id": [str(i) for i in range(1, 13)], "y": [str(i % 5) for i in range(12)]}
+@pytest.mark.parametrize("start", [0, 1, 1000])
+def test_a_column_that_counts_rows_is_pointed_out(start):
+    columns = {
+        "id": [str(i) for i in range(start, start + 12)],
+        "y": [str(i % 5) for i in range(12)],
+    }
     _, notes = learn_encoding(
         Table(columns, "t"), Table(columns, "t"), "y", "auto", Kind("gaussian", None, "")
     )
-    assert any("id: counts the rows from 1 on" in note for note in notes)
+    assert any(f"id: counts the rows from {start} on;" in note for note in notes)
     columns["id"][3] = "40"
     _, notes = learn_encoding(
         Table(columns, "t"), Table(columns, "t"), "y", "auto", Kind("gaussian", None, "")
