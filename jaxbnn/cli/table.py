@@ -133,15 +133,7 @@ def read_table(
         has_header = all(name.startswith("column ") for name in names)
     else:
         has_header = _is_header(names, [fields for _, fields in records[1:]])
-    for line, fields in records[1:]:
-        if len(fields) != len(names):
-            commas = separator == "," and len(fields) > len(names)
-            number = "one field" if len(fields) == 1 else f"{len(fields)} fields"
-            above = "header" if has_header else "first line"
-            raise ValueError(
-                f"line {line} of {path} has {number}, but the {above} has {len(names)}; "
-                f"mend that line{' (a decimal comma needs quotes)' if commas else ''}."
-            )
+    _check_widths(records, path, separator, "header" if has_header else "first line")
     rows = records[1:] if has_header else records
     columns = [[f.strip() for f in c] for c in zip(*(r for _, r in rows), strict=True)]
     if not has_header:
@@ -213,6 +205,24 @@ def _records(text: str, separator: str, path: Path) -> list[tuple[int, list[str]
     if len(there) and len(records[there[0]][1]) == 1:
         return records[there[0] : there[-1] + 1]
     return [records[i] for i in there]
+
+
+def _check_widths(
+    records: list[tuple[int, list[str]]], path: Path, separator: str, first: str
+) -> None:
+    """Refuse lines with more or fewer fields than the first, which may be a title."""
+    width, widths = len(records[0][1]), {len(fields) for _, fields in records[1:]}
+    for line, fields in records[1:]:
+        if len(fields) != width:
+            is_more = len(fields) > width
+            commas = " (a decimal comma needs quotes)" if separator == "," and is_more else ""
+            is_title = is_more and len(widths) == 1
+            title = ", or remove the first line if it is a title" if is_title else ""
+            number = "one field" if len(fields) == 1 else f"{len(fields)} fields"
+            raise ValueError(
+                f"line {line} of {path} has {number}, but the {first} has {width}; mend that line"
+                f"{commas}{title}."
+            )
 
 
 def _separator(line: str) -> str:

@@ -110,6 +110,12 @@ def test_columns_without_a_name(table_of):
         (b"PK\x03\x04\x00\x00", "not a text file"),
         (",x\na,1\nb,2\n", "column 1 .* has no name; give it one"),
         ("x,y\n1,2\n\n\n1\n", r"line 5 .* has one field, but the header has 2; mend that line\."),
+        (
+            "My sales\nx,y\n1,2\n",
+            r"has 1; mend that line .*, or remove the first line if it is a title\.",
+        ),
+        ("# of 2020; mine\nx;y;z\n1;2;3\n", "mend that line, or remove the first line if it is a"),
+        ("x,y\n1,2\n1,2,3\n", r"line 3 .*; mend that line \(a decimal comma needs quotes\)\.$"),
         ('x,y\n"a\nb",2\n1,2,3\n', "line 4 .* has 3 fields"),
         ("x,y\n1,5,2,5\n", "a decimal comma needs quotes"),
         ("x;y\n1,5;2.5\n", "holds '1,5' in column 'x' and '2.5' in column 'y'"),
