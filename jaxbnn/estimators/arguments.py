@@ -175,7 +175,7 @@ def _check_choice(name: str, value: Any, known: Sequence[str]) -> None:
 def _hidden(value: Any) -> tuple[int, ...]:
     """Return the hidden units by layer, of a number those of one layer; none of a linear model."""
     sizes = list(value) if isinstance(value, Sequence | np.ndarray) else [value]
-    if not all(isinstance(size, int | np.integer) for size in sizes):
+    if not all(isinstance(s, int | np.integer) and not isinstance(s, bool) for s in sizes):
         raise TypeError(
             "hidden must be whole numbers of units, one a layer, as in (50,) or (20, 20), but is "
             f"{short(value)}."

@@ -299,15 +299,19 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
     >>> check_count("num_samples", 1e3)
     Traceback (most recent call last):
     TypeError: num_samples must be a whole number, but is 1000.0; give an int.
+    >>> check_count("num_samples", True)
+    Traceback (most recent call last):
+    TypeError: num_samples must be a whole number, but is True; give an int.
     >>> check_count("num_samples", 0)
     Traceback (most recent call last):
     ValueError: num_samples must be at least 1, but is 0.
     """
     try:
         operator.index(value)
+        is_whole = not isinstance(value, bool)  # which Python counts among the integers
     except TypeError:
-        raise TypeError(
-            f"{name} must be a whole number, but is {short(value)}; give an int."
-        ) from None
+        is_whole = False
+    if not is_whole:
+        raise TypeError(f"{name} must be a whole number, but is {short(value)}; give an int.")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, but is {value}.")

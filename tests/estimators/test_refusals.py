@@ -47,6 +47,9 @@ def nothing_is_sampled(monkeypatch):
     [
         ({"hidden": "wide"}, TypeError, "hidden must be whole numbers of units"),
         ({"hidden": (2.5,)}, TypeError, "hidden must be whole numbers of units"),
+        ({"hidden": True}, TypeError, "hidden must be whole numbers of units, .* but is True"),
+        ({"hidden": (5, True)}, TypeError, "hidden must be whole numbers of units"),
+        ({"chains": True}, TypeError, "chains must be a whole number, but is True; give an int"),
         ({"hidden": (5, 0)}, ValueError, "hidden must be numbers of units, but holds 0"),
         ({"sampler": "hmc"}, ValueError, "sampler must be 'auto', 'nuts', .* but is 'hmc'"),
         ({"sampler": 3}, ValueError, "sampler must be"),
