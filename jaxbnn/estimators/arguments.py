@@ -20,6 +20,7 @@ from jaxbnn.tabular.settings import (
 )
 
 _LARGEST_SEED = 2**31 - 1
+_NO_TIMES = "a date or a time; give numbers, such as days since the first"
 _TIMES = (np.datetime64, np.timedelta64, datetime.date, datetime.time, datetime.timedelta)
 
 
@@ -39,10 +40,10 @@ def check_columns(X: Any) -> None:
             continue
         strange = [v for v in X.iloc[:, place] if dtype.kind != "O" or not _is_number(v)]
         if strange:
-            raise ValueError(
-                f"column {name!r} of X holds {strange[0]!r}, which is no number; encode it, as "
-                "scikit-learn's OneHotEncoder does text, or leave it out."
-            )
+            what = "which is no number; encode it, as scikit-learn's OneHotEncoder does text"
+            if isinstance(strange[0], _TIMES):
+                what = _NO_TIMES
+            raise ValueError(f"column {name!r} of X holds {strange[0]!r}, {what}, or leave it out.")
 
 
 def _is_number(value: Any) -> bool:
@@ -67,9 +68,26 @@ def check_numbers(name: str, values: Any) -> None:
     if found.dtype.kind in "mMO":
         strange = [value for value in found.ravel() if isinstance(value, _TIMES)]
     if strange:
+        raise ValueError(f"{name} holds {strange[0]!r}, {_NO_TIMES}.")
+
+
+def check_targets(y: Any) -> None:
+    """Check that the targets of a regression are no text, besides what `check_numbers` refuses.
+
+    Raises
+    ------
+    ValueError
+        Text that names no number; dates, or masked values.
+    """
+    check_numbers("y", y)
+    found = np.asarray(y)
+    if found.dtype.kind not in "OUT":
+        return
+    strange = [v for v in found.ravel() if isinstance(v, str) and not _is_number(v)]
+    if strange:
         raise ValueError(
-            f"{name} holds {strange[0]!r}, a date or a time; give numbers, such as days since the "
-            "first."
+            f"y holds {str(strange[0])!r}, which is no number; take BayesianClassifier for "
+            "classes, or give numbers."
         )
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_X_y
 
-from jaxbnn.estimators.arguments import check_numbers, settings_of
+from jaxbnn.estimators.arguments import check_targets, settings_of
 from jaxbnn.estimators.base import BayesianNetwork
 from jaxbnn.estimators.scaling import Scaling, learn_scaling
 from jaxbnn.numerics import check_fraction
@@ -147,7 +147,7 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
         ------
         ValueError, TypeError
             A setting that cannot be used; data that are not finite numbers, or whose lengths
-            differ; dates, or masked values; several targets; a likelihood of counts for other
+            differ; text, dates, or masked values; several targets; a likelihood of counts for other
             numbers.
         """
         with self._whole():
@@ -162,7 +162,7 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
                 f"y has {shape[1]} columns, but BayesianRegressor has one target; fit one "
                 "for each, by sklearn.multioutput.MultiOutputRegressor."
             )
-        check_numbers("y", y)
+        check_targets(y)
         X, y = self._validated(X, y, y_numeric=True, ensure_min_samples=2)
         y = np.asarray(y, float)
         asked = settings.likelihood
@@ -223,14 +223,28 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
         Raises
         ------
         ValueError
-            Targets that are no counts, where the likelihood is of counts; dates, or masked values.
+            Targets that are no counts, where the likelihood is of counts; text, dates, or masked
+            values; a target too far from those of `fit` for single precision.
         """
         inputs = self._inputs(X)
-        check_numbers("y", y)
+        check_targets(y)
         _, y = check_X_y(inputs, y, y_numeric=True)
-        _check_counts(self.likelihood_, np.asarray(y, float), "score counts")
-        targets = self.y_scaling_.standardised(np.asarray(y, float))
+        numbers = np.asarray(y, float)
+        _check_counts(self.likelihood_, numbers, "score counts")
+        targets = self._near_targets(numbers)
         return float(self._log_scores(inputs, targets).mean() - np.log(self.y_scaling_.sd))
+
+    def _near_targets(self, y: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Return targets in the units of the draws; refuse those that single precision lacks."""
+        with np.errstate(over="ignore"):
+            targets = self.y_scaling_.standardised(y)
+        far = np.flatnonzero(~np.isfinite(targets))
+        if len(far):
+            raise ValueError(
+                f"y holds {y[far[0]]:g} at row {far[0]}, too far from the targets of fit to be "
+                "scored; leave it out."
+            )
+        return targets
 
 
 def _check_counts(likelihood: str, y: Float[np.ndarray, " n"], what_to_do: str) -> None:

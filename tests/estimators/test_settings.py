@@ -122,6 +122,12 @@ def test_scores_refuse_what_a_fit_refuses(by_prior):
     model = BayesianRegressor(**TINY).fit(X, Y)
     with pytest.raises(ValueError, match="y is masked at row 3"):
         model.log_score(X, np.ma.array(Y, mask=mask))
+    with pytest.raises(ValueError, match="y holds 'a', which is no number"):
+        model.log_score(X, LABELS)
+    with pytest.raises(
+        ValueError, match=r"y holds 1e\+300 at row 2, too far from the targets of fit"
+    ):
+        model.log_score(X, np.where(np.arange(12) == 2, 1e300, Y))
     other = BayesianClassifier(**TINY).fit(X, LABELS)
     with pytest.raises(ValueError, match="y is masked at row 3"):
         other.log_score(X, np.ma.array(LABELS, mask=mask))
