@@ -24,7 +24,8 @@ RULE = (
     "we made several, stands for its error. NO ERROR: our row has no standard error, so it is "
     "not judged. NO VALUE: not a finite number. NOT PRINTED: the row names a place in a paper, but "
     "no value is transcribed under its quantity and setting. MISSING: a result that a paper "
-    "prints and no run has."
+    "prints and no run has. The pages in docs/reproduction call a number WITHIN only if our "
+    "standard error is small enough, and IMPRECISE if it is not."
 )
 STATES = ("WITHIN", "OUTSIDE", "NO ERROR", "NO VALUE", "NOT PRINTED")
 

@@ -44,9 +44,10 @@ def save(
         format="DataTree",  # needs no ArviZ, and both of its lines read the file
     )
     _in_units(data, encoding)
-    # Written out, so that draws keep their meaning where the usual scales change.
+    # Written out, so that draws keep their meaning where what is usual changes.
     scales = settings.scales(is_class=encoding.classes is not None)
-    kept = settings._replace(weight_scales=scales)._asdict()
+    is_centred = settings.centred(is_class=encoding.classes is not None)
+    kept = settings._replace(weight_scales=scales, is_centred=is_centred)._asdict()
     model = {"sampler": sampler, "settings": kept, "encoding": encoding.to_dict()}
     text = json.dumps(model, indent=2) + "\n"
     (folder / MODEL).write_text(text, encoding="utf-8")
@@ -88,7 +89,8 @@ def load(folder: Path) -> tuple[PyTree, Encoding, Posterior]:
         encoding = Encoding.from_dict(model["encoding"])
         # Fits of before had these fixed.
         is_line = encoding.classes is not None and not model["settings"]["hidden"]
-        fixed = {"weight_scales": (6.0, 6.0) if is_line else (2.0, 1.0)}
+        scales = (6.0, 6.0) if is_line else (2.0, 1.0)
+        fixed = {"weight_scales": scales, "is_centred": False}
         values = {"prior_scale": 1.0, "likelihood": "auto", **fixed} | model["settings"]
         lists = {name: tuple(values[name]) for name in ("hidden", "weight_scales")}
         settings = Settings(**{**values, **lists})
@@ -143,6 +145,7 @@ def _check_model(sampler: Any, settings: Settings, encoding: Encoding) -> None:
             or (isinstance(prior_scale, int | float) and 0 < prior_scale < math.inf)
         )
         and isinstance(settings.relevance, bool)
+        and isinstance(settings.is_centred, bool)
         and settings.activation in ("tanh", "relu")
         and len(scales) == 2
         and len(columns) > 0

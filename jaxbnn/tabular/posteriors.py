@@ -69,7 +69,7 @@ def make_posterior(
             concentration=concentration,
             rate=rate,
             relevance=settings.relevance,
-            is_centred=False,
+            is_centred=settings.centred(is_class=is_class),
             likelihood=own,
             **precisions,
         )

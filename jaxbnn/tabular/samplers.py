@@ -39,6 +39,8 @@ _BATCH, _LARGEST_BATCH = 500, 10_000
 _MOST_KEPT = 8
 # How far from the reference chains of counts begin, in standard deviations of the prior.
 _SPREAD_OF_COUNTS = 0.2
+# Parameters of a linear model up to which NUTS learns a matrix as its metric, and not a diagonal.
+_MOST_DENSE = 100
 # What NUTS's steps are tuned to. Where scales of the prior are learnt, twice as many trajectories
 # diverge at .8, and neither R-hat nor processor time is better.
 _ACCEPTANCE, _ACCEPTANCE_OF_LEARNT = 0.8, 0.9
@@ -89,6 +91,9 @@ def _nuts(
         near = jax.tree.map(lambda leaf: jnp.clip(leaf, -2.0, 2.0), starts["log_precision"])
         starts = starts | {"log_precision": near}
     dim = sum(leaf[0].size for leaf in jax.tree.leaves(starts))
+    # Of a linear model the categories of a column and the bias are known as sums alone.
+    is_dense = not settings.hidden and dim <= min(_MOST_DENSE, num_chains * settings.warmup / 4)
+    first = jnp.eye(dim) if is_dense else jnp.ones(dim)
 
     draws = sample(
         key_run,
@@ -99,7 +104,7 @@ def _nuts(
         data=posterior,
         parameters={
             "step_size": 0.05,
-            "inverse_mass_matrix": jnp.ones((num_chains, dim)),
+            "inverse_mass_matrix": jnp.broadcast_to(first, (num_chains, *first.shape)),
         },
         adapt=window_adaptation(
             settings.warmup,

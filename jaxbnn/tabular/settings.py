@@ -29,7 +29,8 @@ class Settings(NamedTuple):
     With `tries_networks` another network than `hidden`, or another noise, may be taken. Without
     `chains` there are as many as `chains_of` says. Noise that the network gives is at least
     `least_noise` standard deviations of the target. `weight_scales` are those of the prior in the
-    first layer and after the last hidden one, those of `usual_scales` if None.
+    first layer and after the last hidden one, those of `usual_scales` if None. Where these are
+    learnt, `is_centred` is whether a position holds the weights themselves; if None, see `centred`.
     """
 
     sampler: str
@@ -46,6 +47,7 @@ class Settings(NamedTuple):
     least_noise: float = LEAST_NOISE
     activation: str = "tanh"
     weight_scales: tuple[float, float] | None = None
+    is_centred: bool | None = None
 
     def learns_precisions(self, sampler: str) -> bool:
         """Whether the precisions of the weights are learnt, or fixed."""
@@ -64,6 +66,15 @@ class Settings(NamedTuple):
     def scales(self, *, is_class: bool) -> tuple[float, float]:
         """Return the prior's scales: `weight_scales`, or those of `usual_scales`."""
         return self.weight_scales or usual_scales(self.hidden, is_class=is_class)
+
+    def centred(self, *, is_class: bool) -> bool:
+        """Whether a position holds the weights themselves: those of a linear model of numbers.
+
+        The rows tell well of these, so that standardised ones, their quotients by learnt scales,
+        would lie on a narrow ridge. Those of networks, and of classes, are often told little.
+        """
+        usual = not is_class and not self.hidden
+        return usual if self.is_centred is None else self.is_centred
 
     def size(self, num_features: int) -> int:
         """Return the number of the network's parameters, for a target of one output."""

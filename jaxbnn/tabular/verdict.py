@@ -82,11 +82,15 @@ def _is_of_classes(posterior: Posterior) -> bool:
     return np.issubdtype(posterior.y.dtype, np.integer)
 
 
+def _learns_noise(posterior: Posterior) -> bool:
+    """Whether there is noise to be learnt beside the predictions; probabilities hold it all."""
+    return not _is_of_classes(posterior) and bool(posterior.likelihood.learned)
+
+
 def _judged(posterior: Posterior, x: np.ndarray) -> Callable[[PyTree], PyTree]:
     """Return what chains are to agree about: predictions at x, and the noise about them."""
     of_position = predicted(posterior, x)
-    # Probabilities of classes hold all there is.
-    learned = () if _is_of_classes(posterior) else posterior.likelihood.learned
+    learned = posterior.likelihood.learned if _learns_noise(posterior) else ()
 
     def judged(position: PyTree) -> PyTree:
         return of_position(position), {name: position[name] for name in learned}
@@ -135,7 +139,9 @@ def judge_chains(
     if moving.any():
         rhat, ess = float(np.max(table.rhat[moving])), float(np.min(table.ess_bulk[moving]))
         numbers |= {"ess_bulk": ess} if np.isnan(rhat) else {"rhat": rhat, "ess_bulk": ess}
-        facts = f"R-hat of the predictions is at most {rhat:.3f}, with {ess:.0f} effective draws"
+        noise = " and of the noise" if _learns_noise(posterior) else ""
+        judged = f"R-hat of the predictions{noise}"
+        facts = f"{judged} is at most {rhat:.3f}, with {ess:.0f} effective draws"
     is_apart = sampler == "ensemble" and rhat > _APART
     is_stuck = bool(table.nan_chains or table.frozen_chains)
     divergent = _divergent_share(fitted)

@@ -17,7 +17,7 @@ from jaxbnn.tabular.posteriors import make_posterior
 from jaxbnn.tabular.settings import Settings
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(6, 2)
-OF_BEFORE = ("activation", "weight_scales")
+OF_BEFORE = ("activation", "weight_scales", "is_centred")
 
 
 def saved(folder, settings, classes, rng):
@@ -57,9 +57,12 @@ def test_draws_mean_the_same_when_read_again(classes, hidden, scales, activation
 @pytest.mark.parametrize("hidden", [(), (3,)])
 @pytest.mark.parametrize("classes", [None, ["no", "yes"]])
 def test_draws_of_fits_before_mean_what_they_meant(classes, hidden, tmp_path, rng):
-    """Their scales were not written: 6 of lines between classes, else 2 and 1, and tanh."""
+    """Their scales were not written: 6 of lines between classes, else 2 and 1, and tanh.
+
+    Nor was it that they hold standardised weights, those of lines among them.
+    """
     scales = (6.0, 6.0) if classes and not hidden else (2.0, 1.0)
-    settings = Settings("nuts", hidden, 2, 10, 5, 0.3, 0, weight_scales=scales)
+    settings = Settings("nuts", hidden, 2, 10, 5, 0.3, 0, weight_scales=scales, is_centred=False)
     expected = saved(tmp_path, settings, classes, rng)
     path = tmp_path / "model.json"
     model = json.loads(path.read_text())
@@ -73,7 +76,12 @@ def test_draws_of_fits_before_mean_what_they_meant(classes, hidden, tmp_path, rn
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("activation", "sine"), ("weight_scales", [1.0, -1.0]), ("weight_scales", [1.0])],
+    [
+        ("activation", "sine"),
+        ("weight_scales", [1.0, -1.0]),
+        ("weight_scales", [1.0]),
+        ("is_centred", None),
+    ],
 )
 def test_settings_that_no_fit_writes_are_refused(name, value, tmp_path, rng):
     saved(tmp_path, Settings("nuts", (3,), 2, 10, 5, 0.3, 0), None, rng)

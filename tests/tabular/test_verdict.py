@@ -101,7 +101,9 @@ def test_chains_that_disagree_about_the_noise_are_not_believed(likelihood, name,
     draw = lambda leaf: rng.normal(0, 0.1, (4, 300, *leaf.shape)).astype(np.float32)  # noqa: E731
     positions = jax.tree.map(draw, like)
     fit = Fitted(positions, Draws(positions, None, {}, None, None, np.arange(300), None, False), [])
-    assert judge_chains("nuts", fit, posterior, X).is_good
+    before = judge_chains("nuts", fit, posterior, X)
+    assert before.is_good
+    assert "R-hat of the predictions and of the noise is at most 1.0" in str(before)
     positions[name] += np.array([[apart[0]], [apart[0]], [apart[1]], [apart[1]]], np.float32)
     assert not judge_chains("nuts", fit, posterior, X).is_good
 
