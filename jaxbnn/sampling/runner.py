@@ -97,10 +97,11 @@ def sample(
         The run's key. The key of chain c at step t is folded from (key, c, t).
     kernel
         A `SamplingAlgorithm` (ours or BlackJAX's), or a function `make_kernel(parameters,
-        data)` that returns one; it is called inside the traced program. Numbers and arrays that
-        it finds by name in its closure or in globals, lists and dicts of them too, are looked at
-        anew in each call of `sample`; attributes of objects are not: give those as `parameters`
-        or `data`.
+        data)` that returns one; it is called inside the traced program. Numbers, arrays, networks
+        and functions that it finds by name in its closure or in globals, lists and dicts of them
+        too, are looked at anew in each call of `sample`; attributes of objects are not: give those
+        as `parameters` or `data`. An array of NumPy's that is changed in place while another
+        kernel, too, was traced with it keeps its old value: JAX takes it for a constant.
     positions
         The chains' starts stacked: every leaf has the chain as its leading axis.
     num_samples

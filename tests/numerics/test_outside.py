@@ -13,6 +13,7 @@ import pytest
 
 import jaxbnn
 from jaxbnn.diagnostics import evaluate
+from jaxbnn.ensembles import optimised_starts
 from jaxbnn.numerics.outside import taken
 from tests.sampling.tiny import walk
 
@@ -219,6 +220,19 @@ def test_predict_reads_globals_anew(monkeypatch):
     before = jaxbnn.predict(draws, X, posterior).mean
     monkeypatch.setitem(globals(), "SIGN", -1.0)
     np.testing.assert_array_equal(jaxbnn.predict(draws, X, posterior).mean, -before)
+
+
+def test_training_reads_globals_anew(monkeypatch):
+    posterior = posterior_of(signed)
+
+    def trained():
+        options = {"max_epochs": 3, "progress": False}
+        return optimised_starts(jax.random.key(0), posterior, 2, **options).positions[0]["w"]
+
+    before = trained()
+    np.testing.assert_array_equal(trained(), before)
+    monkeypatch.setitem(globals(), "SIGN", -1.0)
+    assert (trained() != before).all()
 
 
 class Model:
