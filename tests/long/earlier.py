@@ -47,7 +47,7 @@ _LIBRARY = "jaxbnn/"
 _EXPERIMENTS = ("experiments/", "configs/")
 # What no kernel reads: tests of what is written there name it.
 _PAGES = ("record/", "docs/")
-_PAGE = (".md", BIAS_TABLE)
+_PAGE = (".md", "mkdocs.yml", BIAS_TABLE)
 # They read the record under names of their own.
 _READERS = r"\bexperiments\.(record import|record\.pages|benchmarks)\b"
 _KEPT = "tests/long/kept/"

@@ -69,6 +69,8 @@ def test_the_record_and_the_pages_touch_what_names_their_folder(root):
     assert touched_by(root, ["experiments/recorded.md"]) == set()
     (root / four).write_text("energy_errors.toml")
     assert touched_by(root, ["jaxbnn/diagnostics/energy_errors.toml"]) == {four}
+    (root / four).write_text('build(ROOT / "mkdocs.yml")')
+    assert touched_by(root, ["mkdocs.yml"]) == {four}
 
 
 def test_fixtures_of_a_folder_touch_all_of_its_tests(root):
