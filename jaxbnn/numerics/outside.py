@@ -9,10 +9,11 @@ program is used again.
 import dataclasses
 import functools
 import hashlib
+import inspect
 import sys
 import types
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -75,7 +76,7 @@ def taken(functions: Any) -> list[Any]:
     return found
 
 
-def functions_in(data: Any) -> tuple[types.FunctionType, ...]:
+def functions_in(data: Any) -> tuple[Callable, ...]:
     """Return the functions that data hold, and the methods of the user's classes in them.
 
     Those are a network that is a function, the model of another library, a likelihood's methods:
@@ -84,20 +85,22 @@ def functions_in(data: Any) -> tuple[types.FunctionType, ...]:
     return tuple(dict.fromkeys(_functions_in(data)))
 
 
-def _functions_in(data: Any) -> Iterator[types.FunctionType]:
-    if isinstance(data, types.FunctionType):
-        yield data
-    elif isinstance(data, list | tuple):
+def _functions_in(data: Any) -> Iterator[Callable]:
+    if isinstance(data, list | tuple):
         for part in data:
             yield from _functions_in(part)
     elif isinstance(data, dict):
         yield from _functions_in(tuple(data.values()))
-    elif dataclasses.is_dataclass(data) and not isinstance(data, type):
-        for kind in type(data).mro():
+    elif isinstance(data, type):
+        return
+    elif dataclasses.is_dataclass(data):
+        for kind in inspect.getmro(type(data)):
             methods = [one for one in vars(kind).values() if isinstance(one, types.FunctionType)]
             yield from (one for one in methods if not _is_of_a_library(one))
         for field in dataclasses.fields(data):
-            yield from _functions_in(getattr(data, field.name))
+            yield from _functions_in(getattr(data, field.name, None))
+    elif callable(data) and type(data).__hash__ is not None:
+        yield data
 
 
 def _look_at(value: Any, found: list[Any], seen: set[int]) -> None:
@@ -188,7 +191,7 @@ def _names(code: types.CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-_taken: "weakref.WeakKeyDictionary[types.FunctionType, list[Any]]" = weakref.WeakKeyDictionary()
+_taken: "weakref.WeakKeyDictionary[Callable, list[Any]]" = weakref.WeakKeyDictionary()
 
 
 def forget_if_changed(programs: Sequence[Any], *held: Any) -> None:
@@ -216,9 +219,12 @@ def forget_if_changed(programs: Sequence[Any], *held: Any) -> None:
     """
     is_changed = False
     for function in functions_in(held):
-        before, now = _taken.get(function), taken((function,))
+        try:
+            before, now = _taken.get(function), taken((function,))
+            _taken[function] = now
+        except TypeError:  # no weak reference to it: a program in C
+            continue
         is_changed |= before is not None and before != now
-        _taken[function] = now
     if is_changed:  # all of them: JAX keeps constants as long as any program with them lives
         for program in programs:
             program.clear_cache()

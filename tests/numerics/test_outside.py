@@ -173,8 +173,12 @@ def kernel_of_the_data(parameters, data):
 
 @pytest.mark.parametrize(
     "posterior",
-    [posterior_of(signed), posterior_of(jaxbnn.mlp((1, 1)), Signed())],
-    ids=["network", "likelihood"],
+    [
+        posterior_of(signed),
+        posterior_of(functools.partial(signed)),
+        posterior_of(jaxbnn.mlp((1, 1)), Signed()),
+    ],
+    ids=["network", "partial", "likelihood"],
 )
 def test_what_functions_in_the_data_read_is_read_anew(posterior, monkeypatch):
     assert draws_of(kernel_of_the_data, posterior) > 0.5
@@ -214,14 +218,16 @@ def test_evaluate_reads_globals_anew(monkeypatch):
     assert evaluate(of_array, draws).mean() == 4
 
 
-def test_predict_reads_globals_anew(monkeypatch):
-    posterior = posterior_of(signed)
+@pytest.mark.parametrize("wrap", [lambda f: f, functools.partial])
+def test_predict_reads_globals_anew(wrap, monkeypatch):
+    posterior = posterior_of(wrap(signed))
     draws = ({"w": jnp.ones((2, 3, 1, 1)), "b": jnp.zeros((2, 3, 1))},)
     before = jaxbnn.predict(draws, X, posterior).mean
     monkeypatch.setitem(globals(), "SIGN", -1.0)
     np.testing.assert_array_equal(jaxbnn.predict(draws, X, posterior).mean, -before)
 
 
+@pytest.mark.third_party(reason="Optax promotes dtypes and ranks")
 def test_training_reads_globals_anew(monkeypatch):
     posterior = posterior_of(signed)
 
