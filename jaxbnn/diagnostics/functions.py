@@ -11,7 +11,7 @@ from jaxtyping import PyTree
 from jaxbnn.numerics import check_count, check_real
 from jaxbnn.numerics.arguments import check_function
 from jaxbnn.numerics.arrays import in_memory
-from jaxbnn.numerics.outside import forget_if_changed
+from jaxbnn.numerics.outside import reading_anew
 
 # Inputs and outputs of one batch hold at most this many numbers, unless one draw has more.
 _BATCH_NUMBERS = 2**20
@@ -55,10 +55,10 @@ def evaluate(
     """
     check_function("function", function, "give position -> value")
     check_positions("evaluate", positions)
-    forget_if_changed([_evaluate], function)
     if batch_size is not None:
         check_count("batch_size", batch_size)
-    return _evaluate(function, batch_size, in_memory(positions))
+    with reading_anew([_evaluate], function):
+        return _evaluate(function, batch_size, in_memory(positions))
 
 
 def check_positions(name: str, positions: PyTree) -> tuple[int, int]:

@@ -25,7 +25,7 @@ from jaxbnn.ensembles.epochs import DIVERGED, RUNNING, Chain, Curves, begin, mem
 from jaxbnn.ensembles.fingerprint import fingerprint
 from jaxbnn.ensembles.initial import check_starts, initial_positions
 from jaxbnn.numerics.arguments import check_progress
-from jaxbnn.numerics.outside import forget_if_changed
+from jaxbnn.numerics.outside import reading_anew
 from jaxbnn.sampling import BadCheckpoint
 from jaxbnn.sampling.devices.placement import placement
 from jaxbnn.sampling.keys import chain_keys
@@ -209,8 +209,8 @@ def optimised_starts(
     else:
         positions = check_starts(positions, posterior, num_chains)
     data = ordered(posterior)
-    forget_if_changed([begin, train], posterior)
-    chains = begin(members, data, positions, plan=asked.plan)
+    with reading_anew([begin, train], posterior):
+        chains = begin(members, data, positions, plan=asked.plan)
     report = choose_reporter(progress)
     place = placement(mesh, asked.num_chains, data)
     spread = place.by_chain(members), place.data(data)

@@ -23,7 +23,7 @@ from jaxbnn.ensembles.likelihood_metric import first_metric, metrics
 from jaxbnn.ensembles.metric import DIAGONAL, METRIC
 from jaxbnn.ensembles.microcanonical import microcanonical, microcanonical_parameters
 from jaxbnn.ensembles.microcanonical_adaptation import SHORTENED, microcanonical_adaptation
-from jaxbnn.numerics.outside import forget_if_changed
+from jaxbnn.numerics.outside import reading_anew
 from jaxbnn.sampling import Draws
 
 # Records of the log density that each part leaves, unless it is shorter: as many in each, so that
@@ -142,8 +142,8 @@ def go_in(
         if num_chains * _RECORDS * size <= _MOST_SCORES:
             fewest = min(*lengths, _RECORDS)
             num_directions = min(tuning.num_directions, fewest // 2, size // 2)
-        forget_if_changed([first_metric, metrics], posterior)
-        parameters |= first_metric(posterior, positions, num_directions)
+        with reading_anew([first_metric, metrics], posterior):
+            parameters |= first_metric(posterior, positions, num_directions)
     metric = {name: parameters[name] for name in METRIC if name in parameters}
     parts: list[Draws] = []
     ends = [0]

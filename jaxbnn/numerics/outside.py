@@ -6,6 +6,7 @@ place: the program would go on with what it was traced with. What was found is c
 program is used again.
 """
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -55,8 +56,8 @@ def taken(functions: Any) -> list[Any]:
     """Return what the functions in a tuple, however nested, take from outside, to be compared.
 
     Functions that they take are followed, and their code counts. So do numbers and arrays in lists,
-    dicts and other PyTrees, these trees' structure, and objects that are compared by their parts,
-    as networks are; what is reached through a module or another object does not.
+    dicts and other PyTrees, what is static in the latter, and objects that are compared by their
+    parts, as networks are; what is reached through a module or another object does not.
 
     Examples
     --------
@@ -124,7 +125,8 @@ def _look_at(value: Any, found: list[Any], seen: set[int]) -> None:
             leaves, structure = jax.tree.flatten(value)
         except Exception:  # a dict whose keys have no order, a node that will not be taken apart
             return
-        found.append(_Equal(structure))
+        if not isinstance(value, list | dict):  # tracing may fill these
+            found.append(_Equal(structure))
         for leaf in leaves:
             if isinstance(leaf, (*_NUMBERS, jax.Array, np.ndarray)):
                 _look_at(leaf, found, seen)
@@ -194,8 +196,11 @@ def _names(code: types.CodeType) -> Iterator[str]:
 _taken: "weakref.WeakKeyDictionary[Callable, list[Any]]" = weakref.WeakKeyDictionary()
 
 
-def forget_if_changed(programs: Sequence[Any], *held: Any) -> None:
-    """Clear jitted functions if what the functions that are held take has changed since last asked.
+@contextlib.contextmanager
+def reading_anew(programs: Sequence[Any], *held: Any) -> Iterator[None]:
+    """Clear jitted functions if what the functions that are held take has changed since last time.
+
+    What changes inside the `with` does not count: tracing itself may, as it counts its calls.
 
     Parameters
     ----------
@@ -212,19 +217,24 @@ def forget_if_changed(programs: Sequence[Any], *held: Any) -> None:
     >>> function = scaled(scale)
     >>> program = jax.jit(lambda f, x: f(x), static_argnums=0)
     >>> for scale[0] in (1.0, 2.0):
-    ...     forget_if_changed([program], function)
-    ...     print(program(function, 3.0))
+    ...     with reading_anew([program], function):
+    ...         print(program(function, 3.0))
     3.0
     6.0
     """
-    is_changed = False
-    for function in functions_in(held):
-        try:
-            before, now = _taken.get(function), taken((function,))
-            _taken[function] = now
-        except TypeError:  # no weak reference to it: a program in C
-            continue
-        is_changed |= before is not None and before != now
-    if is_changed:  # all of them: JAX keeps constants as long as any program with them lives
-        for program in programs:
+    functions = functions_in(held)
+    if any(_has_changed(function) for function in functions):
+        for program in programs:  # all of it: JAX keeps constants while a program with them lives
             program.clear_cache()
+    yield
+    for function in functions:
+        with contextlib.suppress(TypeError):  # no weak reference to it: a program in C
+            _taken[function] = taken((function,))
+
+
+def _has_changed(function: Callable) -> bool:
+    try:
+        before = _taken.get(function)
+    except TypeError:
+        return False
+    return before is not None and before != taken((function,))

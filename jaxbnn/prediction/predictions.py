@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, Int, PyTree, Shaped
 from jaxbnn.diagnostics.functions import check_positions
 from jaxbnn.numerics import check_finite, check_fraction
 from jaxbnn.numerics.arrays import without_wrapping
-from jaxbnn.numerics.outside import forget_if_changed
+from jaxbnn.numerics.outside import reading_anew
 from jaxbnn.prediction.families import (
     FEWEST_DRAWN,
     Components,
@@ -179,7 +179,6 @@ def over_rows(
     if x.ndim == 0 or len(x) == 0:
         raise ValueError(f"x needs a row for each datum, but has shape {x.shape}; give rows.")
     check_finite("x", x)
-    forget_if_changed([_run], posterior)
     leaf = jax.tree.leaves(positions)[0]
     if np.issubdtype(x.dtype, np.floating):
         with np.errstate(over="ignore"):
@@ -193,7 +192,8 @@ def over_rows(
         short = rows - len(block[0])
         if short:  # the same program for the last rows
             block = [np.concatenate([b, np.repeat(b[-1:], short, axis=0)]) for b in block]
-        found = jax.device_get(_run(function, positions, posterior, *block, *shared))
+        with reading_anew([_run], posterior):
+            found = jax.device_get(_run(function, positions, posterior, *block, *shared))
         batches.append(found if on_host is None else on_host(found, *block[1:]))
     return {name: np.concatenate([batch[name] for batch in batches])[:n] for name in batches[0]}
 
