@@ -45,9 +45,11 @@ def save(
     )
     _in_units(data, encoding)
     # Written out, so that draws keep their meaning where what is usual changes.
-    scales = settings.scales(is_class=encoding.classes is not None)
-    is_centred = settings.centred(is_class=encoding.classes is not None)
-    kept = settings._replace(weight_scales=scales, is_centred=is_centred)._asdict()
+    is_class = encoding.classes is not None
+    kept = settings._replace(
+        weight_scales=settings.scales(is_class=is_class),
+        is_centred=settings.centred(is_class=is_class),
+    )._asdict()
     model = {"sampler": sampler, "settings": kept, "encoding": encoding.to_dict()}
     text = json.dumps(model, indent=2) + "\n"
     (folder / MODEL).write_text(text, encoding="utf-8")

@@ -88,11 +88,7 @@ def microcanonical_parameters(
     leaves = jax.tree.leaves(positions)
     num_chains = check_positions(positions)
     size = sum(np.size(leaf) for leaf in leaves) // num_chains
-    if size < 2:
-        raise ValueError(
-            "a microcanonical kernel needs a position of at least two numbers, but this one has "
-            f"{size}; use HMC."
-        )
+    _check_size(size)
     dtype = jnp.result_type(*leaves)
     dtype = dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.result_type(float)
     root = float(np.sqrt(size))
@@ -281,6 +277,14 @@ def _check_entries(parameters: dict[str, Array]) -> None:
             )
 
 
+def _check_size(size: int) -> None:
+    if size < 2:
+        raise ValueError(
+            "a microcanonical kernel needs a position of at least two numbers, but this one has "
+            f"{size}; use HMC."
+        )
+
+
 def _checked(
     parameters: dict[str, Array],
     log_density: Callable[[PyTree], Array],
@@ -290,11 +294,7 @@ def _checked(
     shape = jnp.shape(parameters["inverse_mass_matrix"])
 
     def checked(vector):
-        if vector.size < 2:
-            raise ValueError(
-                "a microcanonical kernel needs a position of at least two numbers, but this one "
-                f"has {vector.size}; use HMC."
-            )
+        _check_size(vector.size)
         if shape != vector.shape:
             raise ValueError(
                 f"parameters['inverse_mass_matrix'] has shape {shape} a chain, but the position "

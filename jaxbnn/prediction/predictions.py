@@ -187,14 +187,14 @@ def over_rows(
     n = len(x)
     rows = max(1, min(n, _NUMBERS // max(len(leaf), FEWEST_DRAWN)))
     batches = []
-    for start in range(0, n, rows):
-        block = [array[start : start + rows] for array in arrays]
-        short = rows - len(block[0])
-        if short:  # the same program for the last rows
-            block = [np.concatenate([b, np.repeat(b[-1:], short, axis=0)]) for b in block]
-        with reading_anew([_run], posterior):
+    with reading_anew([_run], posterior):
+        for start in range(0, n, rows):
+            block = [array[start : start + rows] for array in arrays]
+            short = rows - len(block[0])
+            if short:  # the same program for the last rows
+                block = [np.concatenate([b, np.repeat(b[-1:], short, axis=0)]) for b in block]
             found = jax.device_get(_run(function, positions, posterior, *block, *shared))
-        batches.append(found if on_host is None else on_host(found, *block[1:]))
+            batches.append(found if on_host is None else on_host(found, *block[1:]))
     return {name: np.concatenate([batch[name] for batch in batches])[:n] for name in batches[0]}
 
 

@@ -22,7 +22,8 @@ def powered_likelihood(power: ArrayLike | None, value: Array) -> Array:
     >>> [powered_likelihood(power, log_likelihood).tolist() for power in (0.0, 0.5)]
     [[0.0, 0.0], [-inf, -1.0]]
     """
-    if power is not None and is_concrete(power):
+    if power is None:
+        return value
+    if is_concrete(power):
         return powered(power, value) if power != 0 else jnp.zeros_like(value)
-    found = powered(power, value)
-    return found if power is None else jnp.where(jnp.asarray(power) == 0, 0, found)
+    return jnp.where(jnp.asarray(power) == 0, 0, powered(power, value))
