@@ -1,4 +1,4 @@
-"""Functional sampling of Bayesian neural-network posteriors in JAX.
+"""MCMC and variational inference for Bayesian neural networks, as pure functions in JAX.
 
 A kernel is a pair `init(position, rng_key=None) -> state`, `step(rng_key, state) ->
 (state, info)`: ours, BlackJAX's, or your own. `sample` runs any of them on many chains;

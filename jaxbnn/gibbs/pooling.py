@@ -91,8 +91,8 @@ def collapse_pooling(model: IntermediateNoise, x: Images) -> CollapsedPooling:
     Returns
     -------
     A model and inputs, under which the joint law of weights, biases and all later latents is that
-    of the first; any kernel of the room takes them. Its method `restore` draws what was integrated
-    out.
+    of the first; any kernel of `jaxbnn.gibbs` takes them. Its method `restore` draws what was
+    integrated out.
 
     Raises
     ------
