@@ -11,7 +11,7 @@ from jaxbnn.diagnostics.draws import check_draws
 from jaxbnn.diagnostics.rhat import rhat_brooks_gelman
 from jaxbnn.diagnostics.stationarity import stationarity_time
 from jaxbnn.numerics import check_count, check_finite
-from jaxbnn.numerics.checks import check_positive_number
+from jaxbnn.numerics.checks import check_outside, check_positive_number
 
 
 class BlockwiseRhat(NamedTuple):
@@ -96,6 +96,7 @@ def blockwise_rhat(
     >>> found.is_passed, found.mean.shape, bool(2e4 < found.lower_bound < 8e4)
     (True, (40,), True)
     """
+    check_outside("blockwise_rhat", "it judges numbers on the host; call it outside", draws, steps)
     values = np.asarray(check_draws("blockwise_rhat", draws, min_chains=2))
     chains, length = values.shape[:2]
     _, times = settling.check_series("blockwise_rhat", np.zeros(length), steps)

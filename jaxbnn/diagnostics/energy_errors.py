@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import ArrayLike, Float
 
 from jaxbnn.numerics import check_count, check_real
+from jaxbnn.numerics.checks import check_outside
 
 
 @functools.cache
@@ -65,6 +66,8 @@ def energy_error_in_words(
     >>> print(energy_error_in_words(change, 50)[0])
     These are draws of an unadjusted kernel, with an energy error of 0.1 a dimension: ...
     """
+    why = "it writes a sentence on the host; call it outside"
+    check_outside("energy_error_in_words", why, energy_change, is_whole)
     check_count("num_dimensions", num_dimensions)
     check_real("energy_change", energy_change)
     change = np.asarray(energy_change, float)

@@ -14,6 +14,7 @@ from jaxtyping import ArrayLike, Bool, Float, Int
 from scipy.special import stdtrit
 
 from jaxbnn.numerics import check_fraction, check_real
+from jaxbnn.numerics.checks import check_outside
 
 NUM_BATCHES = 10
 
@@ -70,6 +71,7 @@ def check_series(
     name: str, series: ArrayLike, steps: ArrayLike
 ) -> tuple[Float[np.ndarray, "... records"], Float[np.ndarray, " records"]]:
     """Return series (..., record) and their steps as float64, or raise one clear sentence."""
+    check_outside(name, "it judges numbers on the host; call it outside", series, steps)
     check_real(f"the series of {name}", series)
     check_real(f"the steps of {name}", steps)
     values, times = np.asarray(series, float), np.asarray(steps, float)

@@ -27,6 +27,7 @@ from jaxbnn.diagnostics.rhat import larger_rhat, split_rhat_of
 from jaxbnn.numerics import check_real
 from jaxbnn.numerics.arguments import as_names
 from jaxbnn.numerics.arrays import float_dtype, in_memory
+from jaxbnn.numerics.checks import check_outside
 
 # Leaves are judged in one call, hence by one compiled program, where a copy costs little.
 _COPY_BYTES = 2**27
@@ -172,7 +173,7 @@ def summary(
     ValueError
         Leaves without chain and draw axes or with different ones, fewer than four draws, or
         not as many names as coordinates; float64 numbers far from zero that lose their spread in
-        float32, without `jax_enable_x64`.
+        float32, without `jax_enable_x64`; inside `jit`, `vmap` or `grad`.
 
     Examples
     --------
@@ -187,6 +188,7 @@ def summary(
     w[1] ...
     4 chains of 1000 draws
     """
+    check_outside("summary", "it makes a table on the host; call it outside", positions)
     chains, length = check_positions("summary", positions)
     positions = in_memory(positions)
     if function is not None:  # otherwise the positions are looked at below

@@ -245,7 +245,7 @@ def _check_options(method, expectation, num_samples, kl_weight) -> None:
             f"{jnp.shape(kl_weight)}."
         )
     check_finite("kl_weight", kl_weight, "give 0 or a positive number")
-    if is_concrete(kl_weight) and kl_weight < 0:
+    if is_concrete(kl_weight) and np.asarray(kl_weight) < 0:
         raise ValueError(f"kl_weight must not be negative, but is {float(kl_weight):g}.")
 
 

@@ -24,6 +24,7 @@ from jaxbnn.dvi.fit_input import (
     whole_batches,
 )
 from jaxbnn.numerics.arguments import check_progress
+from jaxbnn.numerics.checks import check_outside
 from jaxbnn.sampling.store.fingerprint import digest
 from jaxbnn.sampling.store.training import stored_training
 from jaxbnn.sampling.validation import check_checkpoint
@@ -157,7 +158,7 @@ def fit(
         If the data hold NaN, do not fit the network or the likelihood, or are fewer than a batch;
         if the positions are not stacked, or their number is not that of the data sets; a number
         that is not positive, or a stop_tolerance with fewer than ten chunks; a checkpoint of
-        another fit (`jaxbnn.sampling.BadCheckpoint`).
+        another fit (`jaxbnn.sampling.BadCheckpoint`); inside `jit`, `vmap` or `grad`.
 
     Examples
     --------
@@ -172,6 +173,8 @@ def fit(
     >>> result.elbo.shape, result.num_updates.tolist()
     ((3, 20), [20, 20, 20])
     """
+    why = "it visits the host between chunks; call it outside: it compiles training itself"
+    check_outside("fit", why, rng_key, positions, x, y)
     check_numbers(num_updates, chunk_size, min_updates, stop_tolerance)
     check_checkpoint(checkpoint)
     check_progress(progress)

@@ -10,8 +10,9 @@ from jaxtyping import PyTree
 
 from jaxbnn.ensembles.epochs import Plan
 from jaxbnn.ensembles.initial import check_precision
-from jaxbnn.numerics import check_count, check_fraction, is_concrete
+from jaxbnn.numerics import check_count, check_fraction
 from jaxbnn.numerics.arguments import check_optimizer, check_type
+from jaxbnn.numerics.checks import check_outside
 from jaxbnn.sampling.order import ordered
 from jaxbnn.sampling.validation import check_checkpoint, check_key, check_mesh_type
 from jaxbnn.targets import Posterior
@@ -48,12 +49,8 @@ def checked_arguments(
     check_type(
         "posterior", posterior, Posterior, "write optimised_starts(key, posterior, num_chains)"
     )
-    # Within `jit` even an operation on constants is traced.
-    if not is_concrete((jax.lax.add(1, 1), key, ordered(posterior))):
-        raise ValueError(
-            "optimised_starts cannot be called inside jax.jit, jax.vmap or jax.grad, since it "
-            "visits the host between epochs; call it outside: it compiles training itself."
-        )
+    why = "it visits the host between epochs; call it outside: it compiles training itself"
+    check_outside("optimised_starts", why, key, ordered(posterior))
     check_key(key)
     position = jax.eval_shape(posterior.sample_prior, jax.random.key(0))
     check_precision(position)

@@ -94,10 +94,13 @@ def check_data(network: Network, output: str, x, y) -> None:
             f"{jnp.result_type(y)} of shape {jnp.shape(y)}."
         )
     classes = max(2, output_shape(network)[0])
-    if is_concrete(y) and np.size(y) and not (np.min(y) >= 0 and np.max(y) < classes):
-        raise ValueError(
-            f"y must hold labels from 0 to {classes - 1}, but runs from {np.min(y)} to {np.max(y)}."
-        )
+    if is_concrete(y) and np.size(y):
+        # NumPy's own numbers: within `jit` those of JAX are traced, constants too.
+        low, high = np.min(np.asarray(y)), np.max(np.asarray(y))
+        if low < 0 or high >= classes:
+            raise ValueError(
+                f"y must hold labels from 0 to {classes - 1}, but runs from {low} to {high}."
+            )
 
 
 def check_noise_variance(value: ArrayLike | Sequence[ArrayLike], num_stages: int) -> None:

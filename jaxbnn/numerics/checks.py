@@ -33,6 +33,36 @@ def is_concrete(value: PyTree) -> bool:
     return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value))
 
 
+def check_outside(name: str, why: str, *trees: PyTree) -> None:
+    """Refuse to run inside a traced function what looks at numbers on the host.
+
+    Parameters
+    ----------
+    name
+        Of the function that is called.
+    why
+        Why not, and what to do.
+    trees
+        Its arguments.
+
+    Raises
+    ------
+    ValueError
+        Inside `jit`, `vmap` or `grad`.
+
+    Examples
+    --------
+    >>> jax.jit(lambda x: check_outside("sample", "it stores draws; call it outside", x))(1.0)
+    Traceback (most recent call last):
+    ValueError: sample cannot be called inside jax.jit, jax.vmap or jax.grad, since it stores draws; call it outside.
+    """  # noqa: E501
+    # Within `jit` even an operation on constants is traced.
+    if not is_concrete((jax.lax.add(1, 1), trees)):
+        raise ValueError(
+            f"{name} cannot be called inside jax.jit, jax.vmap or jax.grad, since {why}."
+        )
+
+
 def broadcasts_to(given: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     """Whether an array of one shape broadcasts to the other as it is, without enlarging it.
 
@@ -261,7 +291,7 @@ def check_fraction(name: str, value: Any, advice: str = "") -> None:
     check_real(name, value)
     if np.ndim(value) != 0:
         raise ValueError(f"{name} must be one number, but has shape {np.shape(value)}{advice}.")
-    if is_concrete(value) and not 0 < value < 1:
+    if is_concrete(value) and not 0 < np.asarray(value) < 1:
         raise ValueError(f"{name} must lie between 0 and 1, but is {value}{advice}.")
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import ArrayLike, Float, Int
 
 from jaxbnn.numerics import check_count, check_real
+from jaxbnn.numerics.checks import check_outside
 
 Numbers = ArrayLike | Sequence
 
@@ -90,6 +91,7 @@ def reliability(probabilities: Numbers, labels: Numbers, bins: int = 15) -> Reli
     >>> found.num_data.tolist(), found.accuracy.tolist()[1]
     ([0, 2], 0.5)
     """
+    check_outside("reliability", "it counts on the host; call it outside", probabilities, labels)
     check_real("probabilities", probabilities)
     check_real("labels", labels)
     check_count("bins", bins)

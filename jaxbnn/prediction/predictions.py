@@ -23,6 +23,7 @@ from jaxtyping import Array, Float, Int, PyTree, Shaped
 from jaxbnn.diagnostics.functions import check_positions
 from jaxbnn.numerics import check_finite, check_fraction
 from jaxbnn.numerics.arrays import without_wrapping
+from jaxbnn.numerics.checks import check_outside
 from jaxbnn.numerics.outside import reading_anew
 from jaxbnn.prediction.families import (
     FEWEST_DRAWN,
@@ -33,6 +34,7 @@ from jaxbnn.prediction.families import (
     summary_of,
 )
 
+WHY_OUTSIDE = "it goes over the rows on the host; call it outside: it compiles batches itself"
 # Numbers held at once: draws times rows of one batch.
 _NUMBERS = 2**21
 _DRAWS_AT_ONCE = 32
@@ -139,6 +141,7 @@ def predict(
     >>> prediction.mean.tolist(), prediction.epistemic.tolist(), prediction.aleatoric.tolist()
     ([0.0, 0.0, 0.0], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0])
     """
+    check_outside("predict", WHY_OUTSIDE, draws, x)
     check_fraction("level", level, "; 0.9 is usual")
     check_posterior(posterior)
     # Formed in double precision: 1 less a small tail has few of its digits in single.

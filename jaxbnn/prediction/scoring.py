@@ -11,8 +11,9 @@ from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Shaped
 
 from jaxbnn.numerics import check_finite
+from jaxbnn.numerics.checks import check_outside
 from jaxbnn.prediction.families import Components, scores_of, scores_of_counts
-from jaxbnn.prediction.predictions import check_posterior, over_rows
+from jaxbnn.prediction.predictions import WHY_OUTSIDE, check_posterior, over_rows
 
 # The CRPS of a mixture is a sum over pairs of its components.
 _MOST_COMPONENTS = 256
@@ -103,6 +104,7 @@ def scores(
     >>> round(float(found.log_score[0]), 4), float(found.pit[0]), round(float(found.crps[0]), 4)
     (-0.9189, 0.5, 0.2337)
     """
+    check_outside("scores", WHY_OUTSIDE, draws, x, y)
     check_posterior(posterior)
     y = np.asarray(y)
     check_finite("y", y)

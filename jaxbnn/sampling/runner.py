@@ -17,6 +17,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 from jaxbnn.numerics import check_finite
 from jaxbnn.numerics.arguments import check_progress
 from jaxbnn.numerics.arrays import check_held
+from jaxbnn.numerics.checks import check_outside
 from jaxbnn.sampling.adaptation import Adaptation
 from jaxbnn.sampling.chunks import Sampling
 from jaxbnn.sampling.contract import position_of
@@ -36,7 +37,6 @@ from jaxbnn.sampling.validation import (
     check_key,
     check_mesh_type,
     check_modes,
-    check_outside,
     check_positions,
     check_reduced,
     check_steps,
@@ -213,7 +213,8 @@ def sample(
     >>> draws.positions.shape
     (4, 500, 2)
     """
-    check_outside(key, positions, parameters, data)
+    why = "it visits the host between chunks; call it outside: it compiles the kernel itself"
+    check_outside("sample", why, key, positions, parameters, data)
     check_mesh_type(mesh)
     hosts = hosts_of(mesh)
     positions, parameters, data = ordered((positions, parameters, data))

@@ -102,16 +102,6 @@ def check_kernel(
         )
 
 
-def check_outside(*trees: PyTree) -> None:
-    """Refuse to run inside a traced function: between chunks, the host looks at numbers."""
-    # Within `jit` even an operation on constants is traced.
-    if not is_concrete((jax.lax.add(1, 1), trees)):
-        raise ValueError(
-            "sample cannot be called inside jax.jit, jax.vmap or jax.grad, since it visits the "
-            "host between chunks; call it outside: it compiles the kernel itself."
-        )
-
-
 def check_mesh_type(mesh: Any) -> None:
     """Refuse what is no mesh."""
     if mesh is not None and not isinstance(mesh, Mesh):

@@ -16,6 +16,7 @@ from jaxbnn.diagnostics import (
 )
 from jaxbnn.numerics import check_real
 from jaxbnn.numerics.arguments import a_or_an, short
+from jaxbnn.numerics.checks import check_outside
 
 Pair = tuple[str, str]
 
@@ -147,6 +148,8 @@ def compare(
             raise TypeError(
                 f"{what} must be a dict of series by the chains' names, but is {a_or_an(given)}."
             )
+    why = "it judges numbers on the host; call it outside"
+    check_outside("compare", why, steps, mse, outputs, output_steps, score)
     if not isinstance(pairs, Sequence) or not all(map(_is_pair, pairs)):
         raise TypeError(
             f"pairs must be pairs of the chains' names, but is {short(pairs)}; give for instance "

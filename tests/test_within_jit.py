@@ -1,0 +1,99 @@
+"""Tests of what is called inside `jit`, with known numbers of JAX and with traced ones.
+
+There an operation on known numbers is traced, too: a check that compares them in Python or by what
+NumPy hands on to them ends in JAX's own words, though the same call is fine outside.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.errors import JAXIndexError, JAXTypeError
+
+import jaxbnn
+from jaxbnn import diagnostics, dvi, gibbs, numerics, prediction
+from jaxbnn.networks import init, mlp
+from tests.kit import hostile_options as tried
+
+KEY = jax.random.key(0)
+# Of scikit-learn and Matplotlib, and what needs a model's own trace.
+ELSEWHERE = {"BayesianRegressor", "BayesianClassifier", "sample_network"} | {
+    name for name, (function, _) in tried.TRIED.items() if "plots" in function.__module__
+}
+# Made here: within `jit` they would be traced.
+HALF, LABELS, X = jnp.asarray(0.5), jnp.asarray(tried.LABELS), jnp.asarray(tried.X)
+PROBIT = gibbs.IntermediateNoise(mlp((2, 3, 2), "relu"), jnp.full(3, 0.1), output="probit")
+DRAWS = jax.tree.map(lambda a: jnp.tile(a, (1, 4, *[1] * a.ndim)), init(KEY, tried.NETWORK))
+SERIES = jnp.cumsum(jnp.ones((2, 100)), axis=1)
+
+
+@pytest.fixture(autouse=True)
+def keys_may_be_used_again():
+    """What is tried is made anew for each call, from the same keys."""
+    with jax.debug_key_reuse(False):
+        yield
+
+
+def _of_jax(given):
+    """Return arguments with arrays of JAX for those of NumPy and for numbers; records stay."""
+    if (isinstance(given, np.ndarray) and given.dtype.kind in "fiub") or type(given) is float:
+        return jnp.asarray(given)
+    if type(given) is dict:
+        return {name: _of_jax(value) for name, value in given.items()}
+    return type(given)(map(_of_jax, given)) if type(given) in (tuple, list) else given
+
+
+def _error_within_jit(call):
+    def run(x):
+        call()
+        return x
+
+    try:
+        jax.eval_shape(run, 1.0)
+    except Exception as error:  # what is wrong outside, too, may be anything
+        return error
+    return None
+
+
+@pytest.mark.parametrize("is_traced", [False, True], ids=["known", "traced"])
+@pytest.mark.parametrize("name", sorted(set(tried.TRIED) - ELSEWHERE))
+def test_a_public_function_within_jit_does_not_end_in_words_of_jax(name, is_traced):
+    function, before = tried.TRIED[name]
+    made = before(), tried.NEEDED.get(name, {})
+    known = _of_jax(made)
+
+    def call():
+        arguments, options = _of_jax(made) if is_traced else known
+        function(*arguments, **options)
+
+    assert not isinstance(_error_within_jit(call), (JAXTypeError, JAXIndexError))
+
+
+ANSWERED = {
+    "labels of a probit": lambda: gibbs.gibbs_sampler(PROBIT, X, LABELS),
+    "weight of the divergence": lambda: dvi.deterministic_vi(
+        tried.NETWORK, tried.NOISE, dvi.empirical_bayes(), kl_weight=HALF
+    ),
+    "a fraction": lambda: numerics.check_fraction("level", HALF),
+}
+REFUSED = {
+    "predict": lambda: jaxbnn.predict(DRAWS, tried.X, tried._posterior()),
+    "scores": lambda: prediction.scores(DRAWS, tried.X, tried.Y, tried._posterior()),
+    "reliability": lambda: prediction.reliability(jnp.full((4, 2), 0.5), LABELS),
+    "summary": lambda: diagnostics.summary(jnp.asarray(tried.DRAWS)),
+    "stationarity_time": lambda: diagnostics.stationarity_time(SERIES, np.arange(100)),
+    "fit": lambda: dvi.fit(
+        KEY, tried._vi(), tried._q(shape=(1,)), tried.X, tried.Y, num_updates=1, progress=False
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ANSWERED)
+def test_numbers_of_jax_are_looked_at_within_jit(what):
+    assert _error_within_jit(ANSWERED[what]) is None
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_works_on_the_host_says_so_within_jit(name):
+    with pytest.raises(ValueError, match=rf"^{name} cannot be called inside jax\.jit"):
+        raise _error_within_jit(REFUSED[name])
