@@ -220,7 +220,7 @@ def microcanonical_adaptation(
             records=jnp.zeros(
                 (num_chains, _num_records(plan), min(size, _MOST_COORDINATES)), dtype
             ),
-            last=jnp.full_like(zeros, jnp.nan),
+            last=jnp.full_like(zeros, jnp.inf),
             num_blow_ups=jnp.zeros(num_chains, dtype),
             parameters=parameters,
         )

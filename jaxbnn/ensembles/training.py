@@ -218,7 +218,8 @@ def optimised_starts(
     def epochs(chains: Chain, first: int, count: int) -> tuple[Chain, Curves, int]:
         numbers = (jnp.asarray(n, jnp.int32) for n in (first, first + count, patience))
         chains = place.by_chain(chains)
-        chains, curves, done = train(*spread, chains, *numbers, plan=asked.plan)
+        with jax.debug_nans(False):  # NaN stands for the epochs of a chain that has stopped
+            chains, curves, done = train(*spread, chains, *numbers, plan=asked.plan)
         return chains, jax.tree.map(lambda c: np.asarray(c)[: int(done) - first], curves), int(done)
 
     with stored_training(checkpoint, lambda: fingerprint(asked, (members, data), chains)) as store:

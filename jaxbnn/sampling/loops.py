@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.extend
 import jax.numpy as jnp
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, ArrayLike, PyTree
 
 from jaxbnn.sampling import records
 from jaxbnn.sampling.contract import check_kept, check_step, position_of
@@ -201,9 +201,9 @@ class RateSum(NamedTuple):
         return RateSum(total, self.lost + ((large - total) + small))
 
 
-def counter_at(start: Array, i: Array) -> Array:
-    """Return the counter of the i-th step from `start` on."""
-    return start + i.astype(jnp.uint32)
+def counter_at(start: ArrayLike, i: ArrayLike) -> Array:
+    """Return the counter of the i-th step from `start` on; under `disable_jit`, i is a number."""
+    return jnp.asarray(start, jnp.uint32) + jnp.asarray(i, jnp.uint32)
 
 
 def _pick_key(rng_keys: Array) -> Callable[[Array], Array]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, ArrayLike, PyTree
 
 # Beyond this many entries the copy into a row costs more than a write of its own.
 _LARGEST_PACKED = 1024
@@ -32,7 +32,7 @@ def make_buffers(shapes: PyTree, capacity: int) -> Buffers:
     ]
 
 
-def write(buffers: Buffers, record: PyTree, index: Array) -> Buffers:
+def write(buffers: Buffers, record: PyTree, index: ArrayLike) -> Buffers:
     """Return the buffers with `record` at `index`."""
     rows, others = buffers
     leaves = jax.tree.leaves(record)
