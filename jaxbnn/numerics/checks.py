@@ -52,10 +52,15 @@ def check_outside(name: str, why: str, *trees: PyTree) -> None:
 
     Examples
     --------
-    >>> jax.jit(lambda x: check_outside("sample", "it stores draws; call it outside", x))(1.0)
-    Traceback (most recent call last):
-    ValueError: sample cannot be called inside jax.jit, jax.vmap or jax.grad, since it stores draws; call it outside.
-    """  # noqa: E501
+    >>> def call(x):
+    ...     try:
+    ...         check_outside("sample", "it stores draws; call it outside", x)
+    ...     except ValueError as error:
+    ...         print(error)
+    >>> call(1.0)
+    >>> jax.eval_shape(call, 1.0)
+    sample cannot be called inside jax.jit, jax.vmap or jax.grad, since it stores draws; ...
+    """
     # Within `jit` even an operation on constants is traced.
     if not is_concrete((jax.lax.add(1, 1), trees)):
         raise ValueError(
