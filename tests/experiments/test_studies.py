@@ -22,6 +22,7 @@ SHORT = {"thermalization/figure1"}
 BEYOND_THE_PAPERS = {
     "challenges/evidence",
     "challenges/first_look",
+    "challenges/iris_converged",
     "ensembles/between_modes",
     "ensembles/bias",
     "ensembles/exactness",
