@@ -41,7 +41,7 @@ def code_digest(modules: Iterable[str], never_run: tuple[str, ...] = ()) -> str:
 
 def forget() -> None:
     """Forget all files that were read, so that the next digest is of them as they are by then."""
-    for kept in (_digest, _imports, _reexported, _loaded_late, _file, _tree):
+    for kept in (_digest, _imports, _reexported, _loaded_late, _file, _source):
         kept.cache_clear()
 
 
@@ -64,20 +64,14 @@ def used_modules(modules: Iterable[str], never_run: tuple[str, ...] = ()) -> set
 
 @cache
 def _digest(module: str) -> str:
-    tree, path = _tree(module), _file(module)
+    source, path = _source(module), _file(module)
     assert path is not None
-    seen = hashlib.sha256(repr(_plain(tree)).encode())
-    for name in sorted(_named_files(tree)):
+    seen = _hashed(source).copy()
+    for name in sorted(_named_files(source)):
         beside = path.parent / name
         if beside.is_file() and beside != ROOT / BIAS_TABLE:
             seen.update(beside.read_bytes())
     return seen.hexdigest()
-
-
-def _named_files(tree: ast.Module) -> set[str]:
-    """Return the strings of a module that may name files of data."""
-    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
-    return {text for text in texts if isinstance(text, str) and Path(text).suffix in DATA}
 
 
 def _plain(node: Any) -> Any:
@@ -107,11 +101,11 @@ def _is_empty_string(node: ast.AST) -> bool:
 def _imports(module: str) -> frozenset[str]:
     """Return the modules whose names a module imports, wherever the statement stands."""
     found: set[str] = set()
-    for node in ast.walk(_tree(module)):
+    for node in _import_statements(_source(module)):
         if isinstance(node, ast.Import):
             ours = {alias.name for alias in node.names if _is_ours(alias.name)}
             found |= ours.union(*(_loaded_late(name) for name in ours))
-        elif isinstance(node, ast.ImportFrom) and node.module and _is_ours(node.module):
+        elif node.module and _is_ours(node.module):
             if node.module in _loaded_late(module):
                 continue  # by name, where a name is used
             for alias in node.names:
@@ -136,7 +130,7 @@ def _reexported(module: str) -> dict[str, tuple[str, str]]:
     path = _file(module)
     if path is None or path.name != "__init__.py":
         return {}
-    bodies = [_tree(module).body, *(_tree(late).body for late in _loaded_late(module))]
+    bodies = [_parsed(_source(name)).body for name in (module, *_loaded_late(module))]
     return {
         alias.asname or alias.name: (node.module, alias.name)
         for body in bodies
@@ -157,7 +151,7 @@ def _loaded_late(package: str) -> frozenset[str]:
         return frozenset()
     return frozenset(
         node.module
-        for node in ast.walk(_tree(package))
+        for node in _import_statements(_source(package))
         if isinstance(node, ast.ImportFrom) and node.module and _is_ours(node.module)
         if any(alias.name == "*" for alias in node.names)
     )
@@ -180,7 +174,35 @@ def _file(module: str) -> Path | None:
 
 
 @cache
-def _tree(module: str) -> ast.Module:
+def _source(module: str) -> bytes:
     path = _file(module)
     assert path is not None
-    return ast.parse(importlib.util.decode_source(path.read_bytes()))
+    return path.read_bytes()
+
+
+# What follows is told by the contents, and need not be forgotten with the files.
+
+
+@cache
+def _parsed(source: bytes) -> ast.Module:
+    return ast.parse(importlib.util.decode_source(source))
+
+
+@cache
+def _hashed(source: bytes) -> Any:
+    return hashlib.sha256(repr(_plain(_parsed(source))).encode())
+
+
+@cache
+def _named_files(source: bytes) -> frozenset[str]:
+    """Return the strings of a module that may name files of data."""
+    nodes = ast.walk(_parsed(source))
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant)}
+    return frozenset(t for t in texts if isinstance(t, str) and Path(t).suffix in DATA)
+
+
+@cache
+def _import_statements(source: bytes) -> tuple[ast.Import | ast.ImportFrom, ...]:
+    """Return them wherever they stand."""
+    nodes = ast.walk(_parsed(source))
+    return tuple(node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))

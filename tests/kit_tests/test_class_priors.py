@@ -26,8 +26,6 @@ def test_results_are_stored_and_told(tmp_path, monkeypatch):
         return -1.0 - split - 0.1 * len(network.hidden)
 
     monkeypatch.setattr(class_priors, "log_score", log_score)
-    code = class_priors._code()  # once: it reads all modules that a fit uses
-    monkeypatch.setattr(class_priors, "_code", lambda: code)
     monkeypatch.setattr(class_priors, "KEPT", tmp_path / "kept.json")
     monkeypatch.setattr(class_priors, "PAGE", tmp_path / "page.md")
     few = np.zeros((167, 1)), np.zeros(167, int)

@@ -35,11 +35,9 @@ def root(tmp_path, monkeypatch):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
     monkeypatch.setattr(code, "ROOT", tmp_path)
-    for cached in (code._imports, code._reexported, code._loaded_late, code._file, code._tree):
-        cached.cache_clear()
+    code.forget()
     yield tmp_path
-    for cached in (code._imports, code._reexported, code._loaded_late, code._file, code._tree):
-        cached.cache_clear()
+    code.forget()
 
 
 def touched(root, path, names=None):
@@ -76,8 +74,7 @@ def test_of_a_module_that_changed_in_parts_only_what_takes_these_is_touched(root
     assert touched(root, path, []) == ALWAYS
     text = "from jaxbnn.kernels.accept import always, metropolis\nfrom jaxbnn.kernels import hmc\n"
     (root / "jaxbnn/kernels/hmc.py").write_text(f"{text}def hmc():\n    return always()\n")
-    code._imports.cache_clear()
-    code._tree.cache_clear()
+    code.forget()
     assert touched(root, path, ["always"]) == {"tests/test_hmc.py"} | ALWAYS
 
 

@@ -26,17 +26,11 @@ def tree(tmp_path, monkeypatch):
             path = tmp_path / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        forget()
+        code.forget()
         return code.code_digest(["experiments.study"])
 
     yield digest
-    forget()
-
-
-def forget():
-    for value in vars(code).values():
-        if hasattr(value, "cache_clear"):
-            value.cache_clear()
+    code.forget()
 
 
 def test_a_name_from_a_package_leads_to_the_module_that_defines_it(tree):
