@@ -14,17 +14,13 @@ X = np.linspace(-1, 1, 12, dtype=np.float32)[:, None]
 NETWORK = mlp((1, 2, 1))
 
 
-def _key(number):
-    return jax.random.key(number)
-
-
 def _posterior():
     return jaxbnn.Posterior(NETWORK, jaxbnn.normal_prior(NETWORK), jaxbnn.Gaussian(0.5), X, X)
 
 
-def _sampled(**options):
+def _sampled():
     return jaxbnn.sample(
-        _key(0),
+        jax.random.key(0),
         lambda parameters, data: jaxbnn.pcn(lambda z: -jnp.sum(data * z**2), parameters["step"]),
         jnp.zeros((2, 3)),
         2,
@@ -33,21 +29,26 @@ def _sampled(**options):
         num_warmup=2,
         adapt=jaxbnn.dual_averaging(0.5, name="step"),
         progress=False,
-        **options,
     )
 
 
 def _trained():
     # One of them stops before the other.
     return ensembles.optimised_starts(
-        _key(1), _posterior(), 2, validation=0.3, patience=3, max_epochs=60, progress=False
+        jax.random.key(1),
+        _posterior(),
+        2,
+        validation=0.3,
+        patience=3,
+        max_epochs=60,
+        progress=False,
     )
 
 
-def _in_modes():
-    starts = _posterior().sample_prior(_key(2), (2,))
+def _ensemble():
+    starts = _posterior().sample_prior(jax.random.key(2), (2,))
     return ensembles.sample_ensemble(
-        _key(3), _posterior(), starts, 3, num_tuning=100, most_steps=200, num_warmup=10,
+        jax.random.key(3), _posterior(), starts, 3, num_tuning=100, most_steps=200, num_warmup=10,
         trajectory_steps=3, progress=False,
     ).draws.positions  # fmt: skip
 
@@ -62,7 +63,7 @@ def test_a_run_with_warm_up_is_the_same_operation_by_operation():
     )
 
 
-@pytest.mark.parametrize("call", [_sampled, _trained, _in_modes])
+@pytest.mark.parametrize("call", [_sampled, _trained, _ensemble])
 def test_nothing_that_is_well_is_not_a_number(call):
     """What stands for "none yet" is no NaN where JAX looks for them."""
     with jax.debug_nans(True):
