@@ -5,10 +5,13 @@
 Each module beside this file has a `TITLE` and a function `measure()`, which returns pairs
 (quantity, value as text) and calls public functions that exist at both commits. It runs twice,
 each time in a process of its own: over a checkout of the commit before the mends, made for this
-run, and over the working tree. What is measured again alone (`--only`) takes the place of its rows.
+run, and over the working tree. A module whose mend is younger names the commit before it in a
+constant `BEFORE`, and its title says so. What is measured again alone (`--only`) takes the place of
+its rows.
 """
 
 import argparse
+import ast
 import json
 import os
 import subprocess
@@ -40,8 +43,8 @@ Measured by
 
     python -m tests.before_after
 
-over commit {before} and over {after}. "refused" stands before the sentence that the call
-ends with; "failed" before an exception that says nothing to the user.
+over commit {before}, or the one that the finding names, and over {after}. "refused" stands before
+the sentence that the call ends with; "failed" before an exception that says nothing to the user.
 
 | finding | quantity | before | after |
 | --- | --- | --- | --- |
@@ -84,15 +87,25 @@ def measure(module: Path, tree: Path) -> tuple[str, dict[str, str]]:
 def rows(only: str, before: str) -> Iterator[str]:
     """Yield the table's rows as they are measured."""
     modules = [m for m in sorted(HERE.glob("*.py")) if not m.stem.startswith("_")]
-    with checkout(before) as old:
-        for module in modules:
-            if only not in module.stem:
-                continue
+    for module in modules:
+        if only not in module.stem:
+            continue
+        own = before_of(module)
+        with checkout(own or before) as old:
             title, was = measure(module, old)
-            _, now = measure(module, ROOT)
-            for quantity in was | now:
-                cells = (title, quantity, was.get(quantity, "-"), now.get(quantity, "-"))
-                yield "| " + " | ".join(_cell(text) for text in cells) + " |"
+        _, now = measure(module, ROOT)
+        title += f" (before: {own})" if own else ""
+        for quantity in was | now:
+            cells = (title, quantity, was.get(quantity, "-"), now.get(quantity, "-"))
+            yield "| " + " | ".join(_cell(text) for text in cells) + " |"
+
+
+def before_of(module: Path) -> str | None:
+    """Return the commit that a module names in `BEFORE`; it is not imported, since it measures."""
+    for statement in ast.parse(module.read_text()).body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "BEFORE":
+            return ast.literal_eval(statement.value)
+    return None
 
 
 def _cell(text: str) -> str:
