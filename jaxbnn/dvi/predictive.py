@@ -227,7 +227,10 @@ def mixture(
 
 def _equal_mixture(parts: dist.Distribution, dtype: jnp.dtype) -> dist.MixtureSameFamily:
     """Return the equal mixture over the second axis of parts of batch shape (n, draws)."""
-    weights = jnp.full(parts.batch_shape, 1 / parts.batch_shape[1], dtype)
+    # Behind the barrier XLA does not sum thousands of rows of constants while it compiles.
+    weights = jax.lax.optimization_barrier(
+        jnp.full(parts.batch_shape, 1 / parts.batch_shape[1], dtype)
+    )
     return dist.MixtureSameFamily(dist.Categorical(probs=weights), parts)
 
 

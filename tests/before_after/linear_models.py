@@ -17,7 +17,7 @@ def measure():
 
 
 def _fitted(likelihood, x, y):
-    """Fit four fifths of the rows; R-hat and effective draws of what is predicted, and the score."""
+    """Fit four fifths of the rows; tell of R-hat, effective draws and the score of the others."""
     options = {"sampler": "nuts", "random_state": 0}
     if likelihood is None:
         model = BayesianClassifier((), **options)
