@@ -1,5 +1,5 @@
-"""Tests of targets.heavy_tails, targets.counts, targets.ordinal and targets.log_gamma: chains that
-learn degrees of freedom, scales, concentrations and cutpoints keep exact draws exact.
+"""Tests of models that learn: chains that learn degrees of freedom, scales, concentrations and
+cutpoints keep exact draws exact.
 
 Parameters are drawn from the prior and data from the model, so that the prior's draws and its
 density, the predictive law's draws and the likelihood's terms must all be of one model; false-alarm
