@@ -55,12 +55,21 @@ class OfTheNumber(LogGamma):
         return super().log_prob(value) - value
 
 
-@dataclass(frozen=True)
-class WithoutItsScale(StudentT):
+class WithoutItsScale:
     """Terms that lack the logarithm of the scale."""
 
     def log_prob(self, outputs, y):
         return super().log_prob(outputs, y) + jnp.log(jnp.asarray(self.scale))
+
+
+@dataclass(frozen=True)
+class StudentTWithoutItsScale(WithoutItsScale, StudentT):
+    """Student-t terms that lack it."""
+
+
+@dataclass(frozen=True)
+class LaplaceWithoutItsScale(WithoutItsScale, Laplace):
+    """Laplace terms that lack it."""
 
 
 @dataclass(frozen=True)
@@ -69,14 +78,6 @@ class OfOtherDegrees(StudentT):
 
     def log_prob(self, outputs, y):
         return StudentT(jnp.asarray(self.degrees) / 3, self.scale).log_prob(outputs, y)
-
-
-@dataclass(frozen=True)
-class OfOtherHeight(Laplace):
-    """Terms of a density whose integral is that of the scale."""
-
-    def log_prob(self, outputs, y):
-        return super().log_prob(outputs, y) + jnp.log(jnp.asarray(self.scale))
 
 
 @dataclass(frozen=True)
@@ -95,12 +96,15 @@ class OfOtherGaps(Ordinal):
         return super().given({"cutpoint_gaps": 0.5 * parameters["cutpoint_gaps"]})
 
 
-DEGREES = {"log_degrees": OfTheNumber(2.0, 0.1), "log_noise_scale": NOISE}
 MUTANTS = {
-    "StudentT-prior": ("StudentT", StudentT(), DEGREES),
-    "StudentT-scale": ("StudentT", WithoutItsScale(), CASES["StudentT"][1]),
+    "StudentT-prior": (
+        "StudentT",
+        StudentT(),
+        CASES["StudentT"][1] | {"log_degrees": OfTheNumber(2.0, 0.1)},
+    ),
+    "StudentT-scale": ("StudentT", StudentTWithoutItsScale(), CASES["StudentT"][1]),
     "StudentT-degrees": ("StudentT", OfOtherDegrees(), CASES["StudentT"][1]),
-    "Laplace-height": ("Laplace", OfOtherHeight(), CASES["Laplace"][1]),
+    "Laplace-scale": ("Laplace", LaplaceWithoutItsScale(), CASES["Laplace"][1]),
     "NegativeBinomial-spread": ("NegativeBinomial", OfOtherSpread(), CASES["NegativeBinomial"][1]),
     "NegativeBinomial-prior": (
         "NegativeBinomial",
