@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from jaxbnn.cli import folder as folders
+from jaxbnn.cli.dates import as_days, find_order
 from jaxbnn.cli.encoding import Encoding, fields_of
 from jaxbnn.cli.fields import as_numbers, is_missing
 from jaxbnn.cli.place import OUTSIDE, written
@@ -41,9 +42,14 @@ def write_predictions(
     progress.begin("predicting", f"{table.num_rows:,} rows")
     found = predictions_of(positions, x, posterior, encoding, level, quantiles)
     given = {*columns, OUTSIDE}
-    columns |= {f"predicted {n}" if n in given else n: found[n] for n in found}
+    for name, values in found.items():
+        while name in given:
+            name = f"predicted {name}"
+        columns[name] = values
+        given.add(name)
     columns[OUTSIDE] = strange
     progress.begin("writing", str(out))
+    out = out.resolve()  # a link stays one
     digits = _digits(encoding)
     with (
         written(out.parent) as part,
@@ -194,6 +200,10 @@ def _is_other(values: Sequence[str], value: str) -> np.ndarray:
     there = ~is_missing(list(values))
     numbers = as_numbers([*values, value])
     if numbers is None:
+        order = find_order([*values, value])
+        days = as_days([*values, value], order) if order not in (None, "open") else ""
+        if isinstance(days, np.ndarray):
+            return there & (days[:-1] != days[-1])
         return there & (np.array(values, dtype=object) != value)
     *others, one = numbers
     return there & ~np.isclose(others, one, rtol=1e-9, atol=0.0)

@@ -107,7 +107,9 @@ class Column:
                 f"fit; {how_to_mend(strange) if self.date is None else 'mend it'}."
             )
         missing = np.isnan(numbers)
-        scaled = standardised(numbers, self.mean, self.sd)
+        # Where the mean is the least there is one value: of another the fit knows nothing.
+        is_one = self.mean == self.low
+        scaled = 0.0 if is_one else standardised(numbers, self.mean, self.sd)
         parts = [np.where(missing, 0.0, scaled)]
         parts += [missing] if self.has_missing else []
         if self.date is None:

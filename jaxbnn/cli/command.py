@@ -40,7 +40,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 text = _fit(options, progress, has_cores=arguments is None)
             else:
                 text = _predict(options, progress)
-        print(text)
     except (ValueError, OSError, ImportError, csv.Error) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -59,7 +58,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if arguments is None:
             _end_at_once(130)
         return 130
+    _tell(text)
     return 0
+
+
+def _tell(text: str) -> None:
+    """Print what was done; it is done even if nobody reads it, or its letters cannot be shown."""
+    try:
+        try:
+            print(text)
+        except UnicodeEncodeError:
+            shown = sys.stdout.encoding
+            print(text.encode(shown, "backslashreplace").decode(shown))
+        sys.stdout.flush()
+    except OSError:
+        # The interpreter would try again to write what is left, and say that it could not.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _end_at_once(status: int) -> NoReturn:
@@ -84,7 +99,7 @@ def _fit(options: argparse.Namespace, progress: Progress, *, has_cores: bool) ->
     settings = settings_of(options)
     if has_cores:
         use_cores(max(settings.chains_of(name) for name in LEARNING))
-    out = options.out or options.data.with_name(f"{options.data.stem}-fit")
+    out = options.out or options.data.parent / f"{options.data.stem}-fit"
     prepared = prepare(options, settings)
     identity = unfinished.identity_of(options)
     is_going_on = unfinished.goes_on(out, identity, options.force)
@@ -106,13 +121,13 @@ def _fit(options: argparse.Namespace, progress: Progress, *, has_cores: bool) ->
 def _predict(options: argparse.Namespace, progress: Progress) -> str:
     progress.begin("reading", options.data.name)
     _check_installed("predict")
-    from jaxbnn.cli.place import check_fit, check_predictions, was_headerless
+    from jaxbnn.cli.place import check_fit, check_predictions, columns_of_fit
     from jaxbnn.cli.prepare import read
 
     check_fit(options.folder)
     check_level(options.level)
-    out = options.out or options.data.with_name(f"{options.data.stem}-predictions.csv")
-    table = read(options, is_headerless=was_headerless(options.folder))
+    out = options.out or options.data.parent / f"{options.data.stem}-predictions.csv"
+    table = read(options, columns_of_fit(options.folder))
     check_predictions(out, options.data)
     progress.begin("loading JAX")
     from jaxbnn.cli.answers import write_predictions

@@ -102,6 +102,8 @@ class Encoding:
         values = table.columns[self.target]
         if self.classes is not None:
             number = {name: i for i, name in enumerate(self.classes)}
+            # A file whose labels have decimal commas was read with points.
+            number = {name.replace(",", "."): i for name, i in number.items()} | number
             return np.array([number[value] for value in values], np.int32)
         numbers = as_numbers(values)
         assert numbers is not None
@@ -222,4 +224,6 @@ def learn_encoding(
         if kind.likelihood not in COUNTS:
             mean, sd = y_mean, y_sd
     classes = (kind.order or distinct) if is_class else None
+    if classes and target in table.as_written:
+        classes = [name.replace(".", ",") for name in classes]
     return Encoding(target, columns, classes, mean, sd, constant=constant), notes

@@ -1,7 +1,9 @@
 """Fields of text: which are missing, which are numbers, and how their decimals are written."""
 
+import contextlib
 import math
 import re
+from collections.abc import Collection
 
 import numpy as np
 
@@ -75,17 +77,33 @@ def how_to_mend(value: str) -> str:
 
 
 def with_decimal_points(
-    columns: dict[str, list[str]], decimal: str | None, source: str
+    columns: dict[str, list[str]],
+    decimal: str | None,
+    source: str,
+    unused: Collection[str] = (),
 ) -> tuple[dict[str, list[str]], str]:
     """Return the columns with numbers such as 3,5 written 3.5, and the mark that was found.
 
-    With `decimal` None a comma counts where it makes a whole column numbers.
+    With `decimal` None a comma counts where it makes a whole column numbers. Columns that are
+    `unused` stay as they are, and are asked for the mark only where the others do not tell.
 
     Raises
     ------
     ValueError
         1,234 may be 1.234 or 1234; both marks are in use, or points where commas were asked for.
     """
+    used = {name: columns[name] for name in columns if name not in unused}
+    changed, mark = _read_decimals(used, decimal, source)
+    if mark == "." and decimal is None and not _with_points(used):
+        rest = {name: columns[name] for name in columns if name in unused}
+        with contextlib.suppress(ValueError):  # written in two ways, for all one knows
+            mark = _read_decimals(rest, None, source)[1]
+    return columns | changed, mark
+
+
+def _read_decimals(
+    columns: dict[str, list[str]], decimal: str | None, source: str
+) -> tuple[dict[str, list[str]], str]:
     if decimal == ".":
         return columns, "."
     changed = {name: _points(values) for name, values in columns.items()}
@@ -102,8 +120,7 @@ def with_decimal_points(
     }
     if not written and decimal is None:
         return columns, "."
-    pointed = ((name, v) for name in columns for v in columns[name] if _POINT_NUMBER.fullmatch(v))
-    name, with_point = next(pointed, ("", None))
+    name, with_point = next(iter(_with_points(columns)), ("", None))
     if not written:
         if with_point is not None:
             raise ValueError(
@@ -135,7 +152,7 @@ def perhaps_thousands(columns: dict[str, list[str]]) -> list[str]:
     >>> perhaps_thousands({"x": ["1.234", "999"], "y": ["0.5", "1.5"]})
     []
     """
-    pointed = [(name, v) for name in columns for v in columns[name] if _POINT_NUMBER.fullmatch(v)]
+    pointed = _with_points(columns)
     if not pointed or not all(_COULD_BE_THOUSANDS.fullmatch(value) for _, value in pointed):
         return []
     name, value = pointed[0]
@@ -143,6 +160,11 @@ def perhaps_thousands(columns: dict[str, list[str]]) -> list[str]:
         f"{name}: numbers such as {value} are read with a decimal point; if points stand between "
         "thousands, take them out."
     ]
+
+
+def _with_points(columns: dict[str, list[str]]) -> list[tuple[str, str]]:
+    """Return the numbers that are written with a point, each after its column's name."""
+    return [(name, v) for name in columns for v in columns[name] if _POINT_NUMBER.fullmatch(v)]
 
 
 def _points(values: list[str]) -> list[str]:

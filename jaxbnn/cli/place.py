@@ -1,11 +1,12 @@
 """Where results go: a place that is free, held meanwhile, and written to whole or not at all."""
 
+import csv
 import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 MODEL, DRAWS = "model.json", "posterior.nc"
@@ -36,13 +37,18 @@ def check_fit(folder: Path) -> None:
             raise ValueError(f"{folder} has no {name}; give the folder that `jaxbnn fit` wrote.")
 
 
-def was_headerless(folder: Path) -> bool:
-    """Return whether a fit's file had no header; a damaged fit is told of when it is loaded."""
+def columns_of_fit(folder: Path) -> list[str] | None:
+    """Return the names of the columns that a fit knows; None if its file had no header.
+
+    A damaged fit, which is told of when it is loaded, knows none.
+    """
     try:
-        model = json.loads((folder / MODEL).read_text(encoding="utf-8"))
-        return bool(model["encoding"].get("width"))
+        found = json.loads((folder / MODEL).read_text(encoding="utf-8"))["encoding"]
+        if found.get("width"):
+            return None
+        return [*(column["name"] for column in found["columns"]), *found.get("constant", ())]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return False
+        return []
 
 
 def check_free(folder: Path, force: bool) -> None:
@@ -68,13 +74,21 @@ def check_predictions(out: Path, data: Path) -> None:
         raise ValueError(f"there is no folder {out.parent} for --out; make it first.")
     if out.resolve() == data.resolve():
         raise ValueError(f"--out {out} would overwrite the new rows; name another file.")
-    if out.is_file():
-        with out.open(encoding="utf-8", errors="replace") as file:
-            is_ours = OUTSIDE in file.readline()
-        if not is_ours:
-            raise ValueError(
-                f"--out {out} is a file that `predict` has not written; name another, or remove it."
-            )
+    if out.is_file() and not _is_of_predict(out):
+        raise ValueError(
+            f"--out {out} is a file that `predict` has not written; name another, or remove it."
+        )
+
+
+def _is_of_predict(path: Path) -> bool:
+    """Return whether a file's first record, in which names may hold newlines, has our column."""
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        for mark in ",;\t|":
+            file.seek(0)
+            with suppress(csv.Error):
+                if any(OUTSIDE in name for name in next(csv.reader(file, delimiter=mark), [])):
+                    return True
+    return False
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """A table as `fit` takes it: what is learnt from, what is held out, and how it is encoded."""
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -45,10 +46,19 @@ class Prepared(NamedTuple):
         return None if self.encoding.classes is None else len(self.encoding.classes)
 
 
-def read(options: argparse.Namespace, *, is_headerless: bool = False) -> Table:
-    """Read the CSV file that the options name."""
-    separator = separator_of(options)
-    return read_table(options.data, separator, options.decimal, is_headerless=is_headerless)
+def read(options: argparse.Namespace, known: Sequence[str] | None = ()) -> Table:
+    """Read the CSV file that the options name.
+
+    Of rows to predict `known` are the columns that the fit used, None where they have no names.
+    """
+    return read_table(
+        options.data,
+        separator_of(options),
+        options.decimal,
+        is_headerless=known is None,
+        known=known or (),
+        dropped=options.drop if options.command == "fit" else (),
+    )
 
 
 def prepare(options: argparse.Namespace, settings: Settings) -> Prepared:
@@ -66,8 +76,12 @@ def prepare(options: argparse.Namespace, settings: Settings) -> Prepared:
     rows = take(table, training)
     width = 0 if whole.has_header else len(whole.columns)
 
+    order = options.order
+    if order and target in table.as_written:  # 1,5 was read as 1.5
+        order = [name.replace(",", ".") for name in order]
+
     def encoded(newer: bool) -> tuple[Kind, Encoding, list[str]]:
-        asked = options.likelihood, options.task, options.order
+        asked = options.likelihood, options.task, order
         values, learnt_from = table.columns[target], rows.columns[target]
         kind = choose_likelihood(target, values, *asked, newer=newer, learnt_from=learnt_from)
         encoding, notes = learn_encoding(table, rows, target, options.task, kind)

@@ -4,7 +4,7 @@ import csv
 import difflib
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from jaxbnn.cli.fields import (
 
 _SEPARATORS = ",;\t|"
 _UNNAMED = re.compile(r"(Unnamed: \d+)?")  # pandas gives such names to columns without one
+_BLANK_LINES = re.compile(r"\A\s*[\r\n]")
 _AS_UTF8 = "save it in the spreadsheet program as 'CSV UTF-8'"
 _MOST_NAMES = 20
 
@@ -104,6 +105,8 @@ def read_table(
     decimal: str | None = None,
     *,
     is_headerless: bool = False,
+    known: Collection[str] = (),
+    dropped: Collection[str] = (),
 ) -> Table:
     """Read a CSV file.
 
@@ -112,8 +115,12 @@ def read_table(
     hold a different whole number in each row, as row numbers do. Where the first line holds
     numbers, and otherwise only what stands below it too, it is a row and no header, and columns are
     called "column 1", "column 2", ...; but numbers that count up by one, and years that rise and do
-    not come again below, are names. If `is_headerless`, as rows to predict are when the fit's file
-    was, only "column 1", ... are names.
+    not come again below, are names.
+
+    Of rows to predict more is known. If `is_headerless`, as they are when the fit's file was, only
+    "column 1", ... are names. `known` are the columns that the fit used: a line that holds one of
+    them is the header, the mark that makes most of them separates, and none of them is left out.
+    How decimals are written is asked of these alone, or of all that are not `dropped`.
 
     Raises
     ------
@@ -123,7 +130,7 @@ def read_table(
     """
     text = _read_text(path)
     if separator is None:
-        separator = _separator(next((line for line in text.splitlines() if line.strip()), ""))
+        separator = _separator(text, known)
     records = _records(text, separator, path)
     if len(records) < 2 - is_headerless:
         what = "at least one row" if is_headerless else "a header and at least one row below it"
@@ -132,18 +139,23 @@ def read_table(
     if is_headerless:
         has_header = all(name.startswith("column ") for name in names)
     else:
-        has_header = _is_header(names, [fields for _, fields in records[1:]])
+        rows_below = [fields for _, fields in records[1:]]
+        has_header = not set(names).isdisjoint(known) or _is_header(names, rows_below)
     _check_widths(records, path, separator, "header" if has_header else "first line")
     rows = records[1:] if has_header else records
     columns = [[f.strip() for f in c] for c in zip(*(r for _, r in rows), strict=True)]
     if not has_header:
         names = [f"column {number}" for number in range(1, len(names) + 1)]
-    named, notes = _named(names, columns, path)
+    named, notes = _named(names, columns, path, known)
+    unused = set(dropped) | (named.keys() - set(known) if known else set())
     if not has_header:
         notes.append(f"No header: the first line is a row; columns are 1 to {len(names)}.")
+        unused |= {f"column {number}" for number in dropped}
+    elif not known and as_numbers(names) is not None:
+        notes.append(f"The first line, {', '.join(names[:_MOST_NAMES])}, names the columns.")
     if separator == ";" and decimal is None:  # as where commas are decimal, and points may be none
-        notes += perhaps_thousands(named)
-    plain, decimal = with_decimal_points(named, decimal, str(path))
+        notes += perhaps_thousands({n: named[n] for n in named if n not in unused})
+    plain, decimal = with_decimal_points(named, decimal, str(path), unused)
     if decimal == ",":
         notes.append("Decimal commas were read as such.")
     as_written = {name: values for name, values in named.items() if values != plain[name]}
@@ -225,14 +237,31 @@ def _check_widths(
             )
 
 
-def _separator(line: str) -> str:
-    """Return the mark that makes most of the first line; of numbers, 0,5;1,5, not a comma."""
-    fields = {mark: next(csv.reader([line], delimiter=mark), []) for mark in _SEPARATORS}
+def _separator(text: str, known: Collection[str]) -> str:
+    """Return the mark that makes most of the first line; of numbers, 0,5;1,5, not a comma.
+
+    Of rows to predict it is the one that makes most of the names that are known.
+    """
+    fields = {mark: _first_record(text, mark) for mark in _SEPARATORS}
+    num_known = {mark: len(set(known).intersection(fields[mark])) for mark in _SEPARATORS}
+    if any(num_known.values()):
+        return max(_SEPARATORS, key=lambda mark: num_known[mark])
     for mark in _SEPARATORS[1:]:
-        plain = [field.strip().replace(",", ".") for field in fields[mark]]
+        plain = [field.replace(",", ".") for field in fields[mark]]
         if len(plain) > 1 and as_numbers(plain) is not None:
             return mark
     return max(_SEPARATORS, key=lambda mark: len(fields[mark]))
+
+
+def _first_record(text: str, mark: str) -> list[str]:
+    """Return the fields of the first line that is not blank, or lines where one is in quotes."""
+    whole = io.StringIO(_BLANK_LINES.sub("", text), newline="")
+    reader = csv.reader(whole, delimiter=mark, skipinitialspace=True)
+    try:
+        return [field.strip() for field in next(reader, [])]
+    except csv.Error:  # a quote that stays open
+        whole.seek(0)
+        return [field.strip() for field in whole.readline().split(mark)]
 
 
 def _is_header(first: list[str], rows: list[list[str]]) -> bool:
@@ -254,13 +283,16 @@ def _is_header(first: list[str], rows: list[list[str]]) -> bool:
 
 
 def _named(
-    names: list[str], columns: list[list[str]], path: Path
+    names: list[str], columns: list[list[str]], path: Path, known: Collection[str]
 ) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the columns by name, and which ones without a name were left out, and why."""
+    """Return the columns by name, and which ones without a name were left out, and why.
+
+    Those whose names are `known` stay.
+    """
     named: dict[str, list[str]] = {}
     notes = []
     for number, (name, values) in enumerate(zip(names, columns, strict=True), start=1):
-        if _UNNAMED.fullmatch(name):
+        if _UNNAMED.fullmatch(name) and name not in known:
             if is_missing(values).all():
                 notes.append(f"Column {number} has neither a name nor values: left out.")
                 continue

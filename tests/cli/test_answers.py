@@ -300,3 +300,37 @@ def test_a_file_without_a_header_may_leave_the_target_out():
         found(2)
     headed = Table({"a": ["1"]}, "new.csv")
     assert _numbered(headed, encoding) is headed
+
+
+def test_names_that_new_rows_have_already_are_changed(monkeypatch, tmp_path):
+    columns = {"sd": ["s1", "s2"], "predicted sd": ["t1", "t2"], "a": ["1", "2"]}
+    encoding = Encoding("y", [Column("a", 0.0, 1.0)], None, 10.0, 2.0)
+    loaded = constant(1.0)[0], encoding, constant(1.0)[2]
+    monkeypatch.setattr("jaxbnn.cli.answers.folders.load", lambda _: loaded)
+    out, link = tmp_path / "out.csv", tmp_path / "link.csv"
+    out.touch()
+    link.symlink_to(out)
+    table, quiet = Table(columns, "new.csv"), Progress(is_quiet=True)
+    write_predictions(tmp_path, table, link, quiet, 0.9, [], ["sd", "predicted sd"])
+    assert link.is_symlink()
+    found = read_table(out).columns
+    assert found["sd"] == ["s1", "s2"]
+    assert found["predicted sd"] == ["t1", "t2"]
+    assert found["predicted predicted sd"] == ["1", "1"]
+
+
+def test_a_constant_date_is_the_same_in_another_spelling():
+    encoding = Encoding("y", [Column("a")], None, 0.0, 1.0, constant={"day": "2020-01-01"})
+    days = ["2020-01-01", "2020-01-01 00:00", "", "2020-01-02"]
+    found, _ = outside(encoding, Table({"a": ["1"] * 4, "day": days}, "new.csv"))
+    assert found.tolist() == ["", "", "", "day"]
+
+
+def test_a_file_of_predictions_is_known_whatever_its_names_hold(tmp_path):
+    data, out = tmp_path / "new.csv", tmp_path / "out.csv"
+    for mark in ",;\t|":
+        out.write_text(f'y{mark}"my{mark}\nprice"{mark}{OUTSIDE}\n1{mark}2{mark}\n')
+        check_predictions(out, data)
+    out.write_text(f"y,price\n1,{OUTSIDE}\n")
+    with pytest.raises(ValueError, match="is a file that `predict` has not written"):
+        check_predictions(out, data)

@@ -4,6 +4,7 @@ cli.prepare: the command, called as from a shell: what it writes, says, and refu
 
 import csv
 import json
+import os
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from jaxbnn.cli import fit, main, place, prepare
+from jaxbnn.cli.options import parse, settings_of
 from jaxbnn.sampling import Draws
 from jaxbnn.tabular.candidates import Candidate
 
@@ -453,3 +455,40 @@ def test_files_that_are_no_tables(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["fit", "data.csv"])
     assert capsys.readouterr().err.startswith("error: the following arguments are required")
+
+
+UNREAD = """
+import sys
+from jaxbnn.cli import command, main
+
+command._fit = lambda *_, **__: "7 \u20ac" * {times}
+sys.exit(main(["fit", "data.csv", "--target", "y", "--quiet"]))
+"""
+
+
+def test_a_fit_is_done_though_its_words_cannot_be_shown(tmp_path):
+    script = [sys.executable, "-c", UNREAD.format(times=1)]
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(script, capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stdout) == (0, "7 \\u20ac\n"), done.stderr
+    script = [sys.executable, "-c", UNREAD.format(times=100_000)]
+    with subprocess.Popen(script, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        running.stdout.close()  # as `| true` does
+        said = running.stderr.read()
+        assert (running.wait(), said) == (0, b"")
+
+
+def test_classes_in_order_are_named_as_the_file_writes_them(tmp_path):
+    path = tmp_path / "noten.csv"
+    path.write_text("x;note\n" + "1,5;1,0\n2,5;1,3\n3,5;2,7\n" * 8)
+    for order in (["2,7", "1,3", "1,0"], ["2.7", "1.3", "1.0"]):
+        options = parse(["fit", str(path), "--target", "note", "--order", *order])
+        prepared = prepare.prepare(options, settings_of(options))
+        assert prepared.encoding.classes == ["2,7", "1,3", "1,0"]
+
+
+def test_a_folder_is_no_table(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in (".", "/", ".."):
+        assert main(["fit", name, "--target", "y"]) == 2
+        assert "there is no file" in capsys.readouterr().err

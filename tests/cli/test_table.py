@@ -430,3 +430,71 @@ def test_years_are_names_and_rows_to_predict_may_have_no_header(tmp_path):
     assert read_table(path, is_headerless=True).num_rows == 1
     path.write_text("column 1,column 2\n5.1,red\n")
     assert read_table(path, is_headerless=True).num_rows == 1
+
+
+def test_rows_to_predict_are_known_by_the_names_of_the_fit(table_of):
+    # Wavelengths: only the target's name told that the fit's first line was a header.
+    assert table_of("1100,1102,fat\n0.5,0.7,9\n").has_header
+    assert not table_of("1100,1102\n0.5,0.7\n").has_header
+    table = table_of("1100,1102\n0.5,0.7\n", known=["1100", "1102"])
+    assert table.columns == {"1100": ["0.5"], "1102": ["0.7"]}
+    # An index that came twice was kept as a column; here it tells all rows apart.
+    new = "Unnamed: 0,x\n0,0.1\n1,0.2\n"
+    assert list(table_of(new).columns) == ["x"]
+    assert list(table_of(new, known=["Unnamed: 0", "x"]).columns) == ["Unnamed: 0", "x"]
+    assert table_of("gdp|real\n1\n2\n", known=["gdp|real"]).columns == {"gdp|real": ["1", "2"]}
+    assert table_of("a,b;c,d\n1,5;2\n", known=["a,b", "c,d"]).separator == ";"
+
+
+def test_a_first_line_of_numbers_that_is_a_header_is_told(table_of):
+    assert table_of("1,2,3\n4,5,6\n").notes == ("The first line, 1, 2, 3, names the columns.",)
+    assert table_of("1,2,3\n4,5,6\n", known=["1", "2"]).notes == ()
+
+
+def test_a_name_may_go_on_in_the_next_line(table_of):
+    assert table_of('\n"a\nb";y\n1,5;2\n').columns == {"a\nb": ["1.5"], "y": ["2"]}
+    with pytest.raises(ValueError, match="look for an open quote"):
+        table_of('"a;y\n1;2\n')
+
+
+def test_columns_that_are_not_used_may_write_decimals_in_another_way(table_of):
+    content = "length;version;y\n1,5;2.1;1\n2,5;2.2;2\n"
+    with pytest.raises(ValueError, match="write all decimals alike"):
+        table_of(content)
+    for options in ({"dropped": ["version"]}, {"known": ["length", "y"]}):
+        for decimal in (None, ","):
+            table = table_of(content, decimal=decimal, **options)
+            assert table.columns["length"] == ["1.5", "2.5"]
+            assert table.columns["version"] == ["2.1", "2.2"]
+            assert table.decimal == ","
+    assert table_of(content, known=["version"]).decimal == "."
+    assert table_of(content, known=["y"]).decimal == "."
+    # Where the columns that are used have none, the others tell how answers are written.
+    assert table_of("id;y\n0,1;1\n0,2;2\n", known=["y"]).decimal == ","
+    headerless = table_of("1,5;2.1;1\n2,5;2.2;2\n", dropped=["2"])
+    assert headerless.columns["column 1"] == ["1.5", "2.5"]
+
+
+@pytest.mark.parametrize("values", [["7", "", "7", "7"], ["0.30000000000000004", "", "0.3", "0.3"]])
+def test_another_value_where_there_was_one_is_but_given(values):
+    encoding, notes = learnt(z=values, x=["1", "2", "3", "4"], y=["1", "2", "3", "5"])
+    assert "taken as given or missing" in notes
+    new = Table({"z": [values[0], "7000", ""], "x": ["1", "1", "1"]}, "new.csv")
+    given, missing = encoding.inputs(new)[:, :2].T
+    assert given.tolist() == [0, 0, 0]
+    assert missing.tolist() == [0, 0, 1]
+
+
+def test_another_date_where_there_was_one_is_but_given():
+    dates = ["2020-01-01", "", "2020-01-01", ""]
+    encoding, _ = learnt(z=dates, x=["1", "2", "3", "4"], y=["1", "2", "3", "5"])
+    new = Table({"z": ["2020-06-01", ""], "x": ["1", "1"]}, "new.csv")
+    assert encoding.inputs(new)[:, :2].tolist() == [[0, 0], [0, 1]]
+
+
+def test_labels_keep_their_decimal_commas(table_of):
+    table = table_of("x;note\n" + "1,5;1,0\n2,5;1,3\n3,5;2,7\n" * 4)
+    kind = choose_likelihood("note", table.columns["note"], "categorical", "auto", None)
+    encoding, _ = learn_encoding(table, table, "note", "classification", kind)
+    assert encoding.classes == ["1,0", "1,3", "2,7"]
+    assert encoding.targets(table).tolist() == [0, 1, 2] * 4
