@@ -30,7 +30,7 @@ def check_columns(X: Any) -> None:
     Raises
     ------
     ValueError
-        Text or dates, with the column's name; of other X, dates or masked values.
+        Text, dates or a missing value, with the column's name; of other X, dates or masked values.
     """
     if not hasattr(getattr(X, "dtypes", None), "items"):
         check_numbers("X", X)
@@ -43,6 +43,8 @@ def check_columns(X: Any) -> None:
             what = "which is no number; encode it, as scikit-learn's OneHotEncoder does text"
             if isinstance(strange[0], _TIMES):
                 what = _NO_TIMES
+            elif _is_missing(strange[0]):
+                what = "which is missing; fill it in, as scikit-learn's SimpleImputer does"
             raise ValueError(f"column {name!r} of X holds {strange[0]!r}, {what}, or leave it out.")
 
 

@@ -48,7 +48,8 @@ class BayesianNetwork(BaseEstimator):
         Of several candidates by that which cross-validation says is best. Nothing is set before the
         draws are there, and no more can fail then: see `_whole`.
         """
-        scaling = learn_scaling(x)
+        # Of another value where all are equal nothing is learnt: it is not looked at.
+        scaling = learn_scaling(x, np.inf)
         inputs = scaling.standardised_inputs(x)
         settings = settings._replace(least_noise=rounding_noise(y))
         taken, notes = tried[0], []

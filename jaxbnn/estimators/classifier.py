@@ -22,7 +22,7 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
 
     Inputs are standardised inside, by the rows of `fit`. What is fitted is what the command
     `jaxbnn fit` fits: with an int for `random_state`, and the same rows, the draws are those of its
-    `--seed`; but it leaves constant columns out.
+    `--seed`; but it leaves constant columns out, of which the estimators look at no value.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
     Inputs and targets are standardised inside, by the rows of `fit`; all answers are in the
     target's own units. What is fitted is what the command `jaxbnn fit` fits: with an int for
     `random_state`, and the same rows, the draws are those of its `--seed`; but it leaves constant
-    columns out.
+    columns out, of which the estimators look at no value.
 
     Parameters
     ----------

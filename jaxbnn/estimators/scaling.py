@@ -26,13 +26,16 @@ class Scaling(NamedTuple):
         return np.asarray(values, float) * self.sd + self.mean
 
 
-def learn_scaling(values: np.ndarray) -> Scaling:
-    """Return the scaling of rows; what is constant in them is only shifted.
+def learn_scaling(values: np.ndarray, sd_of_constant: float = 1.0) -> Scaling:
+    """Return the scaling of rows; what is constant in them has the standard deviation given.
+
+    With an infinite one all its values become 0.
 
     Examples
     --------
-    >>> learn_scaling(np.array([[1.0, 5.0], [3.0, 5.0]])).sd.tolist()
-    [1.0, 1.0]
+    >>> scaling = learn_scaling(np.array([[1.0, 5.0], [3.0, 5.0]]), np.inf)
+    >>> scaling.standardised(np.array([[3.0, 8.0]])).tolist()
+    [[1.0, 0.0]]
     """
     mean, sd = mean_and_sd(values)
-    return Scaling(mean, np.where(sd == 0, 1.0, sd))
+    return Scaling(mean, np.where(sd == 0, sd_of_constant, sd))

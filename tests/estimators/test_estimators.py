@@ -254,6 +254,12 @@ def test_a_constant_column_and_a_constant_target_are_no_trouble():
     assert learn_scaling(np.full(3, 5.0)).sd == 1
 
 
+def test_another_value_where_all_were_equal_is_not_looked_at():
+    model = regressor().fit(np.column_stack([X, np.full(24, 7.0)]), Y)
+    one, other = (model.predict(np.column_stack([NEW, np.full(9, v)])) for v in (7.0, 7e5))
+    np.testing.assert_array_equal(one, other)
+
+
 def test_a_fit_that_was_stopped_goes_on(monkeypatch, tmp_path):
     real, whole = base.run, regressor().fit(X, Y)
 

@@ -173,6 +173,13 @@ def test_nothing_masked_and_classes_of_times_are_no_trouble(model, x, y):
         model.set_params(hidden=(3,)).fit(x, y)
 
 
+@pytest.mark.parametrize("gap", [None, pd.NA])
+def test_a_gap_in_a_column_of_objects_is_called_a_missing_value(gap):
+    table = pd.DataFrame({"p": pd.Series([1.0, gap, *X[2:, 0]], dtype=object), "q": X[:, 1]})
+    with pytest.raises(ValueError, match=f"'p' of X holds {gap!r}, which is missing; fill it in"):
+        BayesianRegressor().fit(table, Y)
+
+
 def test_weights_of_rows_are_no_argument():
     with pytest.raises(TypeError, match="sample_weight"):
         BayesianRegressor().fit(X, Y, sample_weight=np.ones(12))
