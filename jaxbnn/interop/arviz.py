@@ -17,8 +17,9 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from jaxbnn.diagnostics import evaluate
 from jaxbnn.diagnostics.functions import check_positions
-from jaxbnn.interop.arviz_model import model_groups
+from jaxbnn.interop.arviz_model import as_whole, model_groups
 from jaxbnn.interop.numpyro_model import ModelPosterior
+from jaxbnn.prediction.families import sample_law
 from jaxbnn.sampling.trees import describe, rebuild
 from jaxbnn.targets import CrossEntropy, Posterior
 
@@ -244,10 +245,12 @@ def _posterior_predictive(
 ) -> np.ndarray:
     def one(key_and_position):
         draw_key, position = key_and_position
-        return posterior.predictive(position, posterior.x).sample(draw_key)
+        return sample_law(posterior.predictive(position, posterior.x), draw_key)
 
     keys = jax.random.split(key, jax.tree.leaves(positions)[0].shape[:2])
-    return np.asarray(evaluate(one, (keys, positions), batch_size=batch_size))
+    drawn = np.asarray(evaluate(one, (keys, positions), batch_size=batch_size))
+    law = posterior.predictive(jax.tree.map(lambda leaf: leaf[0, 0], positions), posterior.x)
+    return as_whole(drawn) if law.support.is_discrete else drawn
 
 
 def _datasets(groups: dict, coords: Mapping[str, Sequence]) -> dict[str, Any]:

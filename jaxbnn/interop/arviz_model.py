@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import PRNGKeyArray, PyTree
@@ -10,6 +11,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 from jaxbnn.diagnostics import evaluate
 from jaxbnn.interop.numpyro_model import ModelPosterior
 from jaxbnn.interop.numpyro_trace import model_terms, trace_at
+from jaxbnn.prediction.families import sample_law
 
 Group = tuple[dict[str, np.ndarray], dict[str, tuple[str, ...]]]
 
@@ -71,14 +73,39 @@ def model_groups(
 
         keys = jax.random.split(key, log_density.shape)
         drawn = evaluate(draw, (keys, positions), batch_size=batch_size)
-        groups["posterior_predictive"] = _group(jax.tree.map(np.asarray, drawn), 2)
+        found = {
+            name: as_whole(values) if sites[name]["fn"].support.is_discrete else np.asarray(values)
+            for name, values in drawn.items()
+        }
+        groups["posterior_predictive"] = _group(found, 2)
     return groups, np.asarray(log_density, float)
 
 
 def _drawn(key: PRNGKeyArray, site: Any) -> Any:
     """Draw a site anew. Outside a plate a distribution may have fewer values than the data."""
     distribution, shape = site["fn"], np.shape(site["value"])
+    base = distribution
+    while isinstance(base, dist.ExpandedDistribution | dist.Independent):
+        base = base.base_dist
+    if isinstance(base, dist.Poisson):
+        return sample_law(dist.Poisson(jnp.broadcast_to(base.rate, shape)), key)
+    if isinstance(base, dist.GammaPoisson):
+        parameters = jnp.broadcast_to(base.concentration, shape), base.rate
+        return sample_law(dist.GammaPoisson(*parameters), key)
     return distribution.expand(shape[: len(shape) - distribution.event_dim]).sample(key)
+
+
+def as_whole(values: Any) -> np.ndarray:
+    """Return counts as whole numbers, by which ArviZ knows them; infinite ones as they are.
+
+    Examples
+    --------
+    >>> as_whole(np.array([3.0, 1e12], np.float32)).tolist(), as_whole(np.array([np.inf])).tolist()
+    ([3, 999999995904], [inf])
+    """
+    values = np.asarray(values)
+    is_held = np.isfinite(values).all() and (np.abs(values) < 2.0**63).all()
+    return values.astype(np.int64) if is_held else values
 
 
 def _group(values: dict[str, np.ndarray], lead: int) -> Group:

@@ -310,3 +310,35 @@ def test_errors_are_sentences():
         from_arviz({})
     with pytest.raises(ValueError, match="no variable 'b'"):
         from_arviz(to_arviz({"a": np.zeros((1, 2))}), like={"b": 0})
+
+
+@pytest.mark.parametrize("rate", [3.0, 1.6e7, 5e9])
+def test_large_counts_are_drawn_and_whole(rate):
+    network = jaxbnn.mlp((1, 1))
+    x, y = np.zeros((4, 1), np.float32), np.arange(4)
+    likelihood = jaxbnn.targets.Poisson()
+    posterior = jaxbnn.Posterior(network, jaxbnn.normal_prior(network), likelihood, x, y)
+    at = np.full((2, 5000), np.log(rate), np.float32)
+    exact = np.exp(at[0, 0].astype(float))
+    positions = ({"w": jnp.zeros((2, 5000, 1, 1)), "b": jnp.asarray(at)[..., None]},)
+
+    def model(y):
+        mean = numpyro.sample("mean", dist.LogNormal(20.0, 1.0))
+        numpyro.sample("y", dist.Poisson(mean), obs=y)
+        numpyro.sample("z", dist.NegativeBinomial2(mean, 1e12).expand([4]).to_event(1), obs=y)
+
+    other = posterior_from_numpyro(model, y)
+    drawn = [
+        to_arviz(place, target, key=jax.random.key(0), format="DataTree")["posterior_predictive"]
+        for place, target in ((positions, posterior), ({"mean": at}, other))
+    ]
+    for values in (drawn[0]["y"], drawn[1]["y"], drawn[1]["z"]):
+        values = values.to_numpy()
+        assert values.dtype == np.int64
+        assert values.shape == (2, 5000, 4)
+        z = (values - exact) / exact**0.5
+        sd = (1 + exact / 1e12) ** 0.5 if values is not drawn[0] else 1.0
+        # Forty thousand draws: at most five standard errors, with float32's rounding of the rate.
+        rounding = 4e-7 * exact**0.5
+        assert abs(z.mean()) < 5 / 200 + rounding
+        assert abs(z.std() / sd - 1) < 5 / (200 * 2**0.5) + 0.01
