@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree, Shaped
 
-from jaxbnn.numerics import check_real
+from jaxbnn.numerics import check_real, is_concrete
 from jaxbnn.numerics.arrays import as_array, float_dtype
 
 # A block's draws are at most 1/16 of this; sorting and transforming them takes several copies.
@@ -81,8 +81,9 @@ def check_draws(
 def check_rounding(what: str, draws: Any) -> None:
     """Raise where numbers of 64 bits lose their spread in floats of 32, in which JAX judges them.
 
-    Draws that spread by 1 around 1e8 would seem to stand still. Without `jax_enable_x64` only, and
-    only what did not come from JAX: that has been rounded already, where it was made.
+    Draws that spread by 1 around 1e8 would seem to stand still; whole numbers do so from 32 bits
+    on. Without `jax_enable_x64` only. Floats of JAX have been rounded already, where they were
+    made; traced draws are not looked at.
 
     Parameters
     ----------
@@ -91,7 +92,9 @@ def check_rounding(what: str, draws: Any) -> None:
     draws
         (chain, draw, ...).
     """
-    if isinstance(draws, jax.Array) or np.ndim(draws) < 2:
+    if np.ndim(draws) < 2 or not is_concrete(draws):
+        return
+    if isinstance(draws, jax.Array) and not jnp.issubdtype(draws.dtype, jnp.integer):
         return
     kind, default = np.dtype(draws.dtype), np.dtype(float_dtype(np.dtype(int)))
     if kind.itemsize < 4 or kind.kind not in "iuf" or np.can_cast(kind, default):

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 
 def sorted_draws(x: Float[Array, "..."]) -> Float[Array, " n"]:
     """Return all draws in increasing order."""
-    return _floats(jnp.sort(_keys(x.ravel())), x.dtype)
+    return floats_of_keys(jnp.sort(order_keys(x.ravel())), x.dtype)
 
 
 def quantile(ordered: Float[Array, " n"], probability: float) -> Float[Array, ""]:
@@ -31,7 +31,7 @@ def normal_scores(x: Float[Array, "chain draw"]) -> Float[Array, "chain draw"]:
     Vehtari et al. (2021), equation 14. Tied draws get the mean of their ranks.
     """
     n = x.size
-    keys = _keys(x.ravel())
+    keys = order_keys(x.ravel())
     ordered = jnp.sort(keys)
     first = jnp.searchsorted(ordered, keys)
     position = jnp.arange(n, dtype=first.dtype)
@@ -56,16 +56,17 @@ def fold(x: Float[Array, "chain draw"]) -> Float[Array, "chain draw"]:
     return jnp.abs(x - quantile(sorted_draws(x), 0.5))
 
 
-def _keys(x: Float[Array, " n"]) -> Int[Array, " n"]:
-    """Integers in the same order as the floats; the two zeros are one number."""
+def order_keys(x: Float[Array, "..."]) -> Int[Array, "..."]:
+    """Return integers in the same order as the floats; the two zeros are one number."""
     integer = jnp.dtype(f"int{8 * x.dtype.itemsize}")
     return _flip(jax.lax.bitcast_convert_type(jnp.where(x == 0, 0, x), integer))
 
 
-def _floats(keys: Int[Array, " n"], dtype) -> Float[Array, " n"]:
+def floats_of_keys(keys: Int[Array, "..."], dtype) -> Float[Array, "..."]:
+    """Return the floats whose keys these are."""
     return jax.lax.bitcast_convert_type(_flip(keys), dtype)
 
 
-def _flip(bits: Int[Array, " n"]) -> Int[Array, " n"]:
+def _flip(bits: Int[Array, "..."]) -> Int[Array, "..."]:
     # Negative floats order the other way round as integers; the map is its own inverse.
     return jnp.where(bits < 0, bits ^ jnp.iinfo(bits.dtype).max, bits)

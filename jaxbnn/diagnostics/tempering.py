@@ -43,7 +43,7 @@ def swap_acceptance(
     """
     draws = check_draws("swap_acceptance", log_likelihoods)
     check_real("temperatures", temperatures)
-    check_finite("temperatures", np.asarray(temperatures), "give one a rung")
+    check_finite("temperatures", temperatures, "give one a rung")
     if draws.ndim != 3 or np.shape(temperatures) != draws.shape[2:]:
         raise ValueError(
             "swap_acceptance needs log_likelihoods (chain, draw, rung) and one temperature a rung, "
@@ -145,7 +145,8 @@ def equalise_rejections(
     Raises
     ------
     ValueError
-        Rates outside [0, 1], or not one for each pair of neighbours; temperatures that fall.
+        Rates outside [0, 1], or not one for each pair of neighbours; temperatures that fall;
+        traced numbers.
 
     Examples
     --------
@@ -154,8 +155,13 @@ def equalise_rejections(
     [0.0, 0.333, 1.0]
     """
     check_real("temperatures", temperatures)
-    check_finite("temperatures", np.asarray(temperatures), "give them in order")
     check_real("acceptance_rates", acceptance_rates)
+    if not is_concrete((temperatures, acceptance_rates)):
+        raise ValueError(
+            "equalise_rejections looks at numbers that jax.jit, jax.vmap or jax.grad traces; call "
+            "it outside."
+        )
+    check_finite("temperatures", np.asarray(temperatures), "give them in order")
     ladder = np.asarray(temperatures)
     ladder = ladder.astype(float_dtype(ladder.dtype))
     rates = np.asarray(acceptance_rates, ladder.dtype)

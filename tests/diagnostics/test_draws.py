@@ -107,6 +107,16 @@ def test_numbers_of_64_bits_that_lose_their_spread_are_refused(rng, x64):
         np.testing.assert_allclose(diagnostics.mcse(wide), 1e8 * diagnostics.mcse(wide // 10**8))
 
 
+def test_large_whole_numbers_of_jax_are_refused(rng):
+    close = jnp.asarray(1_000_000_000 + rng.integers(0, 10, (4, 100)), jnp.int32)
+    for diagnostic in (diagnostics.rank_rhat, diagnostics.summary):
+        with pytest.raises(ValueError, match="lose their spread in float32"):
+            diagnostic(close)
+    small = close - 1_000_000_000
+    assert np.isfinite(diagnostics.rank_rhat(small))
+    assert np.isfinite(jax.jit(diagnostics.rank_rhat)(small))
+
+
 def test_a_tree_is_refused():
     with pytest.raises(TypeError, match="takes one array"):
         draws_module.check_draws("split_rhat", {"w": np.zeros((4, 100))})

@@ -207,3 +207,13 @@ def test_float64_stays_float64(x64, rng):
     found = bennett_acceptance_ratio(jnp.asarray(exact_draws(rng)), LADDER)
     assert isinstance(found, Evidence)
     assert found.log_evidence.dtype == found.standard_error.dtype == jnp.float64
+
+
+@pytest.mark.parametrize("least", [-1e12, -1e15, -1e30])
+def test_a_draw_that_is_very_unlikely_is_as_one_that_is_impossible(rng, least):
+    draws = exact_draws(rng).astype(np.float32)
+    found = []
+    for value in (least, -np.inf):
+        draws[0, 0, 1] = value
+        found.append(bennett_acceptance_ratio(draws, LADDER))
+    np.testing.assert_allclose(*found, rtol=1e-6)

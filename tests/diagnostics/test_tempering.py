@@ -1,5 +1,7 @@
 """Swap acceptance from what rungs drew, and ladders whose neighbours reject equally often."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -71,3 +73,10 @@ def test_replicas_that_are_no_permutation_are_refused():
         by_replica(np.array([0.5, 0.0, 0.7]), np.array([2, 2, 1]))
     with pytest.raises(ValueError, match="order must hold each number from 0 to 1 once"):
         by_replica(np.zeros((2, 2)), np.array([[0, 1], [1, 0]]), np.array([[0, 1], [1, 2]]))
+
+
+def test_traced_temperatures():
+    draws, ladder = jnp.zeros((1, 2, 3)), jnp.array([0.0, 0.5, 1.0])
+    assert jax.jit(swap_acceptance)(draws, ladder).tolist() == [1, 1]
+    with pytest.raises(ValueError, match="equalise_rejections looks at numbers that"):
+        jax.jit(equalise_rejections)(ladder, jnp.ones(2))
