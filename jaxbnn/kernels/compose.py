@@ -14,8 +14,7 @@ from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from jaxbnn.kernels.arguments import check_kernel, check_kernels, check_step
-from jaxbnn.kernels.blocks import BlockState
-from jaxbnn.kernels.power_posterior import PowerPosteriorState
+from jaxbnn.kernels.power_posterior import check_not_tempered_in_part
 from jaxbnn.kernels.refresh import auxiliary_fields, check_state, refresh
 from jaxbnn.numerics import check_count, check_real, is_concrete
 from jaxbnn.numerics.arguments import a_or_an
@@ -102,33 +101,10 @@ def _init_all(kernels: Sequence[SamplingAlgorithm]) -> Callable:
         states = tuple(k.init(position, key) for k, key in zip(kernels, keys, strict=True))
         for state in states:
             check_state(state)
-            _check_not_tempered_in_part(state)
+            check_not_tempered_in_part(state)
         return CycleState(position, states)
 
     return init
-
-
-def _check_not_tempered_in_part(state: Any) -> None:
-    """Refuse replicas of one block: the others are of a law that ends when the rest moves."""
-    for block in _states_of(BlockState, state):
-        replicas = _states_of(PowerPosteriorState, block.block)
-        if replicas and _num_leaves(block.block.position) < _num_leaves(block.position):
-            raise TypeError(
-                "power_posterior on a block cannot be composed with what moves the rest of the "
-                "position, since its hot replicas would stay as the rest was; temper the whole "
-                "position, with the composition as what its make_kernel returns."
-            )
-        _check_not_tempered_in_part(block.block)
-
-
-def _num_leaves(tree: Any) -> int:
-    return len(jax.tree.leaves(tree))
-
-
-def _states_of(kind: type, tree: Any) -> list[Any]:
-    """Return the outermost states of a kind in a state."""
-    is_one = lambda node: isinstance(node, kind)  # noqa: E731
-    return [node for node in jax.tree.leaves(tree, is_leaf=is_one) if is_one(node)]
 
 
 def _move(kernel, state, position, rng_key):

@@ -20,6 +20,7 @@ from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from jaxbnn.kernels.arguments import check_kernel, check_log_likelihood_fn, check_step
+from jaxbnn.kernels.blocks import BlockState
 from jaxbnn.kernels.ladder import check_ladder, check_options, check_rungs
 from jaxbnn.kernels.refresh import auxiliary_fields, check_state, refresh
 from jaxbnn.kernels.swaps import (
@@ -49,7 +50,7 @@ class Replicas(NamedTuple):
     positions: PyTree
 
 
-# What another kernel does to the replica at temperature 1 leaves the others alone.
+# What another kernel does to the replica at temperature 1 leaves the others where they are.
 @auxiliary_fields("hot", "step", "trips")
 class PowerPosteriorState(NamedTuple):
     """State of `power_posterior`: the replicas, hottest rung first.
@@ -88,6 +89,14 @@ class PowerPosteriorState(NamedTuple):
     def replicas(self) -> PyTree:
         """Positions of all replicas, leaves (rungs, ...) after the axes of chains, if any."""
         return self.inner.position
+
+    def start_with(self, position: PyTree) -> Replicas:
+        """Return a start of all replicas where they are, but the one at temperature 1 there."""
+
+        def beside(hot, cold):
+            return jnp.concatenate([hot, jnp.asarray(cold, hot.dtype)[None]])
+
+        return Replicas(jax.tree.map(beside, self.hot.position, position))
 
 
 class PowerPosteriorInfo(NamedTuple):
@@ -177,7 +186,11 @@ def power_posterior(
     Notes
     -----
     On one block of a position (`on_block`) it tempers the conditional of that block, and is refused
-    in a `cycle` or `mix`: to move blocks in turn, give their composition as `make_kernel`'s kernel.
+    in a `cycle` or `mix`, and within another `power_posterior`: to move blocks in turn, give their
+    composition as `make_kernel`'s kernel.
+
+    In a composition, and where an adaptation changes the target, `refresh` computes anew what the
+    replicas at all rungs cache; inside a further composition only that of the one at temperature 1.
 
     Papamarkou et al., section 3.1.5, algorithm 1 and section 4.2; errata D3 (the acceptance of a
     swap as printed is wrong) and D4 (what is tempered).
@@ -242,6 +255,7 @@ def power_posterior(
             lambda kernel, x, key: kernel.init(x, key), _dtype(replicas), replicas, keys
         )
         check_state(inner)
+        check_not_tempered_in_part(inner)
         return _state(inner, jnp.zeros((), jnp.int32), start_trips(rungs))
 
     def tempered_terms(position: PyTree) -> Float[Array, " terms"]:
@@ -306,6 +320,35 @@ def power_posterior(
         )
 
     return SamplingAlgorithm(init, step)
+
+
+def check_not_tempered_in_part(state: Any) -> None:
+    """Refuse replicas of one block: the others are of a law that ends when the rest moves.
+
+    Raises
+    ------
+    TypeError
+        A state of `power_posterior` on a part of the position, which others move, too.
+    """
+    for block in _states_of(BlockState, state):
+        replicas = _states_of(PowerPosteriorState, block.block)
+        if replicas and _num_leaves(block.block.position) < _num_leaves(block.position):
+            raise TypeError(
+                "power_posterior on a block cannot be composed with what moves the rest of the "
+                "position, since its hot replicas would stay as the rest was; temper the whole "
+                "position, with the composition as what its make_kernel returns."
+            )
+        check_not_tempered_in_part(block.block)
+
+
+def _num_leaves(tree: Any) -> int:
+    return len(jax.tree.leaves(tree))
+
+
+def _states_of(kind: type, tree: Any) -> list[Any]:
+    """Return the outermost states of a kind in a state."""
+    is_one = lambda node: isinstance(node, kind)  # noqa: E731
+    return [node for node in jax.tree.leaves(tree, is_leaf=is_one) if is_one(node)]
 
 
 def _state(inner: Any, step: Array, trips: RoundTrips) -> PowerPosteriorState:

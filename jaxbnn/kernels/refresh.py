@@ -61,7 +61,8 @@ def refresh(
     It is `kernel.init(position, rng_key)` with the fields carried over from `state` that are
     not functions of the position: those named in the State class's `auxiliary` tuple
     (momentum, slice, counters), in nested states too. For BlackJAX's states the names are kept
-    here.
+    here. A state of several positions has a method `start_with(position)`, which returns what
+    `kernel.init` starts all of them by.
 
     Parameters
     ----------
@@ -89,9 +90,11 @@ def refresh(
     (-0.5, [-1.0])
     """
     check_kernel("kernel", kernel)
-    new = kernel.init(position, rng_key)
+    # Of several positions, whose states are computed anew as well: the target may have changed.
+    has_more = hasattr(state, "start_with")
+    new = kernel.init(state.start_with(position) if has_more else position, rng_key)
     check_state(new)
-    return _carry_over(state, new)
+    return _carry_over(state, new, is_whole=not has_more)
 
 
 def check_state(state: Any) -> tuple[str, ...]:
@@ -170,8 +173,11 @@ def _field_names(kind: type) -> tuple[str, ...] | None:
     return None
 
 
-def _carry_over(old: Any, new: Any) -> Any:
-    """Return `new` with the fields of its states, and of states in them, that are their own."""
+def _carry_over(old: Any, new: Any, *, is_whole: bool = True) -> Any:
+    """Return `new` with the fields of its states, and of states in them, that are their own.
+
+    Unless `is_whole`, of states in these fields, too, only what is their own.
+    """
     names = _field_names(type(new))
     if names is not None:
         if _field_names(type(old)) != names:
@@ -182,7 +188,7 @@ def _carry_over(old: Any, new: Any) -> Any:
         auxiliary = _auxiliary(type(new), is_needed=False)
         changes = {
             name: getattr(old, name)
-            if name in auxiliary
+            if name in auxiliary and (is_whole or not hasattr(getattr(old, name), "position"))
             else _carry_over(getattr(old, name), getattr(new, name))
             for name in names
             if name != "position"

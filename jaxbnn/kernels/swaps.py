@@ -21,6 +21,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 from jaxbnn.kernels.arguments import check_one_number
 from jaxbnn.kernels.metropolis import acceptance_probability, happens, metropolis, uniforms
 from jaxbnn.numerics import sum_of_differences
+from jaxbnn.numerics.arrays import float_dtype
 
 
 class Swaps(NamedTuple):
@@ -118,8 +119,10 @@ def categorical_swaps(
 
     Papamarkou et al., algorithm 1 with (4.2), without the factor p_j(i) / p_i(j) (erratum D3).
     """
-    rungs = len(temperatures)
-    for_partner, for_acceptance = uniforms(rng_key, (2, rungs), temperatures.dtype)
+    rungs, dtype = len(temperatures), temperatures.dtype
+    # The levels of halves would be rounded to whole nats, or overflow.
+    temperatures = temperatures.astype(float_dtype(dtype))
+    for_partner, for_acceptance = uniforms(rng_key, (2, rungs), dtype)
     partners = _partners(for_partner, beta)
     rung = jnp.arange(rungs, dtype=jnp.int32)
 
@@ -144,8 +147,9 @@ def categorical_swaps(
     pairs = (rung, partners, temperatures[partners], for_acceptance)
     # Each turn is a handful of numbers: unrolled, it costs less than the loop around it.
     (order, _), rates = jax.lax.scan(propose, start, pairs, unroll=min(rungs, 16))
-    is_proposed = jax.nn.one_hot(partners, rungs, dtype=temperatures.dtype)
-    return Swaps(order, _symmetric(rates[:, None] * is_proposed), _symmetric(is_proposed))
+    is_proposed = jax.nn.one_hot(partners, rungs, dtype=dtype)
+    acceptance = rates.astype(dtype)[:, None] * is_proposed
+    return Swaps(order, _symmetric(acceptance), _symmetric(is_proposed))
 
 
 def _partners(uniforms: Float[Array, " rungs"], beta: ArrayLike) -> Int[Array, " rungs"]:
@@ -171,7 +175,8 @@ def even_odd_swaps(
     parity: Int[Array, ""],
 ) -> Swaps:
     """Propose swaps of all neighbours (i, i + 1) with i even (parity 0) or odd (parity 1)."""
-    rungs = len(temperatures)
+    rungs, dtype = len(temperatures), temperatures.dtype
+    temperatures = temperatures.astype(float_dtype(dtype))
     log_ratio = jax.vmap(swap_log_ratio)(temperatures[:-1], temperatures[1:], terms[:-1], terms[1:])
     is_proposed = jnp.arange(rungs - 1, dtype=jnp.int32) % 2 == parity
     log_ratio = jnp.where(is_proposed, log_ratio, -jnp.inf)
@@ -182,7 +187,7 @@ def even_odd_swaps(
     order = order + jnp.pad(swapped, (0, 1)) - jnp.pad(swapped, (1, 0))
 
     def beside(values):
-        return _symmetric(jnp.diag(values.astype(temperatures.dtype), k=1))
+        return _symmetric(jnp.diag(values.astype(dtype), k=1))
 
     return Swaps(order, beside(info.acceptance_rate), beside(is_proposed))
 

@@ -14,10 +14,20 @@ import pytest
 from blackjax.base import SamplingAlgorithm
 
 from jaxbnn import diagnostics
-from jaxbnn.kernels import cycle, mix, on_block, pcn, refresh, repeat, smmala, swaps
+from jaxbnn.kernels import (
+    cycle,
+    mix,
+    on_block,
+    pcn,
+    refresh,
+    repeat,
+    smmala,
+    swaps,
+    underdamped_langevin,
+)
 from jaxbnn.kernels.power_posterior import Replicas, power_posterior
 from jaxbnn.kernels.refresh import auxiliary_fields
-from jaxbnn.sampling import sample
+from jaxbnn.sampling import sample, schedule
 from tests.kernels.reference_measure import module_of
 from tests.kernels.tempered_line import (
     LADDER,
@@ -515,3 +525,86 @@ def test_every_rung_is_moved_and_told_of_after_its_move():
     np.testing.assert_allclose(state.replicas, starts + 1)
     expected = jax.vmap(log_likelihood)(starts + 1).sum(axis=1)  # of two terms
     np.testing.assert_allclose(info.log_likelihood, expected, rtol=1e-5)
+
+
+def annealed(parameters, data):
+    """Return replicas of x ~ N(0, I) given data of a variance that is a parameter."""
+
+    def log_likelihood(x):
+        return -0.5 * jnp.sum((x - data) ** 2) / parameters["variance"]
+
+    def at(temperature, _):
+        return pcn(lambda x: temperature * log_likelihood(x), 0.2)
+
+    return power_posterior(
+        at, lambda x: -0.5 * jnp.sum(x**2), log_likelihood, [0.5, 1.0, 1.0], swap_every=1000
+    )
+
+
+def test_an_adaptation_that_changes_the_target_leaves_no_replica_behind():
+    adapt = schedule(lambda t: {"variance": 100 * jnp.exp(-0.1 * t.astype(float))}, refresh=refresh)
+    data = jnp.ones(20)
+    drawn = sample(
+        *(jax.random.key(0), annealed, jnp.zeros((3, 20)), 1),
+        parameters={"variance": 100.0}, num_warmup=30, adapt=adapt, data=data, progress=False,
+    )  # fmt: skip
+    state = drawn.final_state
+    assert (drawn.parameters["variance"] < 10).all()
+    for chain in range(3):
+        own = jax.tree.map(lambda leaf: leaf[chain], (state, drawn.parameters))  # noqa: B023
+        kernel = annealed(own[1], data)
+        anew = kernel.init(Replicas(own[0].replicas)).inner
+        np.testing.assert_allclose(own[0].inner.log_likelihood, anew.log_likelihood, rtol=1e-5)
+        assert own[0].step > 0
+
+
+def test_replicas_that_are_refreshed_stay_where_they_are():
+    kernel = power_posterior(
+        lambda t, _: underdamped_langevin(lambda x: -t * jnp.sum(x**2), 0.1, 0.3),
+        log_prior, lambda x: -jnp.sum(x**2), [0.5, 1.0],
+    )  # fmt: skip
+    state = kernel.init(Replicas(jnp.array([1.0, 2.0])), jax.random.key(0))
+    moved = refresh(kernel, state, jnp.array(5.0), jax.random.key(1))
+    assert moved.replicas.tolist() == [1, 5]
+    assert moved.position == 5
+    np.testing.assert_array_equal(moved.inner.momentum, state.inner.momentum)
+    assert moved.cold.log_density == -25
+
+
+def test_replicas_of_a_block_are_refused_within_replicas_of_the_whole():
+    position = {"a": jnp.zeros(2), "b": jnp.zeros(2)}
+
+    def log_likelihood(x):
+        return -jnp.sum((x["a"] - x["b"]) ** 2)
+
+    def on_a(temperature, _):
+        def make(whole):
+            density = lambda a: temperature * log_likelihood(whole(a))  # noqa: E731
+            kernel_at = lambda t, _: pcn(lambda a: t * density(a), 0.5)  # noqa: E731
+            return power_posterior(kernel_at, log_prior, density, [0.1, 1.0])
+
+        return on_block(make, "a")
+
+    outer = power_posterior(on_a, log_prior, log_likelihood, [0.3, 1.0])
+    with pytest.raises(TypeError, match="temper the whole position"):
+        outer.init(position)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_swaps_of_halves_are_judged_by_the_numbers_that_they_have(dtype):
+    ladder = jnp.array([0.25, 0.5, 1.0], dtype)
+    for terms in ([[-1005.9], [-1002.1], [0.0]], [[-1e5], [-1e5 - 0.1], [0.0]]):
+        terms = jnp.array(terms, jnp.float32)
+        exact = np.exp(min(0.0, 0.25 * (terms[0] - terms[1]).item()))
+        for seed, propose in enumerate(
+            (
+                lambda key: swaps.categorical_swaps(key, ladder, terms, 5.0),  # noqa: B023
+                lambda key: swaps.even_odd_swaps(key, ladder, terms, jnp.int32(0)),  # noqa: B023
+            )
+        ):
+            found = jax.jit(jax.vmap(propose))(jax.random.split(jax.random.key(seed), 60))
+            assert found.acceptance.dtype == found.proposals.dtype == dtype
+            # The first pair that is proposed in a round is of replicas where they are.
+            told = found.acceptance[:, 0, 1].astype(float) / found.proposals[:, 0, 1].astype(float)
+            once = told[found.proposals[:, 0, 1] == 1]
+            assert np.abs(np.asarray(once) - exact).min() < 0.005
