@@ -18,7 +18,7 @@ from jaxbnn.numerics.data import finite_array
 from jaxbnn.targets.likelihoods import Likelihood, check_learned, check_likelihood
 from jaxbnn.targets.padding import pad_rows
 from jaxbnn.targets.positions import layout, part_names, position_shapes, whose_parts
-from jaxbnn.targets.powers import powered, powered_likelihood
+from jaxbnn.targets.powers import powered, powered_likelihood, still_at_zero
 from jaxbnn.targets.prior_density import prior_log_prob, prior_log_ratio
 from jaxbnn.targets.prior_trees import JointPrior, expand_prior, sample_prior
 from jaxbnn.targets.rounding import warn_of_rounded_inputs
@@ -116,14 +116,16 @@ class Posterior:
 
     def log_likelihood(self, params: PyTree) -> Float[Array, " n"]:
         """Return the log-likelihood terms, one per datum."""
-        return powered_likelihood(self.likelihood_power, self._terms(params))
+        power = self.likelihood_power
+        return powered_likelihood(power, self._terms(still_at_zero(power, params)))
 
     def log_density(self, params: PyTree) -> Scalar:
         """Return log_prior + sum of log_likelihood, the log posterior up to a constant.
 
         In float32 and with more than a few thousand data, use `log_density_from`.
         """
-        likelihood = powered_likelihood(self.likelihood_power, self._total(params))
+        power = self.likelihood_power
+        likelihood = powered_likelihood(power, self._total(still_at_zero(power, params)))
         return likelihood + self.log_prior(params)
 
     def log_density_from(self, reference: PyTree) -> Callable[[PyTree], Scalar]:
@@ -149,12 +151,15 @@ class Posterior:
         >>> float(log_density(({"w": jnp.zeros((1, 1)), "b": jnp.zeros(1)},)))
         1.5
         """
-        reference_terms = self._terms(reference)
+        power = self.likelihood_power
+        # As the other ones, so that at the reference both are the same to the last bit.
+        reference_terms = self._terms(still_at_zero(power, reference))
         prior_ratio = prior_log_ratio(self.prior, reference)
 
         def log_density(params):
-            likelihood_ratio = sum_of_differences(self._terms(params), reference_terms)
-            return powered_likelihood(self.likelihood_power, likelihood_ratio) + powered(
+            terms = self._terms(still_at_zero(power, params))
+            likelihood_ratio = sum_of_differences(terms, reference_terms)
+            return powered_likelihood(power, likelihood_ratio) + powered(
                 self.prior_power, prior_ratio(params)
             )
 
@@ -257,7 +262,8 @@ class Posterior:
         if not isinstance(shape, tuple | list):
             raise TypeError(f"shape must be a tuple, as (4,) for four draws, but is {shape!r:.80}.")
         dtype = _position_dtype(self.x)
-        return jax.tree.map(lambda leaf: leaf.astype(dtype), sample_prior(key, self.prior, shape))
+        drawn = sample_prior(key, self.prior, tuple(shape))
+        return jax.tree.map(lambda leaf: leaf.astype(dtype), drawn)
 
     def predictive(self, params: PyTree, x: Shaped[ArrayLike, "..."]) -> Distribution:
         """Return the NumPyro distribution of the targets at x given one set of parameters.

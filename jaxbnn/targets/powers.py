@@ -1,7 +1,8 @@
 """Log densities to a power, as tempered posteriors have them."""
 
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike
+from jaxtyping import Array, ArrayLike, PyTree
 
 from jaxbnn.numerics import is_concrete
 
@@ -27,3 +28,21 @@ def powered_likelihood(power: ArrayLike | None, value: Array) -> Array:
     if is_concrete(power):
         return powered(power, value) if power != 0 else jnp.zeros_like(value)
     return jnp.where(jnp.asarray(power) == 0, 0, powered(power, value))
+
+
+def still_at_zero(power: ArrayLike | None, params: PyTree) -> PyTree:
+    """Return parameters through which no derivative goes where a traced power is 0.
+
+    A likelihood that overflows has infinite derivatives, which 0 times them would make NaN: the
+    prior's rung, with a kernel of gradients, never went there.
+
+    Examples
+    --------
+    >>> likelihood = lambda t, x: powered_likelihood(t, -jnp.exp(still_at_zero(t, x)))
+    >>> [float(jax.jit(jax.grad(likelihood, 1))(t, 1000.0)) for t in (0.0, 1.0)]
+    [0.0, -inf]
+    """
+    if power is None or is_concrete(power):
+        return params
+    is_zero = jnp.asarray(power) == 0
+    return jax.tree.map(lambda leaf: jnp.where(is_zero, jax.lax.stop_gradient(leaf), leaf), params)

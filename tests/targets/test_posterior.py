@@ -412,3 +412,31 @@ def test_to_the_power_zero_the_prior_is_left_where_the_likelihood_is_zero():
 def test_a_shape_that_is_no_tuple_is_refused(problem, annotations_unchecked):
     with pytest.raises(TypeError, match=r"shape must be a tuple, as \(4,\)"):
         problem[0].sample_prior(jax.random.key(0), 4)
+
+
+@pytest.mark.parametrize("log_rate", [3.0, 1000.0])
+def test_to_the_power_0_derivatives_are_the_priors_where_the_likelihood_overflows(log_rate):
+    network = mlp((1, 1))
+    prior, x, y = normal_prior(network), jnp.ones((3, 1)), jnp.ones(3, jnp.int32)
+    posterior = Posterior(network, prior, Poisson(), x, y)
+    params = ({"w": jnp.full((1, 1), log_rate), "b": jnp.zeros(1)},)
+    reference = ({"w": jnp.zeros((1, 1)), "b": jnp.zeros(1)},)
+    densities = {
+        "terms": lambda t, p: (
+            posterior.tempered(t).log_likelihood(p).sum() + posterior.log_prior(p)
+        ),
+        "density": lambda t, p: posterior.tempered(t).log_density(p),
+        "from": lambda t, p: posterior.tempered(t).log_density_from(reference)(p),
+    }
+    powers = jnp.array([0.0, 0.5])
+    for density in densities.values():
+        found = jax.jit(jax.vmap(jax.grad(density, 1), (0, None)))(powers, params)
+        assert found[0]["w"][0].item() == -log_rate
+        assert found[0]["b"][0].item() == 0
+        by_one = jax.grad(density, 1)(0.5, params)  # where the power is known
+        np.testing.assert_allclose(found[0]["w"][1], by_one[0]["w"], rtol=1e-6)
+
+
+def test_draws_of_the_prior_may_have_a_list_for_a_shape(annotations_unchecked):
+    drawn = _posterior().sample_prior(jax.random.key(0), [2, 3])
+    assert jax.tree.leaves(drawn)[0].shape[:2] == (2, 3)
