@@ -191,7 +191,9 @@ class Sampling:
         )
 
     def _reduced(self) -> dict[str, Reduced]:
-        results: Any = gather(self._work.programs.finalise(self.chains.reducers))
+        # A result may be NaN on purpose, as the variance of one draw is: no reason to lose the run.
+        with jax.debug_nans(False):
+            results: Any = gather(self._work.programs.finalise(self.chains.reducers))
         pairs = jax.tree.map(np.asarray, results)
         return {
             name: Reduced(*pair) for name, pair in zip(self._work.run.reducers, pairs, strict=True)

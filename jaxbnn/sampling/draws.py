@@ -1,6 +1,8 @@
 """What a run returns, and what can be made of kept draws afterwards."""
 
+import functools
 import math
+import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,6 +14,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 from jaxbnn.numerics import check_count
 from jaxbnn.numerics.arguments import check_function, check_key, check_type
 from jaxbnn.numerics.arrays import in_memory
+from jaxbnn.numerics.outside import reading_anew
 from jaxbnn.sampling.keys import chain_keys, step_key
 
 
@@ -100,7 +103,8 @@ def complete(
     """Draw what was left out of kept draws: `function(rng_key, position)` for each of them.
 
     The key of a draw is folded from (key, chain, step), so that the completion of a draw
-    does not depend on which other draws were kept.
+    does not depend on which other draws were kept. Keys of the implementations "rbg" and
+    "unsafe_rbg" are an exception: JAX draws the numbers of a whole batch from its first key.
 
     Parameters
     ----------
@@ -109,7 +113,9 @@ def complete(
     draws
         The result of `sample`.
     function
-        Maps a key and one collected position to a PyTree of arrays.
+        Maps a key and one collected position to a PyTree of arrays. A function that is passed again
+        (the same object) is not compiled again, unless what it reads from outside itself has
+        changed; methods and other objects that can be called are compiled in each call.
     batch_size
         Draws completed at once; bounds the memory.
 
@@ -139,19 +145,26 @@ def complete(
     if not leaves or leaves[0].shape[1] == 0:
         raise ValueError("there are no kept draws to complete; collect something in sample.")
     num_chains, num_draws = leaves[0].shape[:2]
+    batch_size = min(int(batch_size), num_draws)
     steps = jnp.asarray(draws.steps, jnp.uint32)
+    arguments = (chain_keys(key, num_chains), steps, in_memory(draws.positions))
+    if not isinstance(function, types.FunctionType):  # what such objects hold may have changed
+        return jax.jit(functools.partial(_completions, function, batch_size))(*arguments)
+    with reading_anew([_completions_of_function], function):
+        return _completions_of_function(function, batch_size, *arguments)
 
-    @jax.jit
-    def run(keys, positions):
-        def one_chain(chain_key, chain_positions):
-            def one_draw(argument):
-                step, position = argument
-                return function(step_key(chain_key, step), position)
 
-            return jax.lax.map(
-                one_draw, (steps, chain_positions), batch_size=min(batch_size, num_draws)
-            )
+def _completions(function, batch_size, keys, steps, positions) -> PyTree:
+    """Return the completions of all chains, leaves (chain, draw, ...)."""
 
-        return jax.lax.map(lambda argument: one_chain(*argument), (keys, positions))
+    def one_chain(chain_key, chain_positions):
+        def one_draw(argument):
+            step, position = argument
+            return function(step_key(chain_key, step), position)
 
-    return run(chain_keys(key, num_chains), in_memory(draws.positions))
+        return jax.lax.map(one_draw, (steps, chain_positions), batch_size=batch_size)
+
+    return jax.lax.map(lambda argument: one_chain(*argument), (keys, positions))
+
+
+_completions_of_function = jax.jit(_completions, static_argnums=(0, 1))

@@ -1,8 +1,9 @@
 """The compiled programs of a run, each traced once for a kernel and a set of shapes.
 
 The number of steps to run and the counters are arguments, so that chunks of any length run
-the same program. Programs are kept beside their kernel for later calls and die with it:
-they hold it by weak reference.
+the same program. Programs are kept beside their kernel for later calls and die with it: they
+hold it by weak reference. They hold the options of a run themselves: a kernel that `collect`, a
+reducer or an adaptation refers to stays alive, with its programs.
 """
 
 import functools

@@ -17,13 +17,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, Inexact, Int, PyTree
 
 from jaxbnn.numerics import check_count
 from jaxbnn.numerics.arguments import check_function, kept
 from jaxbnn.sampling.reducer import Reducer
 from jaxbnn.sampling.two_floats import TwoFloats, map_pairs
-from jaxbnn.sampling.welford import Welford, merged_mean, moved
+from jaxbnn.sampling.welford import Welford, merged_mean, moved, outer_product
 
 
 class Moments(NamedTuple):
@@ -36,7 +36,7 @@ class Moments(NamedTuple):
     mean
         Theirs.
     variance
-        With the divisor num_draws - 1.
+        With the divisor num_draws - 1; of complex numbers E |z - E z|^2, which is real.
     """
 
     num_draws: Int[Array, "..."]
@@ -137,12 +137,12 @@ class Covariance(NamedTuple):
     mean
         (d,).
     covariance
-        (d, d), with the divisor num_draws - 1.
+        (d, d), with the divisor num_draws - 1; of complex numbers E (z - E z) conj(z - E z)^T.
     """
 
     num_draws: Int[Array, "..."]
-    mean: Float[Array, "... d"]
-    covariance: Float[Array, "... d d"]
+    mean: Inexact[Array, "... d"]
+    covariance: Inexact[Array, "... d d"]
 
 
 @kept
@@ -179,7 +179,7 @@ def covariance(function: Callable[[PyTree], PyTree] | None = None) -> Reducer:
 
     def init(example):
         none = Welford.of_none(value(example))
-        return none._replace(squares=jax.tree.map(lambda m: jnp.outer(m, m), none.mean))
+        return none._replace(squares=jax.tree.map(lambda m: outer_product(m, m), none.mean))
 
     def update(r, collected):
         count = r.number + 1
@@ -189,10 +189,10 @@ def covariance(function: Callable[[PyTree], PyTree] | None = None) -> Reducer:
         # draw is zero, also where it would overflow.
         share = 1 - 1 / count.astype(delta.dtype)
         delta = jnp.where(count == 1, share * delta, delta)
-        return Welford(count, mean, r.squares.plus(share * jnp.outer(delta, delta)))
+        return Welford(count, mean, r.squares.plus(share * outer_product(delta, delta)))
 
     def merge(a, b):
-        return a.merge(b, jnp.outer)
+        return a.merge(b, outer_product)
 
     def finalise(r):
         return Covariance(r.number, r.mean.rounded(), r.variance())
@@ -208,7 +208,7 @@ class BatchMeans(NamedTuple):
     mean
         Of all draws.
     standard_error
-        The mean's Monte Carlo standard error.
+        The mean's Monte Carlo standard error; of complex numbers the root of E |mean - E z|^2.
     num_batches
         Finished batches that the error rests on.
     """

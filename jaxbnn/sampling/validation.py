@@ -118,6 +118,15 @@ def check_key(key: Any) -> None:
     if not is_raw and not (is_typed and key.shape == ()):
         found = f"keys of the shape {key.shape}" if is_typed else f"{key!r:.80}"
         raise ValueError(f"key must be one key such as jax.random.key(0), but is {found}.")
+    if not is_typed:
+        words = np.shape(key)[0]
+        expected = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0))).shape[0]
+        if words != expected:
+            impl = "rbg" if words == 4 else "threefry2x32"
+            raise ValueError(
+                f"key is raw and has {words} words, but those of JAX's default implementation have "
+                f'{expected}; give jax.random.wrap_key_data(key, impl="{impl}").'
+            )
 
 
 def check_functions(collect: Any, reduce: Any) -> None:

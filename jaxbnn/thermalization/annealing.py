@@ -7,6 +7,7 @@ draw is one of the model's posterior.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from jaxbnn.gibbs.validation import check_data, check_model
 from jaxbnn.kernels import cycle, repeat
 from jaxbnn.kernels.arguments import check_step_size
 from jaxbnn.numerics import check_count, check_fraction, check_positive, is_concrete
-from jaxbnn.numerics.arguments import check_function, check_type
+from jaxbnn.numerics.arguments import check_function, check_type, kept
 from jaxbnn.numerics.checks import check_one_number, check_positive_number
 from jaxbnn.sampling import Adaptation, Draws, sample
 from jaxbnn.sampling.adaptation import require_floats
@@ -99,6 +100,35 @@ def annealing(
     check_fraction("hold", hold)
     check_fraction("target_acceptance_rate", target_acceptance_rate)
     final_variance = stage_variances(model)
+    if schedule is not None:
+        check_function("schedule", schedule, "give step -> noise variances")
+        _check_schedule(schedule, final_variance, num_warmup)
+    dtype = final_variance.dtype
+    is_known = is_concrete(final_variance)
+    return _annealing_to(
+        tuple(np.asarray(final_variance).tolist()) if is_known else final_variance,
+        dtype.name,
+        num_warmup,
+        float(np.asarray(start, dtype)) if is_concrete(start) else start,
+        hold,
+        target_acceptance_rate,
+        schedule,
+    )
+
+
+@kept
+def _annealing_to(
+    variances: Array | tuple[float, ...],
+    dtype: str,
+    num_warmup: int,
+    start: ArrayLike,
+    hold: float,
+    target_acceptance_rate: float,
+    schedule: Schedule | None,
+) -> Adaptation:
+    """Return the warm-up of `annealing` to these noise variances, one a stage."""
+    with jax.ensure_compile_time_eval():  # kept, it must not hold what a trace has made
+        final_variance = jnp.asarray(variances, dtype)
     # One step at least is held, but of a warm-up of one.
     num_cooling = max(1, min(round((1 - hold) * num_warmup), num_warmup - 1))
     if schedule is None:
@@ -108,8 +138,6 @@ def annealing(
             return _geometric(final_variance, first, num_cooling)(step)
 
     else:
-        check_function("schedule", schedule, "give step -> noise variances")
-        _check_schedule(schedule, final_variance, num_warmup)
 
         def variance_at(step, parameters):
             given = jnp.asarray(schedule(step), final_variance.dtype)
@@ -213,7 +241,8 @@ def sample_annealed(
 
     Notes
     -----
-    The posterior is that of Piccioli et al., (7).
+    The posterior is that of Piccioli et al., (7). A second call with the same shapes, options and
+    numbers of the model compiles nothing.
 
     Examples
     --------
@@ -239,7 +268,7 @@ def sample_annealed(
     first_step = jnp.asarray(step_size, jnp.result_type(float))  # a whole number cannot be tuned
     return sample(
         key,
-        make_annealed(model, num_integration_steps, turns_every),
+        make_annealed(_first_of(model), num_integration_steps, turns_every),
         positions,
         num_samples,
         parameters={"noise_variance": _one_row(model, positions, start), "step_size": first_step},
@@ -250,6 +279,7 @@ def sample_annealed(
     )
 
 
+@kept
 def make_annealed(
     model: IntermediateNoise, num_integration_steps: int = 5, turns_every: int = 0
 ) -> Callable:
@@ -272,6 +302,24 @@ def make_annealed(
         return _with_a_turn(sweep, turn_units(at, x, y), turns_every) if turns_every else sweep
 
     return make_kernel
+
+
+def _first_of(model: IntermediateNoise) -> IntermediateNoise:
+    """Return a model whose kernel is the model's, the same object for the same numbers.
+
+    Noise variances do not count: those of a kernel are parameters. A model of precisions that are
+    arrays is returned itself.
+    """
+    leaves, structure = jax.tree.flatten(dataclasses.replace(model, noise_variance=1.0))
+    try:
+        return _model_of(structure, *leaves)
+    except TypeError:  # arrays have no hash
+        return model
+
+
+@functools.lru_cache(maxsize=64, typed=True)
+def _model_of(structure: Any, *leaves: Any) -> IntermediateNoise:
+    return jax.tree.unflatten(structure, leaves)
 
 
 def _with_a_turn(

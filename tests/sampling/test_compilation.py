@@ -211,3 +211,37 @@ def test_factories_may_be_called_inside():
         return kernel.step(jax.random.key(2), kernel.init(jnp.zeros(2)))[1].acceptance_rate
 
     assert (jax.vmap(acceptance)(scales) > 0).all()
+
+
+def test_a_function_that_completes_draws_is_traced_once_until_what_it_reads_changes():
+    scale, calls = np.ones(2, np.float32), []
+
+    def function(rng_key, position):
+        calls.append(None)
+        return jnp.asarray(scale) * position + jax.random.normal(rng_key, (2,))
+
+    draws = run(walk(normal_log_density), 6)
+    first = jaxbnn.complete(KEY, draws, function)
+    np.testing.assert_array_equal(first, jaxbnn.complete(KEY, draws, function))
+    jaxbnn.complete(jax.random.key(4), draws._replace(steps=draws.steps + 3), function)
+    assert len(calls) == 1
+    scale[0] = 3.0
+    second = jaxbnn.complete(KEY, draws, function)
+    np.testing.assert_allclose(second - first, draws.positions * [2.0, 0.0], atol=1e-5)
+
+
+def test_objects_that_complete_draws_are_read_in_each_call():
+    @dataclasses.dataclass
+    class Scaled:
+        scale: float
+
+        def __call__(self, rng_key, position):
+            return self.scale * position
+
+    draws, scaled = run(walk(normal_log_density), 6), Scaled(1.0)
+    for function in (scaled, scaled.__call__):
+        for scale in (2.0, 3.0):
+            scaled.scale = scale
+            np.testing.assert_allclose(
+                jaxbnn.complete(KEY, draws, function), scale * draws.positions, rtol=1e-6
+            )

@@ -146,6 +146,42 @@ def test_acceptance_sees_every_step(kind):
     close(draws.acceptance_rate, clean.mean(1))
 
 
+def test_complex_numbers_have_real_variances_and_a_hermitian_covariance(rng):
+    x = (rng.normal(size=(2, 12, 3)) + 1j * rng.normal(size=(2, 12, 3))).astype(np.complex64)
+    x[..., 1] += (2 - 1j) * x[..., 0]
+
+    def reduce(reducer):
+        states = []
+        for chain in x:
+            r = reducer.init(jnp.asarray(chain[0]))
+            for draw in chain:
+                r = reducer.update(r, jnp.asarray(draw))
+            states.append(r)
+        return reducer.finalise(states[0]), reducer.finalise(reducer.merge(*states))
+
+    together = x.reshape(-1, 3)
+    for seen, found in zip((x[0], together), reduce(jaxbnn.moments()), strict=True):
+        assert found.variance.dtype == np.float32
+        close(found.mean, seen.mean(0))
+        close(found.variance, seen.var(0, ddof=1))
+    for seen, found in zip((x[0], together), reduce(jaxbnn.covariance()), strict=True):
+        close(found.mean, seen.mean(0))
+        close(found.covariance, np.cov(seen.T))
+    batches = together.reshape(-1, 4, 3).mean(1)
+    for number, found in zip((3, 6), reduce(jaxbnn.batch_means(4)), strict=True):
+        expected = np.sqrt(batches[:number].var(0, ddof=1) / number)
+        close(found.standard_error, expected)
+
+
+def test_results_that_are_nan_on_purpose_do_not_lose_a_run_in_which_jax_looks_for_nans():
+    with jax.debug_nans(True):
+        draws = jaxbnn.sample(
+            KEY, KERNEL, STARTS, 5, reduce={"batches": jaxbnn.batch_means(10)}, progress=False
+        )
+    assert draws.positions.shape == (3, 5, 2)
+    assert np.isnan(draws.reduced["batches"].pooled.standard_error).all()
+
+
 def test_one_chain_is_its_own_pool_and_one_draw_has_no_variance():
     draws = jaxbnn.sample(KEY, KERNEL, STARTS[:1], 1, reduce=REDUCERS, progress=False)
     for reduced in draws.reduced.values():

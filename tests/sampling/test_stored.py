@@ -2,7 +2,9 @@
 that lie in files serve as well as those in memory.
 """
 
+import dataclasses
 import shutil
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +13,19 @@ import pytest
 
 import jaxbnn
 from jaxbnn.sampling import open_draws
+from jaxbnn.sampling.store.stored_array import StoredArray
 from tests.sampling.tiny import ar
 
 KEY = jax.random.key(3)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Weights:
+    """A container of the user's own."""
+
+    w: Any
+    b: Any
 
 
 @pytest.fixture(scope="module")
@@ -76,3 +88,38 @@ def test_draws_of_a_folder_that_was_written_anew_are_refused(tmp_path):
     with pytest.raises(ValueError, match="was written anew since these draws were opened"):
         np.asarray(first.positions)
     assert np.asarray(second.positions).shape == (2, 20, 2)
+
+
+@pytest.mark.parametrize("kind", ["keys that are numbers", "a container of one's own"])
+def test_lazy_draws_have_the_structure_of_those_in_memory(tmp_path, kind):
+    def collect(state, info):
+        leaves = state.position, state.position[:1]
+        return Weights(*leaves) if "own" in kind else dict(enumerate(leaves))
+
+    def run(**options):
+        options = {"collect": collect, "progress": False} | options
+        return jaxbnn.sample(KEY, ar(), jnp.zeros((2, 3)), 4, **options)
+
+    stored, draws = run(checkpoint=tmp_path / "run", lazy=True), run()
+    for found, expected in ((stored.positions, draws.positions), (stored.infos, draws.infos)):
+        assert jax.tree.structure(found) == jax.tree.structure(expected)
+        assert all(isinstance(leaf, StoredArray) for leaf in jax.tree.leaves(found))
+        jax.tree.map(lambda a, b: np.testing.assert_array_equal(np.asarray(a), b), found, expected)
+    opened = open_draws(tmp_path / "run").positions
+    assert isinstance(opened, list) if "own" in kind else list(opened) == ["0", "1"]
+
+
+def test_stored_draws_take_masks_over_several_axes(both):
+    _, stored, draws = both
+    x, rates = draws.positions, draws.infos.acceptance_rate
+    for index in (x[..., 0] > 0, x > 0, (..., x[0] > 0), (slice(1, 3), x[0] > 0), ([0], x[0] > 0)):
+        np.testing.assert_array_equal(stored.positions[index], x[index])
+    few = np.zeros((4, 40), bool)
+    few[1, 3] = few[2, 39] = True
+    for mask in (rates > 0.5, few, few.tolist(), ~few, few & False):
+        np.testing.assert_array_equal(stored.infos.acceptance_rate[mask], rates[mask])
+        np.testing.assert_array_equal(stored.positions[mask, 1], x[mask, 1])
+    with pytest.raises(IndexError, match=r"of shape \(4, 3\) cannot index axes of lengths"):
+        stored.positions[few[:, :3]]
+    with pytest.raises(IndexError, match="take no new axes"):
+        stored.positions[True, :3]

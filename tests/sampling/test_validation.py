@@ -115,6 +115,16 @@ MISTAKES = {
 }
 
 
+@pytest.mark.parametrize(("default", "impl"), [("threefry2x32", "rbg"), ("rbg", "threefry2x32")])
+def test_raw_keys_of_another_implementation_get_one_sentence(default, impl):
+    key = jax.random.key_data(jax.random.key(0, impl=impl))
+    with (
+        jax.default_prng_impl(default),
+        pytest.raises(ValueError, match=rf'key is raw and has {len(key)} words.*impl="{impl}"'),
+    ):
+        jaxbnn.sample(key, KERNEL, STARTS, 3, progress=False)
+
+
 @pytest.mark.parametrize("name", MISTAKES)
 def test_one_sentence(name):
     options, sentence = MISTAKES[name]

@@ -1,5 +1,6 @@
 """A warm-up that is annealed ends at the model's posterior, with a step size found there."""
 
+import dataclasses
 from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -294,3 +295,51 @@ def test_a_kernel_is_of_the_variances_that_it_is_given(monkeypatch):
     np.testing.assert_array_equal(variance, PARAMETERS["noise_variance"])
     assert step_size == PARAMETERS["step_size"]
     assert num_integration_steps == 7
+
+
+def test_a_second_call_compiles_nothing(monkeypatch):
+    room, traced = import_module("jaxbnn.thermalization.annealing"), []
+
+    def still(model, x, y, step_size, num_integration_steps):
+        def step(rng_key, state):
+            traced.append(model)
+            return At(state.position), Accepted(jnp.asarray(0.5) + 0 * step_size)
+
+        return SamplingAlgorithm(lambda position, rng_key=None: At(position), step)
+
+    monkeypatch.setattr(room, "interwoven_gibbs", still)
+    x, y = dataset()
+    zero = jax.tree.map(lambda leaf: jnp.stack([leaf] * 2), MODEL.zero_position(x, y))
+
+    def run(model=MODEL, **options):
+        options = {"num_warmup": 4, "num_integration_steps": 11, "progress": False} | options
+        return sample_annealed(jax.random.key(1), model, x, y, zero, 2, **options)
+
+    first, number = run(), len(traced)
+    again = run(IntermediateNoise(mlp((2, 3, 1)), np.array([0.3, 1e-3, 0.02]), 2.0, 1.5))
+    run(start=jnp.asarray(0.1))
+    run(step_size=0.2)
+    assert len(traced) == number
+    jax.tree.map(np.testing.assert_array_equal, first.parameters, again.parameters)
+    other = run(IntermediateNoise(mlp((2, 3, 1)), (0.3, 1e-3, 0.05), 2.0, 1.5))
+    np.testing.assert_allclose(other.parameters["noise_variance"][0], (0.3, 1e-3, 0.05), rtol=1e-6)
+    number = len(traced)
+    run(IntermediateNoise(mlp((2, 3, 1)), (0.3, 1e-3, 0.02), 3.0, 1.5))
+    assert len(traced) > number
+    assert traced[-1].weight_precision == 3.0
+
+
+def test_annealings_of_equal_numbers_are_one_object_in_each_precision():
+    single = annealing(MODEL, 30, start=0.2)
+    assert annealing(MODEL, 30, start=jnp.asarray(0.2)) is not annealing(MODEL, 31, start=0.2)
+    assert annealing(dataclasses.replace(MODEL, weight_precision=9.0), 30, start=0.2) is single
+    with jax.enable_x64(True):
+        assert annealing(MODEL, 30, start=0.2) is not single
+        parameters = {"noise_variance": jnp.full(3, 0.1), "step_size": jnp.asarray(0.3)}
+        adapt = annealing(MODEL, 30, start=0.2)
+        final = adapt.final(adapt.init(parameters))["noise_variance"]
+        np.testing.assert_array_equal(final, (0.3, 1e-3, 0.02))
+    inside = jax.jit(lambda: annealing(MODEL, 33).init(PARAMETERS).parameters["step_size"])
+    assert inside() == annealing(MODEL, 33).init(PARAMETERS).parameters["step_size"]
+    adapt = annealing(MODEL, 33)  # the one that was made inside
+    np.testing.assert_allclose(adapt.final(adapt.init(PARAMETERS))["noise_variance"][1], 1e-3)

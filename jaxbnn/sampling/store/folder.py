@@ -173,8 +173,10 @@ class Folder:
         if self.progressed.phase not in (SAMPLING, FINISHED):
             return None, None
         if is_lazy:
-            header, _ = read_state(self._folder)
-            return open_leaves(self._folder, header) if num_kept else (None, None)
+            if not num_kept:
+                return None, None
+            leaves = open_leaves(self._folder, read_state(self._folder)[0])
+            return jax.tree.unflatten(jax.tree.structure(self._shapes.draws), leaves)
         shapes = self._shapes.draws
         names, leaves = draws_names(shapes), jax.tree.leaves(shapes)
         stores = [np.empty((s.shape[0], num_kept, *s.shape[2:]), s.dtype) for s in leaves]

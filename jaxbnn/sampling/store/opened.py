@@ -27,8 +27,11 @@ def open_draws(folder: str | os.PathLike) -> Draws:
     -------
     Draws
         Leaves of `positions` and `infos` are `StoredArray`s, read from the files where they are
-        indexed (`np.asarray` reads all). Named tuples are made anew with the same fields. Until
-        the run is finished, `interrupted` is True and `reduced` is empty.
+        indexed (`np.asarray` reads all). The folder does not hold the code that made them: named
+        tuples are made anew with the same fields, keys of dicts are strings ("0" for 0), and
+        containers of your own, NumPyro's distributions among them, are lists of their leaves.
+        `sample(..., lazy=True)` returns them as they were. Until the run is finished,
+        `interrupted` is True and `reduced` is empty.
 
     Raises
     ------
@@ -54,7 +57,9 @@ def open_draws(folder: str | os.PathLike) -> Draws:
         for name, description in header["trees"].items()
     }
     chunks = chunks_upto(folder, num_kept, header["run"], header["num_chains"])
-    positions, infos = open_leaves(folder, header) if num_kept else (None, None)
+    positions, infos = None, None
+    if num_kept:
+        positions, infos = rebuild(header["draws"], open_leaves(folder, header))
     states, parameters = None, None
     if "sampling" in trees:
         states, _, parameters = trees["sampling"]

@@ -6,29 +6,27 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
 
 from jaxbnn.sampling.store import files
 from jaxbnn.sampling.store.shards import ChunkFiles, chunks_upto
-from jaxbnn.sampling.trees import rebuild
 
 
-def open_leaves(folder: Path, header: dict) -> PyTree:
-    """Return positions and infos of all draws that a state counts, `header` being its header."""
+def open_leaves(folder: Path, header: dict) -> list["StoredArray"]:
+    """Return the leaves of (positions, infos) of all draws that a state with this header counts."""
     num_kept = header["progressed"][2]
     chunks = chunks_upto(folder, num_kept, header["run"], header["num_chains"])
-    leaves = [
+    return [
         StoredArray(chunks, name, (shape[0], num_kept, *shape[1:]), jnp.dtype(dtype))
         for name, (dtype, shape) in header["draws_leaves"].items()
     ]
-    return rebuild(header["draws"], leaves)
 
 
 class StoredArray:
     """An array (chain, draw, ...) in files, as of `open_draws`, read where it is indexed.
 
-    It has `shape`, `dtype`, `ndim`, `size` and `len`, takes NumPy's indices, and becomes an array
-    by `np.asarray`. Indexing the draws reads those alone: `x[:, 1000:2000]`.
+    It has `shape`, `dtype`, `ndim`, `size` and `len`, takes NumPy's indices but those that add an
+    axis (None, True, False), and becomes an array by `np.asarray`. Indexing the draws reads those
+    alone: `x[:, 1000:2000]`.
 
     Attributes
     ----------
@@ -64,14 +62,16 @@ class StoredArray:
 
     def __getitem__(self, index: Any) -> Any:
         index = index if isinstance(index, tuple) else (index,)
-        if any(part is None for part in index):
+        if any(part is None or _mask_axes(part) == 0 for part in index):
             raise IndexError(
                 "draws that lie in files take no new axes; index first, then add them."
             )
         places = [place for place, part in enumerate(index) if part is Ellipsis]
         if places:
-            missing = (slice(None),) * (self.ndim - len(index) + 1)
+            given = sum(_mask_axes(part) or 1 for part in index) - len(places)
+            missing = (slice(None),) * (self.ndim - given)
             index = index[: places[0]] + missing + index[places[0] + 1 :]
+        index = _one_an_axis(index, self.shape)
         chain, draw, *rest = list(index) + [slice(None)] * (2 - len(index))
         numbers = np.arange(self.shape[1])[draw]
         wanted, where = np.unique(numbers, return_inverse=True)
@@ -98,6 +98,32 @@ class StoredArray:
                         part = files.read(file, self._name, (slice(None), span))
                     array[chains, first:last] = part[:, inside - inside[0]]
         return array
+
+
+def _mask_axes(part: Any) -> int | None:
+    """Return how many axes a boolean index covers, 0 for True or False; None for another index."""
+    if part is Ellipsis or isinstance(part, slice):
+        return None
+    part = np.asarray(part)
+    return part.ndim if part.dtype == bool else None
+
+
+def _one_an_axis(index: tuple, shape: tuple[int, ...]) -> tuple:
+    """Return the index with each mask over several axes as the places where it is True."""
+    parts: list[Any] = []
+    for part in index:
+        num_axes = _mask_axes(part) or 1
+        if num_axes == 1:
+            parts.append(part)
+            continue
+        mask, axes = np.asarray(part), shape[len(parts) : len(parts) + num_axes]
+        if mask.shape != axes:
+            raise IndexError(
+                f"a boolean index of shape {mask.shape} cannot index axes of lengths {axes}; "
+                "give one entry for each number."
+            )
+        parts.extend(mask.nonzero())
+    return tuple(parts)
 
 
 def _check_same(path: Path, written: int) -> None:
