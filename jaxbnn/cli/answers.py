@@ -201,7 +201,7 @@ def _is_other(values: Sequence[str], value: str) -> np.ndarray:
     numbers = as_numbers([*values, value])
     if numbers is None:
         order = find_order([*values, value])
-        days = as_days([*values, value], order) if order not in (None, "open") else ""
+        days = "" if order is None or order == "open" else as_days([*values, value], order)
         if isinstance(days, np.ndarray):
             return there & (days[:-1] != days[-1])
         return there & (np.array(values, dtype=object) != value)
