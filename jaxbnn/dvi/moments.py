@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from jaxbnn.dvi.asymptotic import heaviside_covariance_asymptotic, relu_remainder_asymptotic
 from jaxbnn.dvi.choices import check_choice
-from jaxbnn.dvi.hermite import hermite_coefficients, mehler_covariance
+from jaxbnn.dvi.hermite import MOST_NODES, hermite_coefficients, mehler_covariance
 from jaxbnn.dvi.pairs import MAX_CORRELATION, heaviside_covariance, relu_remainder
 from jaxbnn.dvi.standard_normal import normal_cdf, relu_moments
 from jaxbnn.networks import activation_function
@@ -80,10 +80,10 @@ def activation_moments(
         erratum C1; need not be positive semi-definite. "gauss_hermite": any function, good for
         smooth ones.
     num_nodes
-        Of the quadrature; by default 8 for "exact" (1e-6 at |rho| <= 0.99 for relu) and 32 for
-        "gauss_hermite": relative errors of variances and covariances of at most 1e-5 where the
-        variance of a is 1, for tanh, erf, sigmoid, gelu and softplus. At 9 they are 2e-5 for
-        softplus, 2e-3 for gelu, 4e-2 for tanh and erf, which are steps from there.
+        Of the quadrature; by default 8 for "exact" (1e-6 at |rho| <= 0.99 for relu) and 32, of 2
+        to 300, for "gauss_hermite": relative errors of variances and covariances of at most 1e-5
+        where the variance of a is 1, for tanh, erf, sigmoid, gelu and softplus. At 9 they are 2e-5
+        for softplus, 2e-3 for gelu, 4e-2 for tanh and erf, which are steps from there.
 
     Returns
     -------
@@ -98,7 +98,7 @@ def activation_moments(
     ValueError
         If the function has no moments under the rule, a variance is not positive, the covariance
         is not positive semi-definite, has another diagonal or comes without variances, the rule is
-        unknown, or its number of nodes is too small.
+        unknown, or its number of nodes is too small or too large.
 
     Notes
     -----
@@ -234,6 +234,11 @@ def check_rule(rule: Rule, num_nodes: int | None, name: str = "rule") -> None:
     check_count("num_nodes", num_nodes)
     if rule == "gauss_hermite" and num_nodes < 2:
         raise ValueError("num_nodes must be at least 2, but is 1; one node sees no slope.")
+    if rule == "gauss_hermite" and num_nodes > MOST_NODES:
+        raise ValueError(
+            f"num_nodes must be at most {MOST_NODES}, but is {num_nodes}; the weights of larger "
+            "rules of Gauss and Hermite overflow."
+        )
 
 
 def check_sizes(moments: GaussianMoments, *, may_be_zero: bool = True) -> None:

@@ -63,13 +63,13 @@ def predictive(
         "closed_form": the normal (9), which has the right mean and variance but is not the
         predictive density; for Categorical the second order (23), its factors kept above
         1e-3 and renormalised. "quadrature": the density itself, by Gauss-Hermite over l (exact
-        without one); not for Categorical. "monte_carlo": draws of the outputs, with
+        without one; see the Notes); not for Categorical. "monte_carlo": draws of the outputs, with
         `rng_key` (DVI-MC). By default "quadrature", for classes "closed_form".
     noise
         For LearnedGaussian: mean and variance of log_noise_scale. Of what another likelihood
         learns the same, in a dict by its names.
     num_nodes, num_samples
-        Of the quadrature over l, at least 2, or of the draws.
+        Of the quadrature over l, 2 to 300, or of the draws.
 
     Returns
     -------
@@ -79,15 +79,20 @@ def predictive(
     Raises
     ------
     ValueError
-        If the density is not there for the likelihood, or Monte Carlo has no key; too few draws
-        or nodes; moments, of the outputs or of the noise, that are not those of a Gaussian; noise
-        of a likelihood that does not learn it; outputs that are not those of targets of this rank.
+        If the density is not there for the likelihood, or Monte Carlo has no key; too few draws,
+        too few or too many nodes; moments, of the outputs or of the noise, that are not those of a
+        Gaussian; noise of a likelihood that does not learn it; outputs that are not those of
+        targets of this rank.
     TypeError
         Numbers that are not real, or of draws or nodes that are not whole.
 
     Notes
     -----
     Source: Wu et al., (9) and (23); errata C4 (which density is scored), C7.
+
+    Of noise variances e^l, with l of variance v, the log densities of "quadrature" are right to
+    7e-4 at v = 1, .01 at 4, .03 at 9, .12 at 25 and .6 at 100 with 32 nodes; to 1e-4 at 25 and
+    .02 at 100 with 300. (Means with variances of .01 to 1, targets within 30 of them.)
 
     Examples
     --------

@@ -75,9 +75,9 @@ def test_draws_are_a_whole_number(count):
             call({"rng_key": key(), "num_samples": count})
 
 
-@pytest.mark.parametrize("count", [0, 1, 1.5])
-def test_a_predictive_has_two_nodes_or_more(count):
-    """One sees no variance of the noise."""
+@pytest.mark.parametrize("count", [0, 1, 1.5, 301])
+def test_a_predictive_has_two_to_300_nodes(count):
+    """One sees no variance of the noise, and the weights of 372 overflow."""
     outputs = GaussianMoments(jnp.zeros((2, 2)), jnp.ones((2, 2)))
     with pytest.raises((TypeError, ValueError), match="num_nodes must be"):
         predictive(HeteroscedasticGaussian(), outputs, num_nodes=count)

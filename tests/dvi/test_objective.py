@@ -351,6 +351,24 @@ def test_predictive_densities(x64):
     assert learned.event_shape == (1,)
 
 
+@pytest.mark.third_party(reason="NumPyro's mixtures broadcast ranks")
+def test_errors_of_predictive_densities_are_those_that_are_stated(x64):
+    y, u = np.array([0, 0.1, 1, 3, 10, 30]), np.linspace(-14, 14, 20_001)
+    weights = np.exp(-u * u / 2) * (u[1] - u[0]) / np.sqrt(2 * np.pi)
+    for spread, of_32, of_300 in (
+        (1, 7e-4, 1e-6), (4, 0.01, 1e-6), (9, 0.03, 1e-6), (25, 0.12, 1e-4), (100, 0.6, 0.02),
+    ):  # fmt: skip
+        for of_mean in (0.01, 1.0):
+            found = GaussianMoments(jnp.zeros((6, 2)), jnp.array([[of_mean, spread]] * 6))
+            scale = np.sqrt(of_mean + np.exp(np.sqrt(spread) * u))
+            exact = np.log(stats.norm.pdf(y[:, None], 0, scale) @ weights)
+            for count, most in ((32, of_32), (300, of_300)):
+                density = predictive(HeteroscedasticGaussian(), found, num_nodes=count)
+                error = np.abs(np.asarray(density.log_prob(jnp.asarray(y))) - exact).max()
+                assert error < most
+                assert count == 300 or error > most / 2
+
+
 def test_class_probabilities_are_positive(x64):
     small = outputs(covariance=0.01 * COVARIANCE)
     exact = average(lambda i, a, b: 1 / (1 + np.exp(b - a)), covariance=0.01 * COVARIANCE)
