@@ -109,8 +109,13 @@ def noisy_stages(network: Network) -> tuple[Stage, ...]:
                 )
             case Activation():
                 stage = Stage(activation_pieces(layer.function), index, shape, output, num_affine)
-            case _:
+            case Dense() | Conv() | AvgPool():
                 stage = Stage(layer, index, shape, output, num_affine)
+            case _:
+                raise TypeError(
+                    f"there are no Gibbs conditionals of layer {index} ({type(layer).__name__}); "
+                    "use Dense, Conv, AvgPool, Activation and Flatten, or another sampler."
+                )
         stages.append(stage)
         num_affine += stage.is_affine
         shape = output

@@ -18,7 +18,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 from scipy import stats
 
-from jaxbnn.gibbs import activation_pieces, latents, pre_activations, probit
+from jaxbnn.gibbs import activation_pieces, latents, pre_activations, probit, stages
 from jaxbnn.gibbs.chain import chain_values
 from jaxbnn.gibbs.factors import Whitened
 from jaxbnn.gibbs.first_layer import first_layer
@@ -26,7 +26,7 @@ from jaxbnn.gibbs.linear_maps import average
 from jaxbnn.gibbs.stages import split
 from jaxbnn.gibbs.sweep import Sweep
 from jaxbnn.gibbs.validation import inputs_last
-from jaxbnn.networks import Conv
+from jaxbnn.networks import AvgPool, Conv, Network
 from tests.gibbs.cases import ACTIVATIONS, MODELS, data
 from tests.kit.sizes import QUICK
 
@@ -257,6 +257,13 @@ def distance_to_density(draws, z, log_density):
     at_draws = np.interp(np.sort(draws), z + (z[1] - z[0]) / 2, cdf / cdf[-1])
     steps = np.arange(draws.size + 1) / draws.size
     return max(np.max(steps[1:] - at_draws), np.max(at_draws - steps[:-1]))
+
+
+def test_a_layer_without_conditionals_is_refused(monkeypatch):
+    monkeypatch.setattr(stages, "AvgPool", type("OfAnotherName", (), {}))
+    network = Network((Conv(2, (2, 2)), AvgPool((2, 2))), (3, 3, 1))
+    with pytest.raises(TypeError, match=r"no Gibbs conditionals of layer 1 \(AvgPool\);"):
+        stages.noisy_stages(network)
 
 
 def test_logits_of_another_number_of_classes_are_refused():

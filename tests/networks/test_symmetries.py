@@ -25,6 +25,7 @@ from jaxbnn.networks.symmetries import (
     flip_units,
     permute_units,
     scale_units,
+    segments,
     shift_classes,
     weight_symmetries,
 )
@@ -243,6 +244,18 @@ def test_lost_flips_are_named(network, reason):
     (sentence, *_) = weight_symmetries(network).lost
     assert "layer 0 (Dense)" in sentence
     assert reason in sentence
+
+
+@pytest.mark.parametrize(
+    ("between", "name"),
+    [(Flatten(), "layer 1"), (Residual((Flatten(),)), r"layer 1 \(Residual\), inner layer 0")],
+)
+def test_a_layer_that_the_symmetries_do_not_know_is_refused(between, name, monkeypatch):
+    """No sign flip passes through x -> x + 1, say."""
+    monkeypatch.setattr(segments, "Flatten", type("OfAnotherName", (), {}))
+    network = Network((Dense(3), between, Activation("tanh"), Dense(1)), (2,))
+    with pytest.raises(TypeError, match=rf"no weight symmetries are known of {name} \(Flatten\);"):
+        weight_symmetries(network)
 
 
 def test_input_and_output_are_held():

@@ -108,6 +108,8 @@ def weight_symmetries(network: Network) -> WeightSymmetries:
     ------
     ValueError
         An activation whose name is unknown.
+    TypeError
+        A layer of which it is not known what passes through it.
 
     Examples
     --------

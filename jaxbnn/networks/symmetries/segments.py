@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import jax
 
-from jaxbnn.networks.layers import Activation, Conv, Dense, Flatten, Residual
+from jaxbnn.networks.layers import Activation, AvgPool, Conv, Dense, Flatten, Residual
 from jaxbnn.networks.network import Network, parameter_shapes
 from jaxbnn.networks.shapes import Shape, fan_in, output_shapes
 
@@ -100,6 +100,11 @@ class Segments:
 def trace_segments(network: Network) -> Segments:
     """Return the segments of a network.
 
+    Raises
+    ------
+    TypeError
+        If it is not known which transformations pass through a layer.
+
     Examples
     --------
     >>> from jaxbnn.networks import mlp
@@ -133,6 +138,8 @@ def _trace(
                 behind = segments.add(segments.sizes[segment])
                 segments.activations.append((layer.function, segment, behind))
                 signal = behind, blocks
+            case AvgPool():
+                pass  # linear, channel by channel
             case Flatten():
                 signal = segment, blocks * math.prod(shape[:-1])
             case Residual():
@@ -141,6 +148,11 @@ def _trace(
                     f"{name}, inner layer ",
                 )  # fmt: skip
                 segments.ties.append((segment, inner))
+            case _:
+                raise TypeError(
+                    f"no weight symmetries are known of {name}; use Dense, Conv, AvgPool, "
+                    "Activation, Flatten and Residual, or no symmetries."
+                )
         shape = output
     return signal
 
