@@ -18,6 +18,7 @@ _NAME = "cutpoint_gaps"
 _WIDEST = 60.0
 # Of narrower gaps 1 - exp(-gap) has a series, of wider ones it is 1.
 _NARROW, _WIDE = 0.1, 5.0
+_FLOAT32 = np.finfo(np.float32)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,16 +32,18 @@ class Ordinal(Likelihood):
     num_classes
         C, at least 2.
     cutpoints
-        C - 1 increasing numbers, leaves that may be traced; None, the default, learns them. The
-        position is then {"network": params, "cutpoint_gaps": g} with g of shape (C - 1,): c_0 is
-        its first number, and the others are the logarithms of the gaps from one to the next, of
-        60 and more the likelihood at 60.
+        C - 1 increasing numbers, leaves that may be traced; of concrete ones the gaps are those in
+        float64, also where outputs are float32. None, the default, learns them: the position is
+        then {"network": params, "cutpoint_gaps": g} with g of shape (C - 1,): c_0 is its first
+        number, and the others are the logarithms of the gaps from one to the next, of 60 and more
+        the likelihood at 60.
 
     Raises
     ------
     ValueError
-        If the cutpoints are not C - 1 increasing numbers; `check`, if a label is no class,
-        or y is not of shape (n,); `Posterior`, if the prior of the gaps is not of shape (C - 1,).
+        If the cutpoints are not C - 1 increasing numbers, finite in float32; `check`, if a label
+        is no class, or y is not of shape (n,); `Posterior`, if the prior of the gaps is not of
+        shape (C - 1,).
 
     Examples
     --------
@@ -51,6 +54,10 @@ class Ordinal(Likelihood):
 
     num_classes: int = dataclasses.field(metadata={"static": True})
     cutpoints: ArrayLike | None = None
+    # Of each cutpoint what float32 leaves out of it: close ones have no gap without.
+    _remainders: ArrayLike | None = dataclasses.field(
+        default=None, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         """Check the classes and the cutpoints."""
@@ -59,12 +66,15 @@ class Ordinal(Likelihood):
             check_real("cutpoints", self.cutpoints)
         if self.cutpoints is None or not is_concrete(self.cutpoints):
             return
-        cuts = np.asarray(self.cutpoints)
-        if cuts.shape != (self.num_classes - 1,) or not (np.diff(cuts) > 0).all():
+        cuts = np.asarray(self.cutpoints, np.float64)
+        is_sound = cuts.shape == (self.num_classes - 1,) and (np.abs(cuts) <= _FLOAT32.max).all()
+        if not is_sound or not (np.diff(cuts) > _FLOAT32.tiny).all():
             raise ValueError(
-                f"cutpoints must be {self.num_classes - 1} increasing numbers for "
-                f"{self.num_classes} classes, but are {cuts.tolist()}."
+                f"cutpoints must be {self.num_classes - 1} increasing numbers, finite in float32, "
+                f"for {self.num_classes} classes, but are {cuts.tolist()}."
             )
+        remainders = (cuts - cuts.astype(np.float32)).astype(np.float32)
+        object.__setattr__(self, "_remainders", remainders)
 
     @property
     def learned(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -101,7 +111,10 @@ class Ordinal(Likelihood):
 
     def _between(self, cuts: Float[Array, " cuts"]) -> Float[Array, " inner"]:
         """Return log(1 - exp(-gap)) of the gaps between cutpoints."""
-        return jnp.log(-jnp.expm1(cuts[:-1] - cuts[1:]))
+        gaps = cuts[1:] - cuts[:-1]
+        if self._remainders is not None and cuts.dtype == jnp.float32:
+            gaps = gaps + jnp.diff(jnp.asarray(self._remainders, cuts.dtype))
+        return jnp.log(-jnp.expm1(-gaps))
 
     def log_prob(self, outputs: Outputs, y: Targets) -> Terms:
         """Return one log-likelihood term a datum."""

@@ -330,6 +330,30 @@ def test_ordinal_gaps_of_any_size_have_terms_and_slopes(log_gap):
         np.testing.assert_allclose(slopes[:, place], np.subtract(*ends) / (2 * h), atol=2e-5)
 
 
+@pytest.mark.parametrize(
+    "cuts", [[10.0, 10 + 1e-5], [1.0, 1 + 1e-9], [0.1, 0.1 + 1e-7], [-1.2, 3.4], [-1e4, 1.7]]
+)
+@pytest.mark.parametrize("passed", [False, True])
+def test_ordinal_cutpoints_keep_the_gaps_of_float64(cuts, passed):
+    """Also as leaves of a compiled function, which are float32."""
+    output = jnp.full((3, 1), 0.4)
+    labels = jnp.arange(3, dtype=jnp.int32)
+
+    def terms(likelihood):
+        return likelihood.log_prob(output, labels)
+
+    likelihood = Ordinal(3, np.array(cuts))
+    found = jax.jit(terms)(likelihood) if passed else terms(likelihood)
+    gaps = [cuts[0], np.log(cuts[1] - cuts[0])]
+    expected = [_gaps_posterior_term(label, gaps, np.float32(0.4)) for label in range(3)]
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+    slopes = jax.jacobian(terms)(likelihood).cutpoints
+    inverse = 1 / np.expm1(min(cuts[1] - cuts[0], 100))
+    ends = scipy.special.expit(np.array(cuts) - np.float32(0.4))
+    expected = [-ends[0] - inverse, 1 - ends[1] + inverse]
+    np.testing.assert_allclose(slopes[1], expected, rtol=2e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("concentration", [None, 1e3])
 def test_the_predictive_of_large_counts_has_the_terms(concentration):
     """NumPyro's own subtracts logarithms of a hundred times their difference."""
@@ -360,6 +384,10 @@ def test_the_predictive_of_large_counts_has_the_terms(concentration):
         (lambda: _posterior(Ordinal(3, CUTS[:2]), {}, LABELS[:, None]), r"shape \(n,\)"),
         (lambda: Ordinal(3, CUTS), "2 increasing numbers"),
         (lambda: Ordinal(3, CUTS[:2][::-1]), "2 increasing numbers"),
+        (lambda: Ordinal(3, np.array([0.0, 1e-40])), "2 increasing numbers"),
+        (lambda: Ordinal(3, np.array([-np.inf, 1.0])), "finite in float32"),
+        (lambda: Ordinal(3, np.array([1.0, 1e39])), "finite in float32"),
+        (lambda: Ordinal(3, np.array([1.0, np.nan])), "2 increasing numbers"),
         (
             lambda: _posterior(Laplace(), {"log_noise_scale": np.zeros(N)}, NUMBERS[:, 0]),
             r"log_noise_scale of Laplace must have shape \(\) for y with rows of shape \(\)",
