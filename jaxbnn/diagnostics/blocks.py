@@ -36,6 +36,8 @@ _HALVINGS = 60
 # Pairs of points of which the kernel is held in memory at once.
 _TILE = 2**20
 _SOME = 256
+# Of squared distances in a kernel of length scale 1.
+_PRODUCT_ERROR = 1e-3
 
 
 class Discrepancy(NamedTuple):
@@ -201,10 +203,26 @@ def median_scale(points: Float[Array, "block point p"]) -> Float[Array, " p"]:
 
 
 def squared_distances(x: Float[Array, "m p"], y: Float[Array, "n p"]) -> Float[Array, "m n"]:
-    """|x_i - y_j|^2 by one matrix product."""
-    cross = product(x, y.T)
-    lengths = jnp.sum(x**2, axis=1)[:, None] + jnp.sum(y**2, axis=1)[None]
-    return jnp.maximum(lengths - 2 * cross, 0)
+    """|x_i - y_j|^2, in units of a length scale, with an error of at most a thousandth or so.
+
+    By one matrix product, |x|^2 + |y|^2 - 2 x.y, where that leaves enough digits; by differences,
+    one coordinate after the other, where some points lie too far from the origin.
+    """
+    of_x, of_y = (jnp.sum(v**2, axis=1) for v in (x, y))
+
+    def by_product():
+        return jnp.maximum(of_x[:, None] + of_y[None] - 2 * product(x, y.T), 0)
+
+    def by_differences():
+        def add(total, coordinate):
+            a, b = coordinate
+            return total + jnp.square(a[:, None] - b[None]), None
+
+        zeros = jnp.zeros((len(x), len(y)), x.dtype)
+        return jax.lax.scan(add, zeros, (x.T, y.T), unroll=8)[0]
+
+    error = jnp.finfo(x.dtype).eps * (jnp.max(of_x) + jnp.max(of_y))
+    return jax.lax.cond(error < _PRODUCT_ERROR, by_product, by_differences)
 
 
 def judge_blocks(

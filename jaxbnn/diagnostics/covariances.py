@@ -105,7 +105,8 @@ def covariance_agreement(
     reference
         None, to compare the chains with each other; a covariance matrix (p, p) known exactly; or
         draws (chain, draw, ...) of another sampler, of which error is expected too. A reference
-        run in one array (draw, p) is `run[None]`.
+        run in one array (draw, p) is `run[None]`; of one coordinate, (1, 1) is the variance and
+        any other (chain, draw) are draws.
     num_blocks
         B, of each chain, at least 4. Draws at the start of a chain that fill no block are left
         out.
@@ -150,7 +151,7 @@ def covariance_agreement(
     if reference is None:
         found = _between(chains, num_blocks)
         return _refuse(found, [(found.effective_draws, len(chains))], dim, num_blocks)
-    if np.ndim(reference) == 2:
+    if np.ndim(reference) == 2 and (dim > 1 or np.shape(reference) == (1, 1)):
         if np.shape(reference) != (dim, dim):
             raise ValueError(
                 f"{name} needs the reference covariance of all {dim} coordinates, but its shape is "

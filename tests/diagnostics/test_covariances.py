@@ -4,6 +4,7 @@ and the chains that must be caught.
 
 import itertools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -307,6 +308,18 @@ def test_a_frozen_chain_and_nan(rng):
     assert found.p_value < 1e-6
     draws[0, 3, 1] = np.nan
     assert np.isnan(covariance_agreement(draws).p_value)
+
+
+def test_a_reference_of_one_coordinate_has_two_axes(rng):
+    draws, others = (rng.normal(size=(4, 1000)).astype(np.float32) for _ in range(2))
+    expected = covariance_agreement(draws[..., None], others[..., None])
+    for ours in (draws, draws[..., None]):
+        chex.assert_trees_all_equal(covariance_agreement(ours, others), expected)
+    known = covariance_agreement(draws, np.ones((1, 1)))
+    assert known.p_value > 1e-3
+    assert covariance_agreement(draws, np.full((1, 1), 4.0)).p_value < 1e-3
+    with pytest.raises(ValueError, match="needs at least 20 draws per chain"):
+        covariance_agreement(draws, np.eye(2))
 
 
 @pytest.mark.parametrize(

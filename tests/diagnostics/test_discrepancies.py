@@ -251,6 +251,22 @@ def test_draws_that_a_block_is_worth(rng, phi):
     assert abs(found / exact - 1) < 0.1
 
 
+@pytest.mark.parametrize("far", [10.0, 3000.0, 30_000.0])
+def test_modes_far_apart_are_told_from_distances_inside_them(rng, far):
+    """In float32, against the kernel from differences in float64."""
+    mode = far * rng.integers(0, 2, size=(2, 400, 1))
+    draws = (mode + rng.normal(size=(2, 400, 2))).astype(np.float32)
+    scores = (mode - draws).astype(np.float32)
+    found = kernel_stein_discrepancy(draws, scores, length_scale=1.0, num_blocks=8)
+    x, s = (v.astype(float).reshape(-1, 2) for v in (draws, scores))
+    apart = x[:, None] - x
+    q = 1 + (apart**2).sum(axis=2)
+    along = ((s[:, None] - s) * apart).sum(axis=2)
+    pairs = s @ s.T / np.sqrt(q) + (along + 2) / q**1.5 - 3 * (q - 1) / q**2.5
+    expected = block_estimate(pairs, *labels(2, 4, 400))
+    assert abs(found.squared - expected) < 0.01 * found.standard_error
+
+
 def test_the_door(rng):
     x = rng.normal(size=(2, 100, 2))
     with pytest.raises(ValueError, match="one score for each coordinate"):
