@@ -76,8 +76,9 @@ def redraw_units(
     network
         The network. Its hidden units are those that are not tied to the input or the output.
     prior
-        A PyTree of NumPyro distributions shaped like the parameters, or a prefix of that. Its
-        hyper-parameters may be traced.
+        That of the target: a PyTree of NumPyro distributions shaped like the parameters, or a
+        prefix of that. Its hyper-parameters may be traced. Where the whole posterior is tempered,
+        the prior of the target is another one, raised to the power.
     log_likelihood_fn
         position -> log-likelihood terms, one per datum, or a scalar; tempered, where the target
         is (`posterior.tempered(t).log_likelihood`).
