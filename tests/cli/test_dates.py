@@ -182,7 +182,7 @@ def test_a_number_that_is_there_or_missing_tells_which():
     assert note == "promo: always 1 where it is given; taken as given or missing."
     assert column.features == ["promo", "promo is missing"]
     given, missing = column.encode(["1", "", "3"], "new.csv")
-    assert given.tolist() == [0.0, 0.0, 2.0]
+    assert given.tolist() == [0.0, 0.0, 0.0]
     assert missing.tolist() == [False, True, False]
     assert column.is_outside(["1", "", "3"]).tolist() == [False, False, True]
     assert learn_column("promo", ["1", "1"], ["1", "1"])[0] is None
