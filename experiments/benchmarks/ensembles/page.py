@@ -64,9 +64,8 @@ _STUDIES = {
         "Two exact kernels that start differently",
         "Chains from trained networks, and chains of another kernel that come from the prior "
         "through powers of the likelihood: how far their predictive densities are apart, beside "
-        "how far halves are in which both sides' chains are dealt at random (what stands after ± "
-        "is no standard error, but the root mean square of that); and R-hat of the predictions on "
-        "each side.",
+        "how far halves are in which both sides' chains are dealt at random; and R-hat of the "
+        "predictions on each side.",
         ("agreement", "sides"),
     ),
     "metric": (

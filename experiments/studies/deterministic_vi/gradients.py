@@ -2,10 +2,12 @@
 
 The gradient of the expected log likelihood of one datum, with respect to the variances of q of
 the last layer's weights, at partly trained weights of the toy example. How far they were trained is
-not printed, and the ratio of the two depends on it: it is measured at other numbers of updates too.
+not printed, and the ratio of the two depends on it: it is measured at other numbers of updates too,
+of several networks each.
 """
 
 import functools
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,6 +33,7 @@ class GradientSettings(Settings):
     num_data: int = Field(500, ge=2)
     samples: tuple[int, ...]
     num_estimates: int = Field(ge=10)
+    num_starts: int = Field(1, ge=1)  # networks that are trained; the error is of their spread
     at: float = 0.25
     other_updates: tuple[int, ...] = ()  # where the ratio is measured as well
 
@@ -39,13 +42,12 @@ def run_gradients(settings: GradientSettings, context: Context) -> list[Row]:
     """Estimate the variance, relative to that of MCVI with one draw, for every number of draws."""
     found = context.stage("gradients", lambda: _measured(settings.recipe, settings, context))
     variances = _variances(found, settings)
-    unit, unit_error = variances["MCVI", 1]
+    unit = ("MCVI", 1)
     rows = []
     curves: dict[str, dict[int, float]] = {}
-    for (method, samples), (variance, relative) in variances.items():
-        ratio = variance / unit
-        is_unit = (method, samples) == ("MCVI", 1)
-        error = ratio * (relative if is_unit else float(np.hypot(relative, unit_error)))
+    for method, samples in variances:
+        is_unit = (method, samples) == unit
+        ratio, error = _relative(variances, [(method, samples)], [unit])
         setting = f"{method} with {samples} sample{'s' * (samples > 1)}"
         source = "002 Figure 7" if is_unit else None
         rows.append(Row("relative_gradient_variance", setting, ratio, error, source))
@@ -62,13 +64,13 @@ def run_gradients(settings: GradientSettings, context: Context) -> list[Row]:
     return rows
 
 
-Variances = Mapping[tuple[str, int], tuple[float, float]]
+Variances = Mapping[tuple[str, int], Float[np.ndarray, "start block"]]
 
 
 def _variances(found: Mapping[str, Any], settings: GradientSettings) -> Variances:
-    """Return the variance by method and draws, and its relative error from ten blocks of draws."""
+    """Return the variance by method and draws, in each network and block of draws."""
     return {
-        (method, samples): _mean_and_relative_error(found[f"{method}_{samples}"])
+        (method, samples): np.asarray(found[f"{method}_{samples}"])
         for method in METHODS
         for samples in settings.samples
     }
@@ -77,25 +79,51 @@ def _variances(found: Mapping[str, Any], settings: GradientSettings) -> Variance
 def _ratio(variances: Variances, settings: GradientSettings) -> tuple[float, float]:
     """Return how many draws of MCVI are worth one of rMCVI, and its standard error.
 
-    Both variances fall as 1 / S, so that their ratio at any S is that of numbers of draws.
+    Both variances fall as 1 / S, so that their ratio at any S is that of numbers of draws. The
+    geometric mean over the networks.
     """
-    logs = [np.log(variances["MCVI", s][0] / variances["rMCVI", s][0]) for s in settings.samples]
-    ratio = float(np.exp(np.mean(logs)))
-    relative = np.sqrt(sum(error**2 for _, error in variances.values())) / len(logs)
-    return ratio, ratio * float(relative)
+    return _relative(
+        variances,
+        [("MCVI", s) for s in settings.samples],
+        [("rMCVI", s) for s in settings.samples],
+    )
 
 
-def _mean_and_relative_error(blocks: Float[np.ndarray, " blocks"]) -> tuple[float, float]:
-    mean = float(blocks.mean())
-    return mean, float(blocks.std(ddof=1) / np.sqrt(len(blocks))) / mean
+def _relative(
+    variances: Variances, above: list[tuple[str, int]], below: list[tuple[str, int]]
+) -> tuple[float, float]:
+    """Return the geometric mean over networks, and pairs, of a ratio, and its standard error.
+
+    The error is of the networks' spread; of one network, that of ten blocks of draws.
+    """
+    logs = np.mean(
+        [
+            np.log(variances[a].mean(-1) / variances[b].mean(-1))
+            for a, b in zip(above, below, strict=True)
+        ],
+        axis=0,
+    )
+    if len(logs) > 1:
+        error = logs.std(ddof=1) / np.sqrt(len(logs))
+    else:
+        parts = [*above, *below]
+        error = np.sqrt(sum(_relative_error(variances[part][0]) ** 2 for part in parts)) / len(
+            above
+        )
+    ratio = float(np.exp(logs.mean()))
+    return ratio, ratio * float(error)
+
+
+def _relative_error(blocks: Float[np.ndarray, " block"]) -> float:
+    return float(blocks.std(ddof=1) / np.sqrt(len(blocks)) / blocks.mean())
 
 
 def _measured(recipe: Recipe, settings: GradientSettings, context: Context) -> dict[str, Any]:
     x, y = toy_data(context.seed, settings.num_data)
-    splits = Splits(x[None], y[None], x[None], y[None], np.ones(1))
+    one = Splits(x[None], y[None], x[None], y[None], np.ones(1))
+    splits = Splits(*(np.repeat(value, settings.num_starts, axis=0) for value in one))
     key_train, key_draws = jax.random.split(context.key)
-    trained = train(key_train, "dDVI", recipe, splits)
-    q = jax.tree.map(lambda leaf: leaf[0], trained.fit.positions)
+    networks = train(key_train, "dDVI", recipe, splits).fit.positions
     nearest = int(np.argmin(np.abs(x[:, 0] - settings.at)))
     datum = jnp.asarray(x[nearest : nearest + 1], jnp.float32)
     target = jnp.asarray(y[nearest : nearest + 1], jnp.float32)
@@ -114,26 +142,32 @@ def _measured(recipe: Recipe, settings: GradientSettings, context: Context) -> d
             )
             key = jax.random.fold_in(key_method, samples)
             found[f"{method}_{samples}"] = _variance(
-                key, algorithm, q, datum, target, settings.num_estimates
+                key, algorithm, networks, datum, target, settings.num_estimates
             )
     return found
 
 
 def _variance(
-    key: Array, algorithm: dvi.DeterministicVI, q: PyTree, x: Array, y: Array, count: int
-) -> Float[np.ndarray, " blocks"]:
+    key: Array, algorithm: dvi.DeterministicVI, networks: PyTree, x: Array, y: Array, count: int
+) -> Float[np.ndarray, "start block"]:
     """Return the mean over weights of the variance of d L / d s, from ten independent blocks."""
-    log_scale = q.log_scale[-1]["w"]
-
-    def expected(variances, key):
-        last = {**q.log_scale[-1], "w": 0.5 * jnp.log(variances)}
-        moved = q._replace(log_scale=(*q.log_scale[:-1], last))
-        return algorithm.elbo(moved, x, y, key).expected_log_likelihood
 
     @jax.jit
-    def of_block(keys):
+    def of_block(q, keys):
+        log_scale = q.log_scale[-1]["w"]
+
+        def expected(variances, key):
+            last = {**q.log_scale[-1], "w": 0.5 * jnp.log(variances)}
+            moved = q._replace(log_scale=(*q.log_scale[:-1], last))
+            return algorithm.elbo(moved, x, y, key).expected_log_likelihood
+
         gradients = jax.lax.map(lambda key: jax.grad(expected)(jnp.exp(2 * log_scale), key), keys)
         return jnp.mean(jnp.var(gradients, axis=0, ddof=1))
 
-    blocks = jax.random.split(key, (10, max(count // 10, 2)))
-    return np.array([float(of_block(keys)) for keys in blocks])
+    num_starts = len(jax.tree.leaves(networks)[0])
+    blocks = jax.random.split(key, (num_starts, 10, max(count // 10, 2)))
+    found = np.empty((num_starts, 10))
+    for start, block in np.ndindex(found.shape):
+        q = jax.tree.map(operator.itemgetter(start), networks)
+        found[start, block] = of_block(q, blocks[start, block])
+    return found
