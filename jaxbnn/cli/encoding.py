@@ -19,6 +19,8 @@ from jaxbnn.cli.fields import (
     no_numbers,
     one_spelling,
     says_none,
+    with_commas,
+    with_points,
 )
 from jaxbnn.cli.hints import spelled_twice, strange_among_numbers
 from jaxbnn.cli.kinds import Kind
@@ -103,7 +105,7 @@ class Encoding:
         if self.classes is not None:
             number = {name: i for i, name in enumerate(self.classes)}
             # A file whose labels have decimal commas was read with points.
-            number = {name.replace(",", "."): i for name, i in number.items()} | number
+            number = dict(zip(with_points(self.classes), number.values(), strict=True)) | number
             return np.array([number[value] for value in values], np.int32)
         numbers = as_numbers(values)
         assert numbers is not None
@@ -225,5 +227,5 @@ def learn_encoding(
             mean, sd = y_mean, y_sd
     classes = (kind.order or distinct) if is_class else None
     if classes and target in table.as_written:
-        classes = [name.replace(".", ",") for name in classes]
+        classes = with_commas(classes)
     return Encoding(target, columns, classes, mean, sd, constant=constant), notes

@@ -94,7 +94,7 @@ def with_decimal_points(
     """
     used = {name: columns[name] for name in columns if name not in unused}
     changed, mark = _read_decimals(used, decimal, source)
-    if mark == "." and decimal is None and not _with_points(used):
+    if mark == "." and decimal is None and not _pointed(used):
         rest = {name: columns[name] for name in columns if name in unused}
         with contextlib.suppress(ValueError):  # written in two ways, for all one knows
             mark = _read_decimals(rest, None, source)[1]
@@ -106,7 +106,7 @@ def _read_decimals(
 ) -> tuple[dict[str, list[str]], str]:
     if decimal == ".":
         return columns, "."
-    changed = {name: _points(values) for name, values in columns.items()}
+    changed = {name: with_points(values) for name, values in columns.items()}
     if decimal is None:
         changed = {
             name: values
@@ -120,7 +120,7 @@ def _read_decimals(
     }
     if not written and decimal is None:
         return columns, "."
-    name, with_point = next(iter(_with_points(columns)), ("", None))
+    name, with_point = next(iter(_pointed(columns)), ("", None))
     if not written:
         if with_point is not None:
             raise ValueError(
@@ -152,7 +152,7 @@ def perhaps_thousands(columns: dict[str, list[str]]) -> list[str]:
     >>> perhaps_thousands({"x": ["1.234", "999"], "y": ["0.5", "1.5"]})
     []
     """
-    pointed = _with_points(columns)
+    pointed = _pointed(columns)
     if not pointed or not all(_COULD_BE_THOUSANDS.fullmatch(value) for _, value in pointed):
         return []
     name, value = pointed[0]
@@ -162,12 +162,24 @@ def perhaps_thousands(columns: dict[str, list[str]]) -> list[str]:
     ]
 
 
-def _with_points(columns: dict[str, list[str]]) -> list[tuple[str, str]]:
+def _pointed(columns: dict[str, list[str]]) -> list[tuple[str, str]]:
     """Return the numbers that are written with a point, each after its column's name."""
     return [(name, v) for name in columns for v in columns[name] if _POINT_NUMBER.fullmatch(v)]
 
 
-def _points(values: list[str]) -> list[str]:
+def with_commas(values: list[str]) -> list[str]:
+    """Return the fields with numbers such as 3.5 written 3,5.
+
+    Examples
+    --------
+    >>> with_commas(["3.5", "v1.2", "7"]), with_points(["3,5", "a,b"])
+    (['3,5', 'v1.2', '7'], ['3.5', 'a,b'])
+    """
+    return [v.replace(".", ",") if _POINT_NUMBER.fullmatch(v) else v for v in values]
+
+
+def with_points(values: list[str]) -> list[str]:
+    """Return the fields with numbers such as 3,5 written 3.5."""
     return [v.replace(",", ".") if _COMMA_NUMBER.fullmatch(v) else v for v in values]
 
 

@@ -70,8 +70,8 @@ def check_predictions(out: Path, data: Path) -> None:
     """Refuse a path that cannot take predictions, or where there is a file of another kind."""
     if out.is_dir():
         raise ValueError(f"--out {out} is a folder; name a file for the predictions.")
-    if not out.parent.is_dir():
-        raise ValueError(f"there is no folder {out.parent} for --out; make it first.")
+    if not out.resolve().parent.is_dir():
+        raise ValueError(f"there is no folder {out.resolve().parent} for --out; make it first.")
     if out.resolve() == data.resolve():
         raise ValueError(f"--out {out} would overwrite the new rows; name another file.")
     if out.is_file() and not _is_of_predict(out):

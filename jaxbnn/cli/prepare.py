@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxbnn.cli.encoding import Encoding, learn_encoding, usable_rows
+from jaxbnn.cli.fields import with_points
 from jaxbnn.cli.kinds import Kind, choose_likelihood
 from jaxbnn.cli.options import separator_of
 from jaxbnn.cli.table import Table, read_table, take
@@ -78,7 +79,7 @@ def prepare(options: argparse.Namespace, settings: Settings) -> Prepared:
 
     order = options.order
     if order and target in table.as_written:  # 1,5 was read as 1.5
-        order = [name.replace(",", ".") for name in order]
+        order = with_points(order)
 
     def encoded(newer: bool) -> tuple[Kind, Encoding, list[str]]:
         asked = options.likelihood, options.task, order

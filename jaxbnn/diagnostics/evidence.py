@@ -228,7 +228,12 @@ def _bennett(draws, steps):
         return jnp.mean(weights(values), axis=(0, 1), keepdims=True)
 
     slopes = slope(low) + slope(high)
-    series = jnp.sum(imbalance(c) / jnp.where(slopes > 0, slopes, 1), axis=2)
+    slopes = jax.lax.stop_gradient(jnp.where(slopes > 0, slopes, 1))
+    terms = imbalance(c) / slopes
+    # What the root moves by where the draws do, by the implicit function; 0 as a number.
+    change = jnp.mean(terms, axis=(0, 1), keepdims=True)
+    c = c + (change - jax.lax.stop_gradient(change))
+    series = jnp.sum(terms, axis=2)
     fewest = min(_FEWEST_DRAWS, draws.shape[0] * draws.shape[1] / 2)
     carrying = jnp.minimum(_kish(weights(low)), _kish(weights(high)))
     return jnp.sum(c), series, jnp.min(carrying) >= fewest
@@ -251,7 +256,7 @@ def _root(decreasing, lowest, highest):
     ends = order_keys(lowest), order_keys(highest)
     low, high = jax.lax.fori_loop(0, 8 * dtype.itemsize, halve, ends)
     low, high = floats_of_keys(low, dtype), floats_of_keys(high, dtype)
-    return jnp.where(lowest <= highest, low + (high - low) / 2, jnp.nan)
+    return jax.lax.stop_gradient(jnp.where(lowest <= highest, low + (high - low) / 2, jnp.nan))
 
 
 def _kish(weights: Float[Array, "chain draw step"]) -> Float[Array, " step"]:

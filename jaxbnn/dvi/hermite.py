@@ -11,10 +11,8 @@ variance, by discrete orthogonality), E f' = a_1 / s, and by Mehler's formula
 
 The last replaces a tensor rule: it needs K evaluations of f a unit in place of K^2 a pair, and is a
 sum of positive semi-definite matrices. Kinks make it converge slowly: for them there are exact
-moments.
-
-As sum_k w_k He_k(u_k) = 0, the coefficients are made of f(z) - f(m). Of a small s that difference
-has no digits left, and two terms of Taylor's series stand in its place.
+moments. In single precision a small s costs digits: of a sigmoid variances and slopes are right to
+2e-4 at s = 1e-3, and to 1e-2 at s = 1e-4.
 """
 
 import math
@@ -49,36 +47,11 @@ def hermite_coefficients(
     [5.0, 4.0, 5.6569, 0.0]
     """
     nodes, weights = gauss_hermite(num_nodes)
-    step = scale[..., None] * jnp.asarray(nodes, mean.dtype)[None, None]
+    z = mean[..., None] + scale[..., None] * jnp.asarray(nodes, mean.dtype)[None, None]
     to_coefficients = weights[:, None] * _normalised_hermite(nodes)
-    at_mean, rise = _rise(function, mean, step, scale)
-    found = jnp.matmul(
-        rise, jnp.asarray(to_coefficients, mean.dtype), precision=jax.lax.Precision.HIGHEST
+    return jnp.matmul(
+        function(z), jnp.asarray(to_coefficients, mean.dtype), precision=jax.lax.Precision.HIGHEST
     )
-    return found.at[..., 0].add(at_mean)
-
-
-def _rise(
-    function, mean: Float[Array, "n d"], step: Float[Array, "n d k"], scale: Float[Array, "n d"]
-) -> tuple[Float[Array, "n d"], Float[Array, "n d k"]]:
-    """Return f(m) and f(m + step) - f(m), of steps that a float does not see beside m too."""
-
-    def of(z: Array) -> Array:
-        return function(z).astype(z.dtype)
-
-    slope_of = jax.grad(lambda z: jnp.sum(of(z)))
-    bend_of = jax.grad(lambda z: jnp.sum(slope_of(z)))
-    at_mean, slope, bend = (
-        values[..., None] for values in (of(mean), slope_of(mean), bend_of(mean))
-    )
-    rise = of(mean[..., None] + step) - at_mean
-    # Where the error of Taylor's series, step^2, is less than that of the difference, eps / step.
-    # A function that steps or turns within the step has a difference with digits, and keeps it.
-    small = math.cbrt(jnp.finfo(mean.dtype).eps)
-    size = jnp.abs(at_mean) + jnp.abs(mean[..., None] * slope)
-    is_lost = (scale[..., None] < small) & (jnp.abs(rise) <= small * size)
-    rise = jnp.where(is_lost, step * (slope + 0.5 * step * bend), rise)
-    return at_mean[..., 0], rise
 
 
 def mehler_covariance(

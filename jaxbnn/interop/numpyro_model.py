@@ -28,7 +28,7 @@ from jaxbnn.interop.numpyro_trace import (
     traced,
 )
 from jaxbnn.numerics import is_concrete, sum_of_differences
-from jaxbnn.targets.powers import powered, powered_likelihood
+from jaxbnn.targets.powers import powered, powered_likelihood, still_at_zero
 
 
 def posterior_from_numpyro(
@@ -170,29 +170,36 @@ class ModelPosterior:
 
     def log_likelihood(self, position: Sites) -> Float[Array, " terms"]:
         """Return the log-likelihood terms of all observed sites, one after the other."""
-        return powered_likelihood(self.likelihood_power, _flat(self._terms(position).likelihood))
+        terms = self._terms(still_at_zero(self.likelihood_power, position))
+        return powered_likelihood(self.likelihood_power, _flat(terms.likelihood))
 
     def log_density(self, position: Sites) -> Float[Array, ""]:
         """Return log prior + sum of log likelihood, the log posterior up to a constant."""
         terms = self._terms(position)
-        likelihood = powered_likelihood(self.likelihood_power, _total(terms.likelihood))
+        likelihood = _total(self._likelihood(position, terms))
+        likelihood = powered_likelihood(self.likelihood_power, likelihood)
         return likelihood + _powered_prior(self.prior_power, _total, terms.prior)
 
     def log_density_from(self, reference: Sites) -> Callable[[Sites], Float[Array, ""]]:
         """Return position -> log_density(position) - log_density(reference), term by term."""
         origin = self._terms(reference)
-        likelihood = _flat(origin.likelihood)
+        likelihood = _flat(self._likelihood(reference, origin))
 
         def change(proposed, current):
             return sum_of_differences(_flat(proposed), _flat(current))
 
         def log_density(position):
             terms = self._terms(position)
-            ratio = sum_of_differences(_flat(terms.likelihood), likelihood)
+            ratio = sum_of_differences(_flat(self._likelihood(position, terms)), likelihood)
             prior_ratio = _powered_prior(self.prior_power, change, terms.prior, origin.prior)
             return powered_likelihood(self.likelihood_power, ratio) + prior_ratio
 
         return log_density
+
+    def _likelihood(self, position: Sites, terms: Any) -> Any:
+        """Return the likelihood's terms, without derivatives where a traced power is 0."""
+        held = still_at_zero(self.likelihood_power, position)
+        return terms.likelihood if held is position else self._terms(held).likelihood
 
     def tempered(self, t: ArrayLike, what: str = "likelihood") -> "ModelPosterior":
         """Return the posterior with its likelihood, or all of it, raised to the power t >= 0.

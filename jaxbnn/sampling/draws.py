@@ -3,6 +3,7 @@
 import functools
 import math
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -150,8 +151,11 @@ def complete(
     arguments = (chain_keys(key, num_chains), steps, in_memory(draws.positions))
     if not isinstance(function, types.FunctionType):  # what such objects hold may have changed
         return jax.jit(functools.partial(_completions, function, batch_size))(*arguments)
-    with reading_anew([_completions_of_function], function):
-        return _completions_of_function(function, batch_size, *arguments)
+    program = _programs.get(function)
+    if program is None:
+        program = _programs[function] = _program_of(weakref.ref(function))
+    with reading_anew([program], function):
+        return program(batch_size, *arguments)
 
 
 def _completions(function, batch_size, keys, steps, positions) -> PyTree:
@@ -167,4 +171,13 @@ def _completions(function, batch_size, keys, steps, positions) -> PyTree:
     return jax.lax.map(lambda argument: one_chain(*argument), (keys, positions))
 
 
-_completions_of_function = jax.jit(_completions, static_argnums=(0, 1))
+def _program_of(reference: weakref.ref) -> Any:
+    """Return the program of a function, which dies with it."""
+
+    def completions(batch_size, keys, steps, positions):
+        return _completions(reference(), batch_size, keys, steps, positions)
+
+    return jax.jit(completions, static_argnums=0)
+
+
+_programs: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()

@@ -74,7 +74,8 @@ class Ordinal(Likelihood):
                 f"for {self.num_classes} classes, but are {cuts.tolist()}."
             )
         remainders = (cuts - cuts.astype(np.float32)).astype(np.float32)
-        object.__setattr__(self, "_remainders", remainders)
+        if remainders.any():  # else the same leaves as of traced cutpoints
+            object.__setattr__(self, "_remainders", remainders)
 
     @property
     def learned(self) -> tuple[str, ...]:  # type: ignore[override]

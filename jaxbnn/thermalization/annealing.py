@@ -8,6 +8,7 @@ draw is one of the model's posterior.
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -105,7 +106,9 @@ def annealing(
         _check_schedule(schedule, final_variance, num_warmup)
     dtype = final_variance.dtype
     is_known = is_concrete(final_variance)
-    return _annealing_to(
+    # What a schedule reads may change between two calls.
+    make = _annealing_to if schedule is None else inspect.unwrap(_annealing_to)
+    return make(
         tuple(np.asarray(final_variance).tolist()) if is_known else final_variance,
         dtype.name,
         num_warmup,

@@ -498,3 +498,8 @@ def test_labels_keep_their_decimal_commas(table_of):
     encoding, _ = learn_encoding(table, table, "note", "classification", kind)
     assert encoding.classes == ["1,0", "1,3", "2,7"]
     assert encoding.targets(table).tolist() == [0, 1, 2] * 4
+    text = table_of("x;place\n" + "1,5;v1.2\n2,5;1,5\n3,5;St.Gallen\n" * 4, decimal=",")
+    kind = choose_likelihood("place", text.columns["place"], "categorical", "auto", None)
+    encoding, _ = learn_encoding(text, text, "place", "classification", kind)
+    assert encoding.classes == ["1,5", "St.Gallen", "v1.2"]
+    assert encoding.targets(text).tolist() == [2, 0, 1] * 4

@@ -217,3 +217,14 @@ def test_a_draw_that_is_very_unlikely_is_as_one_that_is_impossible(rng, least):
         draws[0, 0, 1] = value
         found.append(bennett_acceptance_ratio(draws, LADDER))
     np.testing.assert_allclose(*found, rtol=1e-6)
+
+
+def test_derivatives_of_bennetts_ratio_are_its_differences(x64, rng):
+    draws = jnp.asarray(exact_draws(rng))
+    away = jnp.asarray(rng.normal(size=draws.shape))
+
+    def at(step):
+        return bennett_acceptance_ratio(draws + step * away, LADDER).log_evidence
+
+    difference = (at(1e-5) - at(-1e-5)) / 2e-5
+    np.testing.assert_allclose(jax.grad(at)(0.0), difference, rtol=1e-5)

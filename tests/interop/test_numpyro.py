@@ -376,3 +376,20 @@ def test_errors_are_sentences():
         made.init(jax.random.key(0), 0, start | {"c": 1.0}, (Y,), {})
     with pytest.raises(ValueError, match="starts from init_params"):
         kernel(pcn_of_means, potential_fn=jnp.sum).init(jax.random.key(0), 0, None, (), {})
+
+
+def test_to_a_traced_power_0_derivatives_are_the_priors_where_the_likelihood_overflows():
+    def model(y):
+        log_rate = numpyro.sample("log_rate", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Poisson(jnp.exp(log_rate)), obs=y)
+
+    posterior = posterior_from_numpyro(model, np.arange(3))
+    place = {"log_rate": jnp.array(1000.0)}
+    reference = {"log_rate": jnp.array(0.0)}
+    for density in (
+        lambda t, u: posterior.tempered(t).log_likelihood(u).sum(),
+        lambda t, u: posterior.tempered(t).log_density(u),
+        lambda t, u: posterior.tempered(t).log_density_from(reference)(u),
+    ):
+        slope = jax.jit(jax.grad(density, 1))(0.0, place)["log_rate"]
+        assert slope in (0, -1000)

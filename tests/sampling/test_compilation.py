@@ -228,6 +228,10 @@ def test_a_function_that_completes_draws_is_traced_once_until_what_it_reads_chan
     scale[0] = 3.0
     second = jaxbnn.complete(KEY, draws, function)
     np.testing.assert_allclose(second - first, draws.positions * [2.0, 0.0], atol=1e-5)
+    seen = weakref.ref(function)
+    del function
+    gc.collect()
+    assert seen() is None
 
 
 def test_objects_that_complete_draws_are_read_in_each_call():

@@ -354,6 +354,12 @@ def test_ordinal_cutpoints_keep_the_gaps_of_float64(cuts, passed):
     np.testing.assert_allclose(slopes[1], expected, rtol=2e-6, atol=1e-6)
 
 
+def test_ordinal_cutpoints_of_float32_have_the_leaves_of_traced_ones():
+    first = Ordinal(3, jnp.array([-1.0, 1.0]))
+    last, _ = jax.lax.scan(lambda _, c: (Ordinal(3, c), None), first, jnp.array([[0.0, 1.0]]))
+    assert last.cutpoints.tolist() == [0, 1]
+
+
 @pytest.mark.parametrize("concentration", [None, 1e3])
 def test_the_predictive_of_large_counts_has_the_terms(concentration):
     """NumPyro's own subtracts logarithms of a hundred times their difference."""
