@@ -8,7 +8,7 @@ of several networks each.
 
 import functools
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -54,12 +54,14 @@ def run_gradients(settings: GradientSettings, context: Context) -> list[Row]:
         curves.setdefault(method, {})[samples] = ratio
     setting = "MCVI over rMCVI at equal gradient variance"
     rows.append(Row("sample_ratio", setting, *_ratio(variances, settings), "002 Figure 7"))
+    rows += _of_each_network(setting, variances, settings)
     for updates in settings.other_updates:
         recipe = settings.recipe.model_copy(update={"num_updates": updates})
         compute = functools.partial(_measured, recipe, settings, context)
         other = _variances(context.stage(f"gradients_{updates}", compute), settings)
-        row = Row("sample_ratio", f"{setting}, {updates:,} updates", *_ratio(other, settings))
-        rows.append(row)
+        after = f"{setting}, {updates:,} updates"
+        rows.append(Row("sample_ratio", after, *_ratio(other, settings)))
+        rows += _of_each_network(after, other, settings)
     context.save_figure("figure_7a", pictures.gradients_figure(curves))
     return rows
 
@@ -87,6 +89,15 @@ def _ratio(variances: Variances, settings: GradientSettings) -> tuple[float, flo
         [("MCVI", s) for s in settings.samples],
         [("rMCVI", s) for s in settings.samples],
     )
+
+
+def _of_each_network(
+    setting: str, variances: Variances, settings: GradientSettings
+) -> Iterator[Row]:
+    """Yield the ratio of each network by itself, with the error of its draws."""
+    for network in range(settings.num_starts if settings.num_starts > 1 else 0):
+        own = {name: values[network : network + 1] for name, values in variances.items()}
+        yield Row("sample_ratio", f"{setting}, network {network + 1}", *_ratio(own, settings))
 
 
 def _relative(
