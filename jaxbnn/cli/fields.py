@@ -3,7 +3,7 @@
 import contextlib
 import math
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
@@ -94,7 +94,7 @@ def with_decimal_points(
     """
     used = {name: columns[name] for name in columns if name not in unused}
     changed, mark = _read_decimals(used, decimal, source)
-    if mark == "." and decimal is None and not _pointed(used):
+    if mark == "." and decimal is None and next(_pointed(used), None) is None:
         rest = {name: columns[name] for name in columns if name in unused}
         with contextlib.suppress(ValueError):  # written in two ways, for all one knows
             mark = _read_decimals(rest, None, source)[1]
@@ -120,7 +120,7 @@ def _read_decimals(
     }
     if not written and decimal is None:
         return columns, "."
-    name, with_point = next(iter(_pointed(columns)), ("", None))
+    name, with_point = next(_pointed(columns), ("", None))
     if not written:
         if with_point is not None:
             raise ValueError(
@@ -152,7 +152,7 @@ def perhaps_thousands(columns: dict[str, list[str]]) -> list[str]:
     >>> perhaps_thousands({"x": ["1.234", "999"], "y": ["0.5", "1.5"]})
     []
     """
-    pointed = _pointed(columns)
+    pointed = list(_pointed(columns))
     if not pointed or not all(_COULD_BE_THOUSANDS.fullmatch(value) for _, value in pointed):
         return []
     name, value = pointed[0]
@@ -162,9 +162,9 @@ def perhaps_thousands(columns: dict[str, list[str]]) -> list[str]:
     ]
 
 
-def _pointed(columns: dict[str, list[str]]) -> list[tuple[str, str]]:
-    """Return the numbers that are written with a point, each after its column's name."""
-    return [(name, v) for name in columns for v in columns[name] if _POINT_NUMBER.fullmatch(v)]
+def _pointed(columns: dict[str, list[str]]) -> Iterator[tuple[str, str]]:
+    """Yield the numbers that are written with a point, each after its column's name."""
+    return ((name, v) for name in columns for v in columns[name] if _POINT_NUMBER.fullmatch(v))
 
 
 def with_commas(values: list[str]) -> list[str]:

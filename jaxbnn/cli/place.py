@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from jaxbnn.cli.table import SEPARATORS
+
 MODEL, DRAWS = "model.json", "posterior.nc"
 # The column of predictions by which a file is known to be of `predict`.
 OUTSIDE = "outside the training range"
@@ -83,7 +85,7 @@ def check_predictions(out: Path, data: Path) -> None:
 def _is_of_predict(path: Path) -> bool:
     """Return whether a file's first record, in which names may hold newlines, has our column."""
     with path.open(encoding="utf-8", errors="replace", newline="") as file:
-        for mark in ",;\t|":
+        for mark in SEPARATORS:
             file.seek(0)
             with suppress(csv.Error):
                 if any(OUTSIDE in name for name in next(csv.reader(file, delimiter=mark), [])):

@@ -19,7 +19,7 @@ from jaxbnn.cli.fields import (
     with_decimal_points,
 )
 
-_SEPARATORS = ",;\t|"
+SEPARATORS = ",;\t|"
 _UNNAMED = re.compile(r"(Unnamed: \d+)?")  # pandas gives such names to columns without one
 _BLANK_LINES = re.compile(r"\A\s*[\r\n]")
 _AS_UTF8 = "save it in the spreadsheet program as 'CSV UTF-8'"
@@ -242,20 +242,21 @@ def _separator(text: str, known: Collection[str]) -> str:
 
     Of rows to predict it is the one that makes most of the names that are known.
     """
-    fields = {mark: _first_record(text, mark) for mark in _SEPARATORS}
-    num_known = {mark: len(set(known).intersection(fields[mark])) for mark in _SEPARATORS}
+    whole = io.StringIO(_BLANK_LINES.sub("", text), newline="")
+    fields = {mark: _first_record(whole, mark) for mark in SEPARATORS}
+    num_known = {mark: len(set(known).intersection(fields[mark])) for mark in SEPARATORS}
     if any(num_known.values()):
-        return max(_SEPARATORS, key=lambda mark: num_known[mark])
-    for mark in _SEPARATORS[1:]:
+        return max(SEPARATORS, key=lambda mark: num_known[mark])
+    for mark in SEPARATORS[1:]:
         plain = [field.replace(",", ".") for field in fields[mark]]
         if len(plain) > 1 and as_numbers(plain) is not None:
             return mark
-    return max(_SEPARATORS, key=lambda mark: len(fields[mark]))
+    return max(SEPARATORS, key=lambda mark: len(fields[mark]))
 
 
-def _first_record(text: str, mark: str) -> list[str]:
-    """Return the fields of the first line that is not blank, or lines where one is in quotes."""
-    whole = io.StringIO(_BLANK_LINES.sub("", text), newline="")
+def _first_record(whole: io.StringIO, mark: str) -> list[str]:
+    """Return the fields of the first line, or lines where one is in quotes."""
+    whole.seek(0)
     reader = csv.reader(whole, delimiter=mark, skipinitialspace=True)
     try:
         return [field.strip() for field in next(reader, [])]
