@@ -32,8 +32,10 @@ from jaxbnn.sampling.adaptation import (
     check_component,
     check_target,
     component_of,
+    layers_of,
     like,
     require_floats,
+    size_mismatch,
 )
 
 SHORTEST_WARMUP = 100
@@ -289,14 +291,10 @@ def _check_matrix(matrix: Array) -> None:
 
 def _vectors(state: Any, last: Float[Array, "chain d"]) -> Float[Array, "chain d"]:
     """Return the chains' positions as vectors; of a kernel on a block, those of the block."""
-    while hasattr(state, "block"):
-        state = state.block
-    vectors = jax.vmap(lambda x: ravel_pytree(x)[0])(state.position)
+    position = layers_of(state)[0].position
+    vectors = jax.vmap(lambda x: ravel_pytree(x)[0])(position)
     if vectors.shape != last.shape:
-        raise ValueError(
-            f"parameters['inverse_mass_matrix'] has {last.shape[1]} numbers a chain, but the "
-            f"kernel's position has {vectors.shape[1]}; make them equal."
-        )
+        raise size_mismatch(last.shape[1], "numbers", vectors.shape[1])
     return vectors.astype(last.dtype)
 
 

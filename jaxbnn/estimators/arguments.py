@@ -9,7 +9,7 @@ from sklearn.utils import check_random_state
 
 from jaxbnn.numerics import check_count
 from jaxbnn.numerics.arguments import check_flag, short
-from jaxbnn.numerics.checks import check_positive_number
+from jaxbnn.numerics.checks import check_positive_number, check_unmasked
 from jaxbnn.sampling.validation import check_checkpoint
 from jaxbnn.tabular.settings import (
     FEWEST_DRAWS,
@@ -91,21 +91,6 @@ def check_targets(y: Any) -> None:
             f"y holds {str(strange[0])!r}, which is no number; take BayesianClassifier for "
             "classes, or give numbers."
         )
-
-
-def check_unmasked(name: str, values: Any) -> None:
-    """Check that no value of a masked array of NumPy is masked.
-
-    Raises
-    ------
-    ValueError
-        With the first row of one that is.
-    """
-    if not isinstance(values, np.ma.MaskedArray):
-        return
-    places = np.argwhere(np.atleast_1d(np.ma.getmaskarray(values)))
-    if len(places):
-        raise ValueError(f"{name} is masked at row {places[0, 0]}; leave out rows that are masked.")
 
 
 def check_labels(y: Any) -> None:

@@ -1,11 +1,13 @@
 """Draws for ArviZ, and back: `az.summary`, `az.plot_trace`, `az.loo`, `az.compare` on networks.
 
-A parameter is called by its path, `0.w`, and its axes by the layer: `layer0_in`, `layer0_out`.
+A parameter is called by its path, `0.w`, and its axes by the layer: `layer0_in`, `layer0_out`; of
+several networks in one position, with their keys before: `mean.layer0_in`.
 Groups are made with xarray alone, so that ArviZ 0.x, which wants an `InferenceData`, and ArviZ 1.x,
 which wants an `xarray.DataTree`, get the same ones.
 """
 
 import copy
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -182,14 +184,21 @@ def _group_of_positions(data: Any) -> str:
 def _by_path(positions: PyTree) -> tuple[dict, dict]:
     """Return the leaves of positions by name, and their dimensions behind chain and draw."""
     values, dims = {}, {}
-    for path, leaf in tree_leaves_with_path(positions):
+    leaves = tree_leaves_with_path(positions)
+    of_layers = [_layer_dims(path, np.ndim(leaf) - 2) for path, leaf in leaves]
+    networks = {_network(path) for (path, _), own in zip(leaves, of_layers, strict=True) if own}
+    for (path, leaf), own in zip(leaves, of_layers, strict=True):
         name = _name(path)
         if name in values:
             raise ValueError(
                 f"two parameters of the positions would both be called {name!r}; give one of them "
                 "a key without dots."
             )
-        values[name], dims[name] = np.asarray(leaf), _dims(path, np.ndim(leaf) - 2)
+        values[name] = np.asarray(leaf)
+        dims[name] = tuple(f"{name}_dim_{i}" for i in range(np.ndim(leaf) - 2))
+        if own:  # of several networks each has its own axes
+            before = _network(path) if len(networks) > 1 else ""
+            dims[name] = tuple(before + axis for axis in own)
     return values, dims
 
 
@@ -197,15 +206,20 @@ def _name(path: tuple) -> str:
     return keystr(path, simple=True, separator=".") or "x"
 
 
-def _dims(path: tuple, rank: int) -> tuple[str, ...]:
-    """Name a parameter's axes; layers are what the entries of a tuple or list are called."""
+def _network(path: tuple) -> str:
+    """Name what a layer is of, by the keys before it."""
+    before = itertools.takewhile(lambda entry: not isinstance(entry, SequenceKey), path)
+    return "".join(f"{keystr((entry,), simple=True)}." for entry in before)
+
+
+def _layer_dims(path: tuple, rank: int) -> tuple[str, ...]:
+    """Name a layer's axes, the layer by its place in a tuple or list; () of other parameters."""
     layers = [entry.idx for entry in path if isinstance(entry, SequenceKey)]
     kind: Any = path[-1].key if path and isinstance(path[-1], DictKey) else None
     axes = {("w", 2): ("in", "out"), ("b", 1): ("out",), ("w", 4): ("row", "column", "in", "out")}
-    if layers and (kind, rank) in axes:
-        layer = ".".join(map(str, layers))
-        return tuple(f"layer{layer}_{axis}" for axis in axes[kind, rank])
-    return tuple(f"{_name(path)}_dim_{i}" for i in range(rank))
+    if not layers or (kind, rank) not in axes:
+        return ()
+    return tuple(f"layer{'.'.join(map(str, layers))}_{axis}" for axis in axes[kind, rank])
 
 
 def _sample_stats(draws: Any, shape: tuple[int, int]) -> dict[str, np.ndarray]:

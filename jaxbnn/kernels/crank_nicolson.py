@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from jaxbnn.kernels.covariance_operator import like_position
+from jaxbnn.kernels.trees import widened
 from jaxbnn.numerics import check_real, is_concrete
 
 
@@ -94,15 +95,16 @@ def crank_nicolson(
     >>> print(f"{v[0]:.4f} = {0.8 * 1.0 + 0.6 * 0.5:.4f}")
     1.1000 = 1.1000
     """
-    target = jax.tree.map(jnp.negative, from_mean(position, mean))
+    wide = widened(position)
+    target = jax.tree.map(jnp.negative, from_mean(wide, mean))
     if drift is not None:
-        target = jax.tree.map(jnp.add, target, drift)
+        target = jax.tree.map(jnp.add, target, widened(drift))
 
-    def move(u, pull, w):
+    def move(u, pull, w, like):
         d = jnp.asarray(delta, u.dtype)
-        return u + (2 * d / (2 + d)) * pull + jnp.sqrt(8 * d) / (2 + d) * w
+        return (u + (2 * d / (2 + d)) * pull + jnp.sqrt(8 * d) / (2 + d) * w).astype(like.dtype)
 
-    return jax.tree.map(move, position, target, noise)
+    return jax.tree.map(move, wide, target, widened(noise), position)
 
 
 def from_mean(position: PyTree, mean: PyTree | None) -> PyTree:

@@ -27,7 +27,13 @@ from jaxbnn.kernels.crank_nicolson import (
 )
 from jaxbnn.kernels.metropolis import MetropolisInfo, metropolis
 from jaxbnn.kernels.refresh import auxiliary_fields
-from jaxbnn.kernels.trees import check_position, inner_product, normal_like, terms_and_gradient
+from jaxbnn.kernels.trees import (
+    check_position,
+    inner_product,
+    normal_like,
+    terms_and_gradient,
+    widened,
+)
 from jaxbnn.numerics import check_finite, sum_of_differences
 
 
@@ -158,6 +164,7 @@ def pcnl_log_ratio(
     """
     difference = sum_of_differences(proposal.log_likelihood, state.log_likelihood)
     dtype = difference.dtype
+    state, proposal = widened(state), widened(proposal)
     gradient_sum = jax.tree.map(jnp.add, state.gradient, proposal.gradient)
     step = jax.tree.map(jnp.subtract, proposal.position, state.position)
     pull = jax.tree.map(

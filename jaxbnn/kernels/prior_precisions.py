@@ -6,6 +6,8 @@ precision kappa ~ Gamma(c, d) on n targets with residuals r,
     tau   | theta ~ Gamma(a + m / 2, b + sum_i theta_i^2 / (2 s^2))
     kappa | theta ~ Gamma(c + n / 2, d + sum_i r_i^2 / 2).
 
+Where each column of the targets has noise of its own, n and r are those of the column.
+
 The position holds logarithms, log(tau) and -log(kappa) / 2, and the density of log(tau) has a
 factor tau, the Jacobian, by which its exponents are a and not a - 1: a draw of tau and then its
 logarithm is a draw of log(tau). No gradient, and a likelihood only for the residuals: put it in a
@@ -17,6 +19,7 @@ which theta follows tau, alternate with draws of tau in which it does not (Yu an
 """
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -28,6 +31,7 @@ from jaxtyping import Array, ArrayLike, Bool, PRNGKeyArray, PyTree
 
 from jaxbnn.kernels.arguments import check_step
 from jaxbnn.kernels.refresh import auxiliary_fields
+from jaxbnn.kernels.symmetry_priors import base_distribution
 from jaxbnn.kernels.trees import check_position
 from jaxbnn.numerics import check_real
 from jaxbnn.targets import LearnedGaussian, LogGamma, Posterior
@@ -67,8 +71,13 @@ def prior_precisions(posterior: Posterior) -> SamplingAlgorithm:
     """Return a kernel that draws the precisions of a hierarchical prior given the network.
 
     With `LearnedGaussian` and a prior of its noise scale that is LogGamma(c, d, exponent=-0.5),
-    the noise scale is drawn too, given the network's residuals; under another prior it is left to
-    the other kernels of the cycle, as is all else that a likelihood learns.
+    the noise scale is drawn too, given the network's residuals; a scale for each column of y, as
+    with LogGamma(c, d, exponent=-0.5).expand((k,)), given those of its column.
+
+    All else that a likelihood learns stays as it is: a noise scale under a prior of another family
+    or another exponent, and what other likelihoods learn. Nothing warns of it, since other kernels
+    of the cycle may move it. Where they move "network" alone, it keeps its first value for ever:
+    give them the whole position, or on_block(..., ["network", "log_noise_scale"]).
 
     Parameters
     ----------
@@ -200,6 +209,8 @@ def precisions_given(
 def noise_precision_given(posterior: Posterior, position: PyTree) -> tuple[Array, Array]:
     """Return (concentration, rate) of the Gaussian noise's precision given the network.
 
+    One number each, or one a column, as the prior of the noise scale has it.
+
     Examples
     --------
     >>> from jaxbnn.networks import mlp
@@ -217,12 +228,14 @@ def noise_precision_given(posterior: Posterior, position: PyTree) -> tuple[Array
     prior: Any = posterior.prior
     y = posterior.y
     outputs = lay_out(posterior.outputs(position, posterior.x), y.ndim)
-    squares = jnp.sum(jnp.square(y.astype(outputs.dtype) - outputs))
+    shape = jnp.shape(position[_NOISE])
+    squares = _sums_of_shape(jnp.square(y.astype(outputs.dtype) - outputs), shape)
+    count = outputs.size // math.prod(shape)
     c, d = numbers_of(prior.likelihood[_NOISE], outputs.dtype)
     of_prior = _power(posterior.prior_power, outputs.dtype)
     of_likelihood = _power(posterior.likelihood_power, outputs.dtype)
     return (
-        of_prior * c + of_likelihood * outputs.size / 2,
+        of_prior * c + of_likelihood * count / 2,
         of_prior * d + of_likelihood * squares / 2,
     )
 
@@ -256,7 +269,16 @@ def _draw(
 
 
 def _is_conjugate(law: Any) -> bool:
-    return isinstance(law, LogGamma) and law.batch_shape == () and law.exponent == -0.5
+    """Whether a prior of the noise scale is of a Gamma precision, one or one a column."""
+    base = base_distribution(law)
+    return isinstance(base, LogGamma) and base.exponent == -0.5
+
+
+def _sums_of_shape(values: Array, shape: tuple[int, ...]) -> Array:
+    """Return the sums of all values that a number of an array of this shape is broadcast to."""
+    first = values.ndim - len(shape)
+    axes = tuple(i for i in range(values.ndim) if i < first or shape[i - first] == 1)
+    return jnp.sum(values, axis=axes).reshape(shape)
 
 
 def _power(power: ArrayLike | None, dtype: Any) -> Array:

@@ -31,6 +31,7 @@ from jaxbnn.networks.symmetries import (
     permute_units,
     scale_units,
 )
+from jaxbnn.numerics import standard_normal
 
 Move = Callable[[PRNGKeyArray, PyTree], tuple[PyTree, Float[Array, ""]]]
 
@@ -135,7 +136,7 @@ def scaling_move(priors: list, units: Units, step: ArrayLike | None) -> Move:
         dtype = leaves[0].dtype
         sizes = [leaves[axis.leaf].size for axis in units.incoming + units.outgoing]
         size = 1.7 / math.sqrt(sum(sizes) / units.size) if step is None else step
-        log_factors = jnp.asarray(size, dtype) * jax.random.normal(key_step, (units.size,), dtype)
+        log_factors = jnp.asarray(size, dtype) * standard_normal(key_step, (units.size,), dtype)
         if not factorises(priors, units):
             proposal, log_jacobian = scale_units(params, units, jnp.exp(log_factors))
             return _accept(
@@ -195,7 +196,7 @@ def _redraw_means(rng_key: PRNGKeyArray, prior: Any, value: Array) -> Array:
         precision = 1 / jnp.square(laid_out(base.scale))
         total = jnp.sum(precision, axis=-1, keepdims=True)
         mean = jnp.sum((laid_out(base.loc) - value) * precision, axis=-1, keepdims=True) / total
-        noise = jax.random.normal(rng_key, total.shape, value.dtype)
+        noise = standard_normal(rng_key, total.shape, value.dtype)
         return value + (mean + noise / jnp.sqrt(total))
     low, high = laid_out(base.low), laid_out(base.high)
     room_below = jnp.max(low - value, axis=-1, keepdims=True)

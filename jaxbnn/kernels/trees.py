@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.numerics import check_floating, check_real, standard_normal
 from jaxbnn.numerics.arguments import a_or_an
+from jaxbnn.numerics.arrays import float_dtype
 
 
 def check_position(position: PyTree) -> None:
@@ -44,6 +45,17 @@ def normal_like(rng_key: PRNGKeyArray, tree: PyTree) -> PyTree:
             for key, leaf in zip(keys, leaves, strict=True)
         ],
     )
+
+
+def widened(tree: PyTree) -> PyTree:
+    """Return the tree with its halves as float32, in which kernels compute.
+
+    Examples
+    --------
+    >>> widened(jnp.ones(2, jnp.bfloat16)).dtype
+    dtype('float32')
+    """
+    return jax.tree.map(lambda leaf: leaf.astype(float_dtype(leaf.dtype)), tree)
 
 
 def inner_product(a: PyTree, b: PyTree, dtype: jnp.dtype) -> Float[Array, ""]:

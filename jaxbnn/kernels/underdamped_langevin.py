@@ -28,7 +28,13 @@ from jaxbnn.kernels.arguments import (
 )
 from jaxbnn.kernels.metropolis import MetropolisInfo, metropolis
 from jaxbnn.kernels.refresh import auxiliary_fields
-from jaxbnn.kernels.trees import check_position, inner_product, normal_like, terms_and_gradient
+from jaxbnn.kernels.trees import (
+    check_position,
+    inner_product,
+    normal_like,
+    terms_and_gradient,
+    widened,
+)
 from jaxbnn.numerics import is_concrete, sum_of_differences
 
 
@@ -112,9 +118,9 @@ def underdamped_langevin(
     def init(position: PyTree, rng_key: PRNGKeyArray | None = None) -> UnderdampedLangevinState:
         check_position(position)
         if rng_key is None:
-            momentum = jax.tree.map(jnp.zeros_like, position)
+            momentum = jax.tree.map(jnp.zeros_like, widened(position))
         else:
-            momentum = normal_like(rng_key, position)
+            momentum = normal_like(rng_key, widened(position))
         return UnderdampedLangevinState(
             position, momentum, *terms_and_gradient("log_density_fn", log_density_fn, position)
         )
@@ -124,7 +130,7 @@ def underdamped_langevin(
     ) -> tuple[UnderdampedLangevinState, UnderdampedLangevinInfo]:
         check_step(rng_key, state)
         key_noise, key_accept = jax.random.split(rng_key)
-        noise = normal_like(key_noise, state.position)
+        noise = normal_like(key_noise, widened(state.position))
         state = state._replace(momentum=refresh_momentum(state.momentum, noise, refreshment))
         proposal = leapfrog_step(log_density_fn, state, step_size)
         log_ratio = underdamped_langevin_log_ratio(state, proposal)
@@ -155,12 +161,13 @@ def leapfrog_step(
     """
 
     def kick(m, g):
-        return m + jnp.asarray(step_size, m.dtype) / 2 * g
+        return m + jnp.asarray(step_size, m.dtype) / 2 * g.astype(m.dtype)
 
     half = jax.tree.map(kick, state.momentum, state.gradient)
-    position = jax.tree.map(
-        lambda u, m: u + jnp.asarray(step_size, u.dtype) * m, state.position, half
-    )
+    def move(u, m):
+        return (u.astype(m.dtype) + jnp.asarray(step_size, m.dtype) * m).astype(u.dtype)
+
+    position = jax.tree.map(move, state.position, half)
     log_density, gradient = terms_and_gradient("log_density_fn", log_density_fn, position)
     momentum = jax.tree.map(kick, half, gradient)
     return UnderdampedLangevinState(position, momentum, log_density, gradient)

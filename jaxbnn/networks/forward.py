@@ -22,6 +22,7 @@ from jaxbnn.networks.network import Network, check_network, parameter_shapes
 from jaxbnn.networks.shapes import fan_in
 from jaxbnn.networks.validation import check_inputs, check_params
 from jaxbnn.numerics.arguments import check_key, short
+from jaxbnn.numerics.arrays import float_dtype
 
 # A Dense with no more inputs and units than this is cheapest with the data in columns: by itself,
 # and where all layers of the network are such. `python -m experiments benchmark columns` measures.
@@ -65,11 +66,12 @@ def init(rng_key: PRNGKeyArray, network: Network, dtype: DTypeLike = float) -> P
     keys = jax.tree.unflatten(structure, list(jax.random.split(rng_key, len(leaves))))
 
     def draw(path, key, leaf):
-        if network.parametrisation == "ntk":
-            return jax.random.normal(key, leaf.shape, leaf.dtype)
-        if path[-1].key == "b":
+        if path[-1].key == "b" and network.parametrisation != "ntk":
             return jnp.zeros(leaf.shape, leaf.dtype)
-        return jax.random.normal(key, leaf.shape, leaf.dtype) / math.sqrt(fan_in(leaf.shape))
+        # JAX's normals in bfloat16 have the mean -0.012.
+        normal = jax.random.normal(key, leaf.shape, float_dtype(leaf.dtype))
+        scale = 1 if network.parametrisation == "ntk" else math.sqrt(fan_in(leaf.shape))
+        return (normal / scale).astype(leaf.dtype)
 
     return jax.tree_util.tree_map_with_path(draw, keys, shapes)
 

@@ -215,6 +215,8 @@ def check_real(name: str, value: Any) -> None:
     ------
     TypeError
         Strings, complex numbers, objects, ragged rows.
+    ValueError
+        An array of NumPy some of whose values are masked.
 
     Examples
     --------
@@ -222,6 +224,7 @@ def check_real(name: str, value: Any) -> None:
     Traceback (most recent call last):
     TypeError: x must hold real numbers, but has dtype <U3; convert it to floats.
     """
+    check_unmasked(name, value)
     dtype = getattr(value, "dtype", None)
     if dtype is None:
         try:
@@ -235,6 +238,34 @@ def check_real(name: str, value: Any) -> None:
         is_one = dtype == np.dtype(object) or np.ndim(value) == 0
         what = f"is {short(value)}" if is_one else f"has dtype {dtype}"
         raise TypeError(f"{name} must hold real numbers, but {what}; convert it to floats.")
+
+
+def check_unmasked(name: str, value: Any) -> None:
+    """Raise ValueError if a value of a masked array of NumPy is masked: others do not see masks.
+
+    Parameters
+    ----------
+    name
+        What it is called in the caller's signature.
+    value
+        Anything.
+
+    Raises
+    ------
+    ValueError
+        With the first row of one that is.
+
+    Examples
+    --------
+    >>> check_unmasked("y", np.ma.masked_array([0.5, -999.0], [False, True]))
+    Traceback (most recent call last):
+    ValueError: y is masked at row 1; leave out rows that are masked.
+    """
+    if not isinstance(value, np.ma.MaskedArray):
+        return
+    places = np.argwhere(np.atleast_1d(np.ma.getmaskarray(value)))
+    if len(places):
+        raise ValueError(f"{name} is masked at row {places[0, 0]}; leave out rows that are masked.")
 
 
 def check_floating(name: str, value: Any) -> None:

@@ -118,6 +118,7 @@ def gaussian_log_density(
     -0.9189
     """
     _check("gaussian_log_density", cholesky, x=x, mean=mean)
+    cholesky = jnp.tril(cholesky)  # SciPy's factors hold something else above
     if cholesky.ndim == 2:
         whitened = product(x - mean, cholesky)
     else:

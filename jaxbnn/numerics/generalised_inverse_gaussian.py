@@ -50,7 +50,8 @@ def generalised_inverse_gaussian(
 ) -> Float[Array, "..."]:
     """Draw x > 0 from the density proportional to x^(p - 1) exp(-(a x + b / x) / 2).
 
-    Exact, by rejection; the parameters broadcast and may be traced. E[x^r] is (b / a)^(r / 2)
+    Exact, by rejection; the parameters broadcast and may be traced. A draw beyond what its dtype
+    holds is 0 or infinite, as many are where p is near 0 and a or b is 0. E[x^r] is (b / a)^(r / 2)
     K_{p + r}(omega) / K_p(omega), omega = sqrt(a b), K the modified Bessel function.
 
     Parameters
@@ -132,7 +133,12 @@ def _check(p: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
 
 def _log_density(alpha: Array, p: Array, s: Array) -> Array:
     """Return psi(s), without cancellation at small s: there alpha and p may be large."""
-    return -2 * alpha * jnp.square(jnp.sinh(s / 2)) - p * _exp_less_line(s)
+    # Where cosh s overflows alpha may be so small that the product does not.
+    near = jnp.clip(s, -_LARGE, _LARGE)
+    of_alpha = 2 * alpha * jnp.square(jnp.sinh(near / 2))
+    far = jnp.exp(jnp.log(alpha / 2) + jnp.abs(s))
+    of_alpha = jnp.where(jnp.abs(s) > _LARGE, far, of_alpha)
+    return -of_alpha - jnp.where(p > 0, p * _exp_less_line(s), 0)
 
 
 def _slope(alpha: Array, p: Array, s: Array) -> Array:
@@ -212,4 +218,5 @@ def _draw(key: PRNGKeyArray, law: _Law) -> Array:
     return jnp.where(is_done, s, jnp.nan)
 
 
+_LARGE = 60.0  # of s: cosh s - 1 is e^|s| / 2, and far from overflow
 _MOST_TRIALS = 1_000  # a NaN is never accepted; half of all others are, each time

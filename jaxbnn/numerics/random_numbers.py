@@ -35,6 +35,7 @@ def standard_normal(
         A PRNG key; keys of other kinds than threefry, JAX's default, draw by JAX's own code.
     shape, dtype
         Of the draws; by default JAX's default float. Fewer than 2,048 are drawn by JAX's own code.
+        Halves are rounded from float32: JAX's in bfloat16 have the mean -0.012.
 
     Raises
     ------
@@ -48,7 +49,9 @@ def standard_normal(
     True
     """
     check_key("key", key)
-    return jax.random.normal(_for_many(key, shape), shape, dtype)
+    if dtype is None or not jnp.issubdtype(dtype, jnp.floating) or jnp.finfo(dtype).bits >= 32:
+        return jax.random.normal(_for_many(key, shape), shape, dtype)
+    return jax.random.normal(_for_many(key, shape), shape, jnp.float32).astype(dtype)
 
 
 def random_bits(

@@ -183,7 +183,6 @@ def log_mass_from_mode(edge: ArrayLike, width: ArrayLike | None = None) -> Float
     """
     if width is None:
         (edge,) = as_floats(edge)
-        edge = bounded(edge)
         # A mode inside leaves out a tail of mass at most 1/2, and log(1 - tail) is exact enough.
         # A mode outside leaves Phi(-edge), whose logarithm relative to phi(edge) is -log hazard.
         inside = edge < 0
@@ -197,7 +196,8 @@ def log_mass_from_mode(edge: ArrayLike, width: ArrayLike | None = None) -> Float
     near, excess, fraction, below, above = interval_pieces(edge, width)
     # `near` measures masses relative to phi(edge). For -1/4 <= edge < 0 the mode lies inside, at
     # zero: subtract edge^2 / 2 to have them relative to phi(0).
-    offset = _LOG_SQRT_2PI + jnp.square(jnp.clip(edge, NEAR_EDGE, 0)) / 2
+    inside = jnp.where(near & (edge < 0), edge, 0)
+    offset = _LOG_SQRT_2PI + jnp.square(inside) / 2
     beyond = jnp.where(near, 0, below + above)
     h = jnp.where(near, edge, 0) + excess
     logarithm = jnp.log(jnp.where(near, fraction / h, 1 - beyond))

@@ -123,12 +123,15 @@ def truncated_normal_from_uniform(
         raise ValueError("low must not lie above high; swap the bounds.")
     one_sided = _is_infinite(low) or _is_infinite(high)
     u, low, high, loc, scale = jnp.broadcast_arrays(*as_floats(uniform, low, high, loc, scale))
-    # Bounded, so that an infinite end has no NaN in its derivatives.
-    finite_low, finite_high = bounded(low), bounded(high)
-    from_low, from_high = (finite_low - loc) / scale, (loc - finite_high) / scale
+    # An infinite end is as far as counts, in units of the scale, and has no NaN in derivatives.
+    no_low, no_high = jnp.isinf(low), jnp.isinf(high)
+    finite_low, finite_high = jnp.where(no_low, loc, low), jnp.where(no_high, loc, high)
+    from_low = jnp.where(no_low, bounded(low), (finite_low - loc) / scale)
+    from_high = jnp.where(no_high, bounded(-high), (loc - finite_high) / scale)
     on_left = from_high > from_low
     edge = jnp.where(on_left, from_high, from_low)
-    width = None if one_sided else (finite_high - finite_low) / scale
+    length = jnp.where(no_low | no_high, jnp.inf, (finite_high - finite_low) / scale)
+    width = None if one_sided else length
     # The mode plus a distance, and not loc + scale * x: x = 1e4 + 1e-4 has no digits for the 1e-4.
     distance = scale * truncated_normal_from_mode(u, edge, width)
     mode = jnp.clip(loc, low, high)
@@ -191,7 +194,8 @@ def truncated_normal_from_mode(
         excess = excess_hazard(distance)
         below = normal_density(edge) / (distance + excess)
         upper, lower = u * (1 - below), below + (1 - u) * (1 - below)
-        left = jnp.where(near, u, 2 * jnp.minimum(upper, lower))
+        is_upper = upper < lower
+        left = jnp.where(near, u, 2 * jnp.where(is_upper, upper, lower))
         lost: Array | float = 0.0
     else:
         _, width = as_floats(uniform, width)
@@ -202,7 +206,8 @@ def truncated_normal_from_mode(
         gone = jnp.where(near, (1 - u) * fraction, 0)
         few = gone < 0.5
         left = jnp.where(few, 1 - gone, 1 - fraction + u * fraction)
-        left = jnp.where(near, left, 2 * jnp.minimum(upper, lower))
+        is_upper = upper < lower
+        left = jnp.where(near, left, 2 * jnp.where(is_upper, upper, lower))
         lost = jnp.where(few, lost_digits(gone), 0)
     # k = -log(left) - lost. Times the mass, a uniform next to 0 may be a subnormal number, which
     # processors flush to zero, and log(0) would be a draw at infinity: the smallest normal number
@@ -212,8 +217,9 @@ def truncated_normal_from_mode(
     # the half line at 0, where k = -log(2 tail probability). Rounding may make k -1e-7, at which
     # the square root of the solver would be NaN.
     start = jnp.where(near, edge, 0)
-    step = _invert_hazard(start, jnp.where(near, excess, _HAZARD_AT_ZERO), jnp.maximum(k, 0))
-    from_centre = jnp.where(upper < lower, step, -step)
+    k = jnp.where(k < 0, 0, k)  # not `maximum`, which has half the derivative at 0
+    step = _invert_hazard(start, jnp.where(near, excess, _HAZARD_AT_ZERO), k)
+    from_centre = jnp.where(is_upper, step, -step)
     offset = jnp.where(near, step + jnp.minimum(start, 0), from_centre)
     # The solver's last step may overshoot the interval by a rounding error.
     smallest = jnp.minimum(edge, 0)

@@ -54,9 +54,10 @@ def as_numbers(name: str, values: Any) -> Float[np.ndarray, "..."]:
 
 
 def as_draws(draws: ArrayLike, ndims: tuple[int, ...] = (2, 3)) -> Float[np.ndarray, "..."]:
-    """Check the shape, and turn into float64 with NaN for everything that is not finite."""
+    """Check the shape, and turn into float64 with NaN for what is masked or not finite."""
     expected = " or ".join({2: "(chains, draws)", 3: "(chains, draws, dim)"}[n] for n in ndims)
     array = np.asarray(draws)
+    is_masked = np.ma.getmaskarray(draws) if isinstance(draws, np.ma.MaskedArray) else False
     try:
         if np.iscomplexobj(array) or array.dtype.kind in "OSU":
             raise TypeError
@@ -71,7 +72,7 @@ def as_draws(draws: ArrayLike, ndims: tuple[int, ...] = (2, 3)) -> Float[np.ndar
             f"draws must have shape {expected} and not be empty, but have shape {array.shape}; "
             "add the chain axis with draws[None], or flatten or pick the trailing axes."
         )
-    return np.where(np.isfinite(array), array, np.nan)
+    return np.where(np.isfinite(array) & ~np.asarray(is_masked), array, np.nan)
 
 
 def check_names(names: str | Sequence[str], dim: int) -> list[str]:

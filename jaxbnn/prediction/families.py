@@ -19,6 +19,7 @@ from jax.scipy.special import betainc, logsumexp, ndtr
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 from scipy import special
 
+from jaxbnn.numerics.arrays import float_dtype
 from jaxbnn.targets.heavy_tails import log_gamma_step
 
 # Draws from each row's mixture, at least: what lies below their quantile at probability p has the
@@ -89,6 +90,7 @@ def _laplace_cdf(law: Any, y: Array) -> Array:
 
 def _poisson(rate: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     log_prob = special.xlogy(y, rate) - rate - special.gammaln(y + 1)
+    log_prob = np.where(np.isposinf(rate), -np.inf, log_prob)  # of two infinite terms
     return log_prob, special.gammaincc(y + 1, rate)
 
 
@@ -99,7 +101,7 @@ def _negative_binomial(
     # Gamma(y + c) / (Gamma(c) y!), by a beta function: gammaln(y + c) - gammaln(c) cancels.
     ways = -special.betaln(concentration, y + 1) - np.log(y + concentration)
     log_prob = ways - concentration * np.log1p(1 / rate) - special.xlog1py(y, rate)
-    return log_prob, special.betainc(concentration, y + 1, rate / (1 + rate))
+    return log_prob, special.betainc(concentration, y + 1, 1 / (1 + 1 / rate))
 
 
 def _mean(law: Any) -> Array:
@@ -282,7 +284,9 @@ def scores_of(found: Components, y: Array, rows: Int[Array, " rows"]) -> dict[st
     }
     if found.family.cdf is None:
         keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(_SEED + 1), rows)
-        place = jax.vmap(lambda key: jax.random.uniform(key, y.shape[1:], y.dtype))(keys)
+        place = jax.vmap(lambda key: jax.random.uniform(key, y.shape[1:], float_dtype(y.dtype)))(
+            keys
+        )
         parameters = zip(found.family.parameters, parameters_of(found.law), strict=True)
         of_draws = {name: jnp.moveaxis(values, 0, -1) for name, values in parameters}
         return {**scores, "place": place, **of_draws}

@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, Int, PyTree, Shaped
 from jaxbnn.diagnostics.functions import check_positions
 from jaxbnn.numerics import check_finite, check_fraction
 from jaxbnn.numerics.arrays import without_wrapping
-from jaxbnn.numerics.checks import check_outside
+from jaxbnn.numerics.checks import check_outside, check_unmasked
 from jaxbnn.numerics.outside import reading_anew
 from jaxbnn.prediction.families import (
     FEWEST_DRAWN,
@@ -114,7 +114,7 @@ def predict(
     `ClassPrediction` for Bernoulli, categorical and ordinal likelihoods, `NumberPrediction` for the
     others. Quantiles of mixtures of normals are exact, those of other families (Student-t,
     Laplace, counts) from at least 4,096 draws, the same in every call: an interval of probability
-    0.9 holds between 0.89 and 0.91 then, in all rows alike, and the ends of one of 0.999 are the
+    0.9 holds between 0.885 and 0.915 then, in all rows alike, and the ends of one of 0.999 are the
     third lowest and the third highest draw.
 
     Raises
@@ -177,6 +177,7 @@ def over_rows(
     the function returns goes through `on_host(found, *arrays after the first)`, in NumPy.
     """
     positions = flat_positions(draws)
+    check_unmasked("x", arrays[0])
     arrays = tuple(without_wrapping(np.asarray(array)) for array in arrays)
     x = arrays[0]
     if x.ndim == 0 or len(x) == 0:
@@ -258,7 +259,7 @@ def _summary(components: Any, tail: Float[Array, ""]) -> dict[str, Array]:
         lower, upper = mixture_quantile(means, sds, tail), -mixture_quantile(-means, sds, tail)
         return {
             "mean": mean,
-            "sd": jnp.sqrt(aleatoric + epistemic),
+            "sd": jnp.hypot(_root_mean_square(sds), _root_mean_square(means - mean[None])),
             "lower": lower,
             "upper": upper,
             "aleatoric": aleatoric,
@@ -277,6 +278,13 @@ def _summary(components: Any, tail: Float[Array, ""]) -> dict[str, Array]:
         # Not negative but for rounding.
         "epistemic": jnp.maximum(_entropy(mean) - aleatoric, 0),
     }
+
+
+def _root_mean_square(values: Float[Array, "draws *rows"]) -> Float[Array, "*rows"]:
+    """Return it, also where the squares overflow, or are 0."""
+    largest = jnp.max(jnp.abs(values), axis=0)
+    unit = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
+    return unit * jnp.sqrt(jnp.mean((values / unit[None]) ** 2, axis=0))
 
 
 def mixture_quantile(

@@ -106,8 +106,8 @@ def scores(
     """
     check_outside("scores", WHY_OUTSIDE, draws, x, y)
     check_posterior(posterior)
-    y = np.asarray(y)
     check_finite("y", y)
+    y = np.asarray(y)
     if np.shape(y)[:1] != np.shape(x)[:1] or y.shape[1:] != posterior.y.shape[1:]:
         raise ValueError(
             f"y must be laid out as the posterior's, with a row for each of x, but has shape "
@@ -144,19 +144,20 @@ def mixture_crps(
         return 2 * sd * norm.pdf(z) + mean * (2 * ndtr(z) - 1)
 
     number = len(means)
-    variances = sds**2
 
     def apart(shift):
         """Mean over i of A for the pair of i and i + shift; of a half turn, each pair twice."""
-        other = jnp.roll(means, shift, axis=0), jnp.roll(variances, shift, axis=0)
-        mean = jnp.mean(absolute(means - other[0], jnp.sqrt(variances + other[1])), axis=0)
+        other = jnp.roll(means, shift, axis=0), jnp.roll(sds, shift, axis=0)
+        # `hypot`: the squares of large deviations overflow, those of small ones are 0.
+        mean = jnp.mean(absolute(means - other[0], jnp.hypot(sds, other[1])), axis=0)
         return jnp.where(2 * shift == number, 1, 2).astype(means.dtype) * mean
 
     # A is symmetric: half of the shifts stand for all pairs but those of a component with itself.
     shifts = jnp.arange(1, number // 2 + 1)
     itself = 2 * jnp.mean(sds, axis=0) / math.sqrt(math.pi)
     spread = (itself + jnp.sum(jax.lax.map(apart, shifts), axis=0)) / number
-    return jnp.mean(absolute(y[None] - means, sds), axis=0) - spread / 2
+    away = jnp.mean(absolute(y[None] - means, sds), axis=0)
+    return jnp.where(jnp.isposinf(away) | jnp.isposinf(spread), jnp.inf, away - spread / 2)
 
 
 def _score_counts(scores: dict[str, np.ndarray], y: np.ndarray, rows: np.ndarray) -> dict:

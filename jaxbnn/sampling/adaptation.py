@@ -76,6 +76,26 @@ def component_of(composed: Any, component: int | None, field: str) -> Any:
     return parts[component]
 
 
+def layers_of(state: Any) -> list:
+    """Return a state and those within it, the innermost first.
+
+    Kernels on a block keep the state of the kernel there, kernels on a vector likewise.
+    """
+    for name in ("block", "vector"):
+        inner = getattr(state, name, None)
+        if hasattr(inner, "position"):
+            return [*layers_of(inner), state]
+    return [state]
+
+
+def size_mismatch(size: int, unit: str, position_size: int, advice: str = "") -> ValueError:
+    """Return the error of an inverse mass matrix that is not of the position's size."""
+    return ValueError(
+        f"parameters['inverse_mass_matrix'] has {size} {unit} a chain, but the kernel's position "
+        f"has {position_size}; make them equal{advice}."
+    )
+
+
 def acceptance_of(info: Any) -> Array:
     """Read a NaN acceptance rate as a rejection: the step size must shrink, not vanish."""
     rate = getattr(info, "acceptance_rate", None)

@@ -12,7 +12,8 @@ many, and is then far too wide for steps within one. The second is an average of
 MALA).
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -32,8 +33,10 @@ from jaxbnn.sampling.adaptation import (
     check_component,
     check_target,
     component_of,
+    layers_of,
     like,
     require_floats,
+    size_mismatch,
 )
 
 
@@ -64,7 +67,8 @@ def window_adaptation(
 
     Assembled from BlackJAX's dual averaging, Welford mass-matrix adaptation and window schedule.
     `parameters` needs the entries "step_size" (chains,) and "inverse_mass_matrix", (chains, d) for
-    a diagonal one or (chains, d, d) for a dense.
+    a diagonal one or (chains, d, d) for a dense. For a kernel `on_block`, d is the block's size. A
+    matrix of the whole position's size, of which that kernel is given a part, is learnt whole.
 
     Parameters
     ----------
@@ -82,14 +86,15 @@ def window_adaptation(
         from all of them.
     component
         In a `cycle`, the number of the kernel whose acceptance, and gradients, are followed. None:
-        the whole kernel; of a cycle the mean rate of its parts, so that one which is always
-        accepted makes the steps of the others too long.
+        the whole kernel; of a cycle the whole position, and the mean rate of its parts, so that one
+        which is always accepted makes the steps of the others too long.
 
     Raises
     ------
     ValueError
-        num_warmup < 1; a target outside (0, 1); parameters without the two entries; a kernel
-        without acceptance rate, without that component or, where asked for, without gradient.
+        num_warmup < 1; a target outside (0, 1); parameters without the two entries; an inverse mass
+        matrix of another size than the position; a kernel without acceptance rate, without that
+        component or, where asked for, without gradient.
 
     Examples
     --------
@@ -118,9 +123,12 @@ def window_adaptation(
     da_init, da_update, da_final = dual_averaging_adaptation(target_acceptance_rate)
     windows = np.asarray(build_schedule(num_warmup), np.int32)  # (is slow, is the end of a window)
 
+    def is_diagonal(parameters):
+        return parameters["inverse_mass_matrix"].ndim - is_pooled == 1
+
     def estimate_of(parameters):
-        is_diagonal = parameters["inverse_mass_matrix"].ndim - is_pooled == 1
-        return _from_draws(is_diagonal) if metric == "draws" else _from_gradients(is_diagonal)
+        estimate = _from_draws if metric == "draws" else _from_gradients
+        return estimate(is_diagonal(parameters))
 
     def with_values(parameters, step_size, inverse_mass):
         """Return the parameters with these values, one copy a chain where chains share them."""
@@ -142,9 +150,16 @@ def window_adaptation(
             with_values(parameters, step_size, inverse_mass),
         )
 
-    def seen(state):
-        state = component_of(state, component, "states")
-        tree = state.position if metric == "draws" else _gradient(state)
+    def seen(state, parameters):
+        layers = layers_of(component_of(state, component, "states"))
+        trees = [s.position for s in layers] if metric == "draws" else _gradients(layers)
+        sizes = [_size(tree, is_pooled) for tree in trees]
+        size = parameters["inverse_mass_matrix"].shape[-1]
+        if size not in sizes:
+            unit = "numbers" if is_diagonal(parameters) else "rows"
+            advice = "; of a cycle, say by component which kernel it is for"
+            raise size_mismatch(size, unit, sizes[0], advice if component is None else "")
+        tree = trees[sizes.index(size)]
         flatten = lambda x: ravel_pytree(x)[0]  # noqa: E731
         return jax.vmap(flatten)(tree) if is_pooled else flatten(tree)[None]
 
@@ -156,7 +171,7 @@ def window_adaptation(
         )
         rate = jnp.mean(acceptance_of(component_of(info, component, "infos")))
         averaging = like(da_update(a.averaging, rate), a.averaging)
-        learnt = select(is_slow, estimate.add(a.metric, seen(state)), a.metric)
+        learnt = select(is_slow, estimate.add(a.metric, seen(state, a.parameters)), a.metric)
         # An end is rare, and what it computes grows with d^3.
         learnt = jax.lax.cond(is_end, lambda m: like(estimate.close(m), m), lambda m: m, learnt)
         averaging = select(is_end, da_init(da_final(averaging)), averaging)
@@ -228,12 +243,19 @@ def _from_gradients(is_diagonal: bool) -> _Estimate:
     return _Estimate(init, add, close)
 
 
-def _gradient(state: Any) -> PyTree:
-    """Return the gradient of the log density that a kernel's state keeps."""
-    for name in ("logdensity_grad", "gradient"):  # BlackJAX's name, and ours
-        if hasattr(state, name):
-            return getattr(state, name)
-    raise ValueError(
-        f"metric='gradients' needs a kernel whose state keeps the gradient, but {type(state)} does "
-        "not; of a cycle, say by component which kernel does, or learn from the draws."
-    )
+def _gradients(layers: Sequence[Any]) -> list[PyTree]:
+    """Return the gradients of the log density that a kernel's state, or one within it, keeps."""
+    names = ("logdensity_grad", "gradient")  # BlackJAX's name, and ours
+    found = [getattr(state, name) for state in layers for name in names if hasattr(state, name)]
+    if not found:
+        raise ValueError(
+            "metric='gradients' needs a kernel whose state keeps the gradient, but "
+            f"{type(layers[0])} does not; of a cycle, say by component which kernel does, or learn "
+            "from the draws."
+        )
+    return found
+
+
+def _size(tree: PyTree, is_pooled: bool) -> int:
+    """Return how many numbers a chain has; pooled, all leaves have the chain axis first."""
+    return sum(math.prod(jnp.shape(leaf)[is_pooled:]) for leaf in jax.tree.leaves(tree))

@@ -103,8 +103,10 @@ class NegativeBinomial(PositiveNumbers):
 
     def predictive(self, outputs: Outputs, rank: int) -> dist.Distribution:
         """Return the negative binomial distribution."""
-        mean = jnp.exp(lay_out(outputs, rank))
-        (r,) = self.known(mean.dtype)
+        log_mean = lay_out(outputs, rank)
+        (r,) = self.known(log_mean.dtype)
+        # NumPyro divides r by the mean.
+        mean = jnp.maximum(_mean(log_mean), r / float(jnp.finfo(log_mean.dtype).max))
         return _NegativeBinomialLaw(mean, jnp.broadcast_to(r, mean.shape)).to_event(rank - 1)
 
     def check(self, outputs: tuple[int, ...], y: ArrayLike) -> None:

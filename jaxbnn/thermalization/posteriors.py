@@ -1,14 +1,16 @@
 """The posterior that other samplers are usually run on, for the same network, prior and data."""
 
 import jax.numpy as jnp
-from jaxtyping import Array, Shaped
+from jaxtyping import ArrayLike, Shaped
 
 from jaxbnn.gibbs import IntermediateNoise
+from jaxbnn.numerics import check_real
+from jaxbnn.numerics.arrays import as_array, float_dtype
 from jaxbnn.targets import Bernoulli, CrossEntropy, Gaussian, Posterior, normal_prior
 
 
 def classical_posterior(
-    model: IntermediateNoise, x: Shaped[Array, "n ..."], y: Shaped[Array, "n ..."]
+    model: IntermediateNoise, x: Shaped[ArrayLike, "..."], y: Shaped[ArrayLike, "..."]
 ) -> Posterior:
     """Return the posterior with noise at the output only: exp(-loss / (2 Delta)) times the prior.
 
@@ -32,6 +34,8 @@ def classical_posterior(
     ------
     ValueError
         Precisions that are not shaped like the parameters.
+    TypeError
+        x that holds no real numbers.
 
     Examples
     --------
@@ -42,7 +46,9 @@ def classical_posterior(
     >>> float(posterior.log_density_from(zero)(one))  # -3 / (2 * 2) - 4 / 2
     -2.75
     """
-    delta = model.variance(len(model.stages) - 1, x.dtype)
+    check_real("x", x)
+    x = as_array(x)
+    delta = model.variance(len(model.stages) - 1, float_dtype(x.dtype))
     prior = normal_prior(
         model.network,
         weight_precision=model.weight_precision,

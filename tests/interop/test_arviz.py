@@ -245,6 +245,23 @@ def test_axes_are_found_by_name(rng):
     np.testing.assert_array_equal(one, positions[0]["w"][1:])
 
 
+def test_networks_of_two_widths_have_axes_of_their_own(rng):
+    def network(width):
+        return ({"w": rng.normal(size=(2, 5, 3, width)), "b": rng.normal(size=(2, 5, width))},)
+
+    positions = {
+        "mean": network(4),
+        "scale": network(6),
+        "log_precision": ({"w": np.zeros((2, 5))},),
+    }
+    data = to_arviz(positions, coords={"mean.layer0_out": list("abcd")})
+    assert data.posterior["scale.0.w"].dims[2:] == ("scale.layer0_in", "scale.layer0_out")
+    assert list(data.posterior["mean.0.b"]["mean.layer0_out"].values) == list("abcd")
+    del positions["scale"]
+    one = to_arviz(positions)
+    assert one.posterior["mean.0.w"].dims[2:] == ("layer0_in", "layer0_out")
+
+
 def test_a_tempered_posterior_has_the_likelihood_of_its_data(narrow):
     posterior, draws, plain = narrow
     for what in ("likelihood", "posterior"):

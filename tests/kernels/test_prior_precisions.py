@@ -13,6 +13,7 @@ from jaxbnn.kernels import cycle, on_block, pcn, prior_precisions, underdamped_l
 from jaxbnn.networks import mlp
 from jaxbnn.targets import Gaussian, LearnedGaussian, LogGamma, Posterior, hierarchical_prior
 from jaxbnn.targets.hierarchical import HierarchicalPrior
+from jaxbnn.targets.log_gamma import numbers_of
 from tests.kit import (
     check_exact_start,
     check_geweke,
@@ -27,6 +28,14 @@ PARAMS = {"b": jnp.zeros(1), "w": jnp.zeros((2, 1))}
 X = jnp.array([[-1.0, 0.4], [0.5, 1.0], [2.0, -0.7]])
 Y = jnp.zeros((3, 1))
 NOISE = {"log_noise_scale": LogGamma(2.0, 0.5, exponent=-0.5)}
+# Noise of two columns: the same prior for both, and one each.
+X2, Y2 = X[:, :1], jnp.array([[0.4, 3.0], [-0.3, -5.0], [0.2, 1.0]])
+PARAMS2 = {"b": jnp.zeros(2), "w": jnp.zeros((1, 2))}
+NOISE_OF_COLUMNS = {
+    "expanded": LogGamma(2.0, 0.5, exponent=-0.5).expand((2,)),
+    "of arrays": LogGamma(np.array([2.0, 5.0]), np.array([0.5, 1.5]), exponent=-0.5),
+    "of an array, as an event": LogGamma(np.array([2.0, 5.0]), 0.5, exponent=-0.5).to_event(1),
+}
 # Places in the flat position: log_noise_scale, log_precision of b and of w, network b and w.
 OF_NOISE, OF_PRECISIONS = ["x0"], ["x1", "x2", "x3"]
 
@@ -35,7 +44,7 @@ def apply(params, x):
     return jnp.tanh(x @ params["w"] + params["b"][None])
 
 
-def make_posterior(is_centred):
+def make_posterior(is_centred, noise=NOISE):
     """Precisions of an input each and of the bias; unequal shapes, rates and scales."""
     prior = hierarchical_prior(
         PARAMS,
@@ -44,9 +53,22 @@ def make_posterior(is_centred):
         weight_precision=2.0,
         relevance=True,
         is_centred=is_centred,
-        likelihood=NOISE,
+        likelihood=noise,
     )
     return lambda y: Posterior(apply, prior, LearnedGaussian(), X.astype(y.dtype), y)
+
+
+def make_posterior_of_columns(law):
+    prior = hierarchical_prior(
+        PARAMS2, concentration=1.5, rate=0.7, likelihood={"log_noise_scale": law}
+    )
+    return lambda y: Posterior(apply, prior, LearnedGaussian(), X2.astype(y.dtype), y)
+
+
+def numbers_of_columns(law):
+    """Return the concentrations and the rates of a law of two columns."""
+    a, b = numbers_of(law, float)
+    return np.broadcast_to(a, 2), np.broadcast_to(b, 2)
 
 
 # (concentration, rate) given those of the prior, as a mistake makes them.
@@ -110,6 +132,43 @@ def test_the_posterior_is_invariant_and_mutants_are_caught(
             found = check()
             assert exceeds(found, OF_PRECISIONS), f"{name}, of the precisions: {found}"
             assert exceeds(found, OF_NOISE), f"{name}, of the noise: {found}"
+
+
+# What a mistake makes of a column's (concentration, rate), given those of the prior.
+MUTANTS_OF_COLUMNS = {
+    "sums over all columns": lambda a, b, a0, b0: (a0 + jnp.sum(a - a0), b0 + jnp.sum(b - b0)),
+    "counts of all columns": lambda a, b, a0, b0: (a0 + jnp.sum(a - a0), b),
+    "another column's residuals": lambda a, b, a0, b0: (a, b0 + (b - b0)[::-1]),
+    "another column's prior": lambda a, b, a0, b0: (a - a0 + a0[::-1], b - b0 + b0[::-1]),
+    "lost Jacobian": lambda a, b, a0, b0: (a - 1, b),
+}
+
+
+@sizes_with_mutants(30_000)
+def test_the_posterior_with_noise_of_columns_is_invariant_and_mutants_are_caught(
+    num_chains, with_mutants, monkeypatch
+):
+    law = NOISE_OF_COLUMNS["of arrays"]
+    make, own = make_posterior_of_columns(law), numbers_of_columns(law)
+    target = posterior_target(make, X2, Y2)
+
+    def check():
+        return check_exact_start(
+            lambda y: prior_precisions(make(y)), target, steps=2, num_chains=num_chains
+        )
+
+    result = check()
+    assert result.passes, str(result)
+    given = module.noise_precision_given
+    for name, change in MUTANTS_OF_COLUMNS.items() if with_mutants else ():
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                module,
+                "noise_precision_given",
+                lambda *args, change=change: change(*given(*args), *own),
+            )
+            found = check()
+            assert exceeds(found, ["x0", "x1"]), f"{name}: {found}"
 
 
 @sizes_with_mutants(30_000)
@@ -192,6 +251,49 @@ def put(tree, path, value):
     return tree | {path[0]: put(tree[path[0]], path[1:], value)}
 
 
+@pytest.mark.parametrize("law", NOISE_OF_COLUMNS.values(), ids=NOISE_OF_COLUMNS)
+def test_noise_of_a_column_is_drawn_given_the_residuals_of_that_column(law):
+    posterior = make_posterior_of_columns(law)(Y2)
+    start = posterior.sample_prior(jax.random.key(5))
+    kernel = prior_precisions(posterior)
+
+    @jax.jit
+    @jax.vmap
+    def draw(key):
+        return kernel.step(key, kernel.init(start))[0].position["log_noise_scale"]
+
+    draws = np.asarray(draw(jax.random.split(jax.random.key(0), 5_000)), float)
+    precisions = np.exp(-2 * draws)
+    squares = np.sum(np.square(np.asarray(Y2 - apply(start["network"], X2), float)), axis=0)
+    a, b = numbers_of_columns(law)
+
+    def p_values(count, sums):
+        laws = [scipy.stats.gamma(a[i] + count / 2, scale=1 / (b[i] + sums[i] / 2)) for i in (0, 1)]
+        return [scipy.stats.kstest(precisions[:, i], laws[i].cdf).pvalue for i in (0, 1)]
+
+    assert min(p_values(3, squares)) > 1e-6
+    assert abs(np.corrcoef(draws.T)[0, 1]) < 5 / 5_000**0.5
+    # Other sums are told apart, in both columns.
+    assert max(p_values(3, squares[::-1])) < 1e-6
+    assert max(p_values(6, np.full(2, squares.sum()))) < 1e-6
+
+
+@pytest.mark.parametrize("y", [Y2[:, 1:], Y2[:, 1]], ids=["y (n, 1)", "y (n,)"])
+def test_noise_of_the_only_column_is_drawn_as_one_number_is(y):
+    def step_with(law):
+        posterior = make_posterior(True, {"log_noise_scale": law})(y)
+        position = posterior.sample_prior(jax.random.key(0))
+        position["log_noise_scale"] = jnp.zeros(law.batch_shape)
+        kernel = prior_precisions(posterior)
+        return kernel.step(jax.random.key(1), kernel.init(position))[0].position
+
+    law = NOISE["log_noise_scale"]
+    one, column = step_with(law), step_with(law.expand((1,)))
+    assert column["log_noise_scale"].shape == (1,)
+    assert one["log_noise_scale"] != 0
+    np.testing.assert_array_equal(column["log_noise_scale"][0], one["log_noise_scale"])
+
+
 @pytest.mark.parametrize("is_centred", [True, False], ids=["centred", "non-centred"])
 def test_the_likelihood_and_the_parameters_do_not_move(x64, is_centred):
     prior = hierarchical_prior(PARAMS, is_centred=is_centred)
@@ -211,7 +313,8 @@ def test_the_likelihood_and_the_parameters_do_not_move(x64, is_centred):
 
 
 def test_noise_of_another_prior_is_left_alone():
-    for law in (dist.Normal(-1.0, 1.0), LogGamma(2.0, 0.5, exponent=-1.0)):
+    other = LogGamma(2.0, 0.5, exponent=-1.0)
+    for law in (dist.Normal(-1.0, 1.0), other, other.expand((1,))):
         prior = hierarchical_prior(PARAMS, likelihood={"log_noise_scale": law})
         posterior = Posterior(apply, prior, LearnedGaussian(), X, Y)
         kernel = prior_precisions(posterior)
@@ -220,8 +323,10 @@ def test_noise_of_another_prior_is_left_alone():
         assert after["log_noise_scale"] == position["log_noise_scale"]
 
 
-def test_the_noise_is_drawn_where_the_posterior_is_traced():
-    posterior = make_posterior(True)(Y)
+@pytest.mark.parametrize("is_of_columns", [False, True], ids=["one", "of columns"])
+def test_the_noise_is_drawn_where_the_posterior_is_traced(is_of_columns):
+    law = NOISE_OF_COLUMNS["expanded"]
+    posterior = make_posterior_of_columns(law)(Y2) if is_of_columns else make_posterior(True)(Y)
     position = posterior.sample_prior(jax.random.key(0))
 
     @jax.jit
@@ -229,7 +334,7 @@ def test_the_noise_is_drawn_where_the_posterior_is_traced():
         kernel = prior_precisions(posterior)
         return kernel.step(key, kernel.init(position))[0].position["log_noise_scale"]
 
-    assert step(posterior, jax.random.key(1)) != position["log_noise_scale"]
+    assert jnp.all(step(posterior, jax.random.key(1)) != position["log_noise_scale"])
 
 
 def test_overflow_keeps_the_old_value():
@@ -318,3 +423,24 @@ def test_powers_of_prior_and_likelihood_are_in_the_conditionals(is_centred, x64)
             found = of_law(a, b, starts[name], shift) - of_law(a, b, starts[name], 0.0)
             wanted = density(shift, name) - density(0.0, name)
             np.testing.assert_allclose(found, wanted, rtol=1e-8)
+
+
+@pytest.mark.parametrize("law", NOISE_OF_COLUMNS.values(), ids=NOISE_OF_COLUMNS)
+def test_powers_are_in_the_conditionals_of_each_column(law, x64):
+    """Along the log precisions of the noise, each its own way, the density is the conditional's."""
+    y = Y2.astype(float)
+    posterior = make_posterior_of_columns(law)(y).tempered(0.4, what="posterior").tempered(0.5)
+    position = posterior.sample_prior(jax.random.key(0))
+    a, b = module.noise_precision_given(posterior, position)
+    start = -2 * position["log_noise_scale"]
+
+    def of_law(log_precision):
+        return jnp.sum(a * log_precision - b * jnp.exp(log_precision))
+
+    def density(log_precision):
+        return posterior.log_density(position | {"log_noise_scale": -log_precision / 2})
+
+    for shift in ((-1.0, 0.5), (2.0, 0.0), (0.0, 2.0)):
+        moved = start + jnp.array(shift)
+        found, wanted = of_law(moved) - of_law(start), density(moved) - density(start)
+        np.testing.assert_allclose(found, wanted, rtol=1e-8)

@@ -63,3 +63,14 @@ def test_log_density(x64, precisions, rng):
 def test_a_matrix_that_is_no_precision_gives_nan():
     draw = sample_from_precision(jax.random.key(0), -jnp.eye(2), jnp.ones(2))
     assert np.all(np.isnan(draw))
+
+
+def test_only_the_lower_half_of_a_factor_counts(precisions, rng):
+    """SciPy's `cho_factor` leaves the entries of the matrix itself above the diagonal."""
+    precision = precisions[0].astype(np.float32)
+    factor, _ = scipy.linalg.cho_factor(precision, lower=True)
+    x, mean = jnp.asarray(rng.normal(size=(2, 4)), jnp.float32)
+    clean = gaussian_log_density(x, mean, jnp.linalg.cholesky(precision))
+    np.testing.assert_allclose(gaussian_log_density(x, mean, jnp.asarray(factor)), clean, rtol=1e-4)
+    each = gaussian_log_density(x[None], mean[None], jnp.asarray(factor)[None])
+    np.testing.assert_allclose(each[0], clean, rtol=1e-4)

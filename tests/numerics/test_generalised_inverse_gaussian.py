@@ -206,3 +206,15 @@ def test_under_vmap_and_traced_laws_that_are_none():
 def test_bad_laws_get_one_sentence(law, words):
     with pytest.raises(ValueError, match=words):
         generalised_inverse_gaussian(jax.random.key(0), *law)
+
+
+@pytest.mark.parametrize("p", [0.05, 0.01, 1e-4, -0.02])
+def test_far_tails_where_an_order_is_near_zero(p):
+    """A gamma law (for p < 0 its inverse): how many draws lie below 1e-20 (above 1e20)."""
+    number = 20_000
+    a, b = (2.0, 0.0) if p > 0 else (0.0, 2.0)
+    values = generalised_inverse_gaussian(jax.random.key(0), jnp.full(number, p), a, b)
+    assert not np.isnan(values).any()
+    far = np.mean(np.asarray(values if p > 0 else 1 / values) < 1e-20)
+    expected = scipy.stats.gamma.cdf(1e-20, abs(p))
+    assert abs(far - expected) < 5 * np.sqrt(expected * (1 - expected) / number)

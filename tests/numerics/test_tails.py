@@ -185,3 +185,23 @@ def test_derivatives_of_the_mass_from_the_mode(x64):
     in_width = mass(edge, width + step) - mass(edge, width - step)
     for gradient, difference in zip(gradients, (in_edge, in_width), strict=True):
         np.testing.assert_allclose(gradient, difference / (2 * step), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("x", [1e20, 1e30, np.inf])
+def test_the_mills_ratio_falls_for_as_long_as_its_argument_is_a_number(x):
+    np.testing.assert_allclose(log_mills(np.float32(x)), -np.log(x), rtol=1e-6)
+    mass = log_mass_from_mode(np.float32(x))
+    np.testing.assert_allclose(mass, -np.log(x) - np.log(2 * np.pi) / 2, rtol=1e-6)
+    assert float(jax.grad(log_mills)(jnp.float32(x))) == pytest.approx(-1 / x, rel=1e-6)
+
+
+def test_the_gradient_is_whole_where_two_forms_meet(dtype):
+    """At an edge of -1/4 `jax.numpy.clip` has half of its derivative."""
+    for width in (0.5, 1.25, 3.0):
+        a, b = dtype(-0.25), dtype(width - 0.25)
+        mass = ss.ndtr(float(b)) - ss.ndtr(float(a))
+        exact = [
+            -s * np.exp(-(e**2) / 2) / (np.sqrt(2 * np.pi) * mass) for s, e in ((1, a), (-1, b))
+        ]
+        found = jax.grad(log_normal_interval, argnums=(0, 1))(jnp.asarray(a), jnp.asarray(b))
+        np.testing.assert_allclose(found, exact, rtol=2e-6)

@@ -229,3 +229,21 @@ def test_a_shape_is_that_of_the_draws(shape):
     with pytest.raises(ValueError, match=r"were asked for, but the parameters have shape \(3,\)"):
         truncated_normal(jax.random.key(0), np.zeros(3), np.inf, shape=shape)
     assert truncated_normal(jax.random.key(0), np.zeros(3), np.inf, shape=(2, 3)).shape == (2, 3)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e20, 1e30])
+def test_units_do_not_change_the_law(scale):
+    u = jnp.array([0.1, 0.5, 0.9])
+    for low, high in ((1.0, jnp.inf), (-1.0, 2.0), (-jnp.inf, -0.5), (-jnp.inf, jnp.inf)):
+        expected = truncated_normal_from_uniform(u, low, high, 0.3, 1.0)
+        found = truncated_normal_from_uniform(u, low * scale, high * scale, 0.3 * scale, scale)
+        np.testing.assert_allclose(found / scale, expected, rtol=2e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (-np.inf, np.inf), (-2.0, 2.0)])
+def test_derivatives_at_the_centre_are_those_beside_it(low, high):
+    """At the median of a symmetric interval, by dz/da = phi(a) u / phi(z) and so on."""
+    gradients = jax.grad(truncated_normal_from_uniform, argnums=(1, 2, 3, 4))
+    at_ends = math.exp(-(high**2) / 2) / 2
+    expected = (at_ends, at_ends, 1 - 2 * at_ends, 0.0)
+    np.testing.assert_allclose(gradients(jnp.array(0.5), low, high, 0.0, 1.0), expected, atol=1e-6)

@@ -78,6 +78,13 @@ def test_every_real_dtype_is_drawn(dtype):
     np.testing.assert_array_equal(axes.get_lines()[0].get_ydata(), np.ones(3))
 
 
+def test_masked_draws_are_gaps():
+    draws = np.ma.masked_array([[1.0, -999.0, 2.0]], [[False, True, False]])
+    axes = plots.trace(draws)
+    np.testing.assert_array_equal(axes.get_lines()[0].get_ydata(), [1.0, np.nan, 2.0])
+    assert "1 of 3 draws not finite" in axes.get_title()
+
+
 @pytest.mark.long
 def test_nothing_global_changes_and_every_figure_can_be_saved(rng, tmp_path):
     from matplotlib import pyplot

@@ -305,3 +305,31 @@ def test_student_t_of_many_degrees_is_scipys(degrees):
     np.testing.assert_allclose(
         family.cdf(law, y), exact.cdf(np.asarray(y, float)), rtol=0, atol=3e-4
     )
+
+
+def test_counts_are_scored_where_a_draw_s_rate_is_no_number():
+    """The other draw has the rate e; one of e^90 has no probability for a small count."""
+    x, y = np.zeros((2, 1), np.float32), np.array([0.0, 1.0], np.float32)
+    posterior = Posterior(NETWORK, normal_prior(NETWORK), Poisson(), x, y)
+    b = np.array([[[90.0], [1.0]]], np.float32)
+    found = scores(({"w": np.zeros((1, 2, 1, 1), np.float32), "b": b},), x, y, posterior)
+    law = stats.poisson(np.exp(1.0))
+    np.testing.assert_allclose(found.log_score, law.logpmf(y) - np.log(2), rtol=1e-5)
+    assert (law.cdf(y - 1) / 2 <= found.pit).all()
+    assert (found.pit <= law.cdf(y) / 2).all()
+
+
+@pytest.mark.parametrize("concentration", [2.0, 1e12])
+@pytest.mark.parametrize("output", [-100.0, -200.0, 95.0])
+def test_negative_binomials_are_scored_where_a_draw_s_mean_is_no_number(output, concentration):
+    x, y = np.zeros((2, 1), np.float32), np.array([0.0, 1.0], np.float32)
+    likelihood = NegativeBinomial(concentration)
+    posterior = Posterior(NETWORK, normal_prior(NETWORK), likelihood, x, y)
+    b = np.array([[[output], [1.0]]], np.float32)
+    found = scores(({"w": np.zeros((1, 2, 1, 1), np.float32), "b": b},), x, y, posterior)
+    other = (y == 0) * (output < 0)  # all of the other draw's counts are 0, or beyond all bounds
+    law = stats.nbinom(concentration, concentration / (concentration + np.exp(1.0)))
+    np.testing.assert_allclose(found.log_score, np.log((law.pmf(y) + other) / 2), rtol=1e-4)
+    below = (law.cdf(y - 1) + (output < 0) * (y > 0)) / 2
+    assert (below - 1e-6 <= found.pit).all()
+    assert (found.pit <= below + (law.pmf(y) + other) / 2 + 1e-6).all()

@@ -303,3 +303,52 @@ def test_labels_below_the_first_class_are_refused():
     posterior = linear_posterior(jaxbnn.Categorical(), np.array([0, 1, 2, 0]))
     with pytest.raises(ValueError, match="holds -1"):
         scores(DRAWS, X_NEW, np.array([0, -1, 1]), posterior)
+
+
+@pytest.mark.parametrize("log_variance", [100.0, 170.0, -120.0, -250.0])
+def test_deviations_whose_squares_are_no_numbers(log_variance):
+    """One draw of two says that the noise is as wide, or as narrow, as float32 can hardly hold."""
+    network = jaxbnn.mlp((1, 2))
+    x = np.zeros((2, 1), np.float32)
+    y = np.array([0.0, 1.0], np.float32)
+    prior = jaxbnn.normal_prior(network)
+    posterior = jaxbnn.Posterior(network, prior, jaxbnn.HeteroscedasticGaussian(), x, y)
+    b = np.array([[[0.0, log_variance], [1.0, 0.0]]], np.float32)
+    draws = ({"w": np.zeros((1, 2, 1, 2), np.float32), "b": b},)
+    sds = np.exp(np.array([log_variance / 2, 0.0]))
+    found = scores(draws, x, y, posterior)
+    spread = sum(
+        _mean_distance(b[0, i, 0] - b[0, j, 0], np.hypot(sds[i], sds[j])) for i, j in PAIRS
+    )
+    away = [np.mean([_mean_distance(v - b[0, i, 0], sds[i]) for i in (0, 1)]) for v in y]
+    np.testing.assert_allclose(found.crps, np.array(away) - spread / 8, rtol=1e-5)
+    assert not np.isnan([found.log_score, found.pit, found.error]).any()
+    expected = np.sqrt((sds**2).mean() + 0.25)
+    np.testing.assert_allclose(predict(draws, x, posterior).sd, expected, rtol=1e-5)
+
+
+PAIRS = [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def _mean_distance(mean, sd):
+    """E|mean + sd xi| in double precision."""
+    return 2 * sd * stats.norm.pdf(mean / sd) + mean * (2 * stats.norm.cdf(mean / sd) - 1)
+
+
+def test_a_score_that_no_float32_holds_is_infinite():
+    found = mixture_crps(jnp.zeros(1), jnp.zeros((2, 1)), jnp.array([[jnp.inf], [1.0]]))
+    assert np.isposinf(found).all()
+
+
+def test_masked_values_are_refused(numbers):
+    posterior, _ = numbers
+    y = np.ma.masked_array(np.zeros((3, 3)), np.eye(3, k=-1, dtype=bool))
+    with pytest.raises(ValueError, match="y is masked at row 1; leave out rows"):
+        scores(DRAWS, X_NEW, y, posterior)
+    with pytest.raises(ValueError, match="x is masked at row 2"):
+        predict(DRAWS, np.ma.masked_array(X_NEW, [[0, 0], [0, 0], [1, 0]]), posterior)
+    with pytest.raises(ValueError, match="pit is masked at row 1"):
+        coverage(np.ma.masked_array([0.5, 0.01], [0, 1]), [0.5])
+    with pytest.raises(ValueError, match="labels is masked at row 1"):
+        reliability([[0.9, 0.1]] * 2, np.ma.masked_array([0, 1], [0, 1]), 1)
+    assert coverage(np.ma.masked_array([0.5, 0.01], [0, 0]), [0.5]).tolist() == [0.5]

@@ -163,3 +163,13 @@ def test_the_temperature_is_that_of_the_paper(output, rng, x64):
 
     ours = posterior.log_density(pair[0]) - posterior.log_density(pair[1])
     np.testing.assert_allclose(ours, log_density(pair[0]) - log_density(pair[1]), rtol=1e-9)
+
+
+def test_inputs_may_be_numpys_or_halves():
+    model = IntermediateNoise(mlp((1, 1), bias=False), 2.7)
+    y = jnp.array([[1.0], [0.0]])
+    for x in (np.array([[1.0], [2.0]]), jnp.array([[1.0], [2.0]], jnp.bfloat16)):
+        posterior = classical_posterior(model, x, y)
+        assert float(posterior.likelihood.noise_scale) ** 2 == pytest.approx(2.7, rel=1e-6)
+    with pytest.raises(TypeError, match="x must hold real numbers"):
+        classical_posterior(model, np.array([["a"], ["b"]]), y)
