@@ -164,6 +164,7 @@ def leapfrog_step(
         return m + jnp.asarray(step_size, m.dtype) / 2 * g.astype(m.dtype)
 
     half = jax.tree.map(kick, state.momentum, state.gradient)
+
     def move(u, m):
         return (u.astype(m.dtype) + jnp.asarray(step_size, m.dtype) * m).astype(u.dtype)
 
