@@ -136,7 +136,8 @@ def sample(
         A folder of this run alone: each chunk is written there when it is done, and a call with
         the same arguments, on any mesh, goes on from there, or returns a finished run. What was
         killed, at any moment, loses the chunk in progress and nothing else, and draws the same
-        numbers bit for bit on the same machine and mesh. `open_draws` reads it.
+        numbers bit for bit on the same machine and mesh. `open_draws` reads it, also where the
+        folder cannot be written to, which `sample` asks of every run.
     lazy
         Whether to leave the draws in the checkpoint's files: leaves of the result are read where
         they are indexed, as of `open_draws`.
