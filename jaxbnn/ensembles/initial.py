@@ -18,6 +18,7 @@ from jaxbnn.networks import Network
 from jaxbnn.networks.shapes import fan_in
 from jaxbnn.numerics import check_finite, is_concrete
 from jaxbnn.numerics.arguments import short
+from jaxbnn.numerics.arrays import float_dtype
 from jaxbnn.numerics.checks import check_float
 from jaxbnn.sampling.order import ordered, restored
 from jaxbnn.targets import HierarchicalPrior, Posterior
@@ -161,7 +162,8 @@ def _like_init(key: PRNGKeyArray, network: Network, params: PyTree) -> PyTree:
     if not leaves:
         return params
     sizes = [leaf.size for _, leaf in leaves]
-    flat = jax.random.normal(key, (sum(sizes),), leaves[0][1].dtype)
+    dtype = leaves[0][1].dtype
+    flat = jax.random.normal(key, (sum(sizes),), float_dtype(dtype)).astype(dtype)
     drawn = []
     for (path, leaf), part in zip(leaves, jnp.split(flat, np.cumsum(sizes)[:-1]), strict=True):
         if network.parametrisation == "ntk":

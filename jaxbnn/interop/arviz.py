@@ -7,7 +7,6 @@ which wants an `xarray.DataTree`, get the same ones.
 """
 
 import copy
-import itertools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -207,8 +206,8 @@ def _name(path: tuple) -> str:
 
 
 def _network(path: tuple) -> str:
-    """Name what a layer is of, by the keys before it."""
-    before = itertools.takewhile(lambda entry: not isinstance(entry, SequenceKey), path)
+    """Name what a layer is of, by all keys before its own arrays' but the places in tuples."""
+    before = [entry for entry in path[:-1] if not isinstance(entry, SequenceKey)]
     return "".join(f"{keystr((entry,), simple=True)}." for entry in before)
 
 

@@ -20,7 +20,7 @@ from jaxbnn.kernels.covariance_operator import CovarianceOperator, as_operator
 from jaxbnn.kernels.crank_nicolson import check_beta, crank_nicolson, delta_from_beta
 from jaxbnn.kernels.metropolis import MetropolisInfo, metropolis
 from jaxbnn.kernels.refresh import auxiliary_fields
-from jaxbnn.kernels.trees import as_terms, check_position, normal_like
+from jaxbnn.kernels.trees import as_terms, check_position, normal_like, widened
 from jaxbnn.numerics import check_finite, sum_of_differences
 
 
@@ -104,7 +104,7 @@ def pcn(
     def step(rng_key: PRNGKeyArray, state: PCNState) -> tuple[PCNState, PCNInfo]:
         check_step(rng_key, state)
         key_noise, key_accept = jax.random.split(rng_key)
-        noise = operator.sqrt(normal_like(key_noise, state.position))
+        noise = operator.sqrt(normal_like(key_noise, widened(state.position)))
         delta = delta_from_beta(step_size)
         proposal = init(crank_nicolson(state.position, noise, delta, mean=mean))
         log_ratio = pcn_log_ratio(state, proposal)

@@ -128,9 +128,9 @@ def pcnl(
     def step(rng_key: PRNGKeyArray, state: PCNLState) -> tuple[PCNLState, PCNLInfo]:
         check_step(rng_key, state)
         key_noise, key_accept = jax.random.split(rng_key)
-        noise = operator.sqrt(normal_like(key_noise, state.position))
+        noise = operator.sqrt(normal_like(key_noise, widened(state.position)))
         size = jnp.asarray(delta) if step_size is None else delta_from_beta(step_size)
-        drift = operator.multiply(state.gradient)
+        drift = operator.multiply(widened(state.gradient))
         proposal = init(crank_nicolson(state.position, noise, size, drift=drift, mean=mean))
         log_ratio = pcnl_log_ratio(state, proposal, size, operator, mean)
         return metropolis(key_accept, log_ratio, state, proposal)

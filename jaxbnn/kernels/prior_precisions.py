@@ -34,6 +34,7 @@ from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.kernels.symmetry_priors import base_distribution
 from jaxbnn.kernels.trees import check_position
 from jaxbnn.numerics import check_real
+from jaxbnn.numerics.arrays import float_dtype
 from jaxbnn.targets import LearnedGaussian, LogGamma, Posterior
 from jaxbnn.targets.hierarchical import HierarchicalPrior, squares_of
 from jaxbnn.targets.likelihoods import lay_out
@@ -256,8 +257,9 @@ def _draw(
     concentration, rate = (in_one([pair[i] for pair in conditionals]) for i in (0, 1))
     before = in_one(old)
     # The logarithm itself is drawn: of a small concentration, the Gamma variable underflows.
-    log_gamma = jax.random.loggamma(key, concentration, dtype=before.dtype)
-    new = log_gamma - jnp.log(rate)
+    wide = float_dtype(before.dtype)
+    log_gamma = jax.random.loggamma(key, concentration.astype(wide), dtype=wide)
+    new = (log_gamma - jnp.log(rate.astype(wide))).astype(before.dtype)
     is_sound = jnp.isfinite(new)
     new = jnp.where(is_sound, new, before)
     ends = list(itertools.accumulate(value.size for value in old))

@@ -201,7 +201,7 @@ def _redraw_means(rng_key: PRNGKeyArray, prior: Any, value: Array) -> Array:
     low, high = laid_out(base.low), laid_out(base.high)
     room_below = jnp.max(low - value, axis=-1, keepdims=True)
     room_above = jnp.min(high - value, axis=-1, keepdims=True)
-    uniform = jax.random.uniform(rng_key, room_below.shape, value.dtype)
+    uniform = uniforms(rng_key, room_below.shape, value.dtype).astype(value.dtype)
     # A row outside the box has no room and stays; rounding must not carry another one out.
     amount = jnp.where(room_below < room_above, room_below + uniform * (room_above - room_below), 0)
     return jnp.where(room_below < room_above, jnp.clip(value + amount, low, high), value)

@@ -55,7 +55,12 @@ def widened(tree: PyTree) -> PyTree:
     >>> widened(jnp.ones(2, jnp.bfloat16)).dtype
     dtype('float32')
     """
-    return jax.tree.map(lambda leaf: leaf.astype(float_dtype(leaf.dtype)), tree)
+    return jax.tree.map(_widened, tree)
+
+
+def _widened(leaf: Any) -> Array:
+    dtype = jnp.result_type(leaf)
+    return jnp.asarray(leaf, float_dtype(dtype) if jnp.issubdtype(dtype, jnp.floating) else dtype)
 
 
 def inner_product(a: PyTree, b: PyTree, dtype: jnp.dtype) -> Float[Array, ""]:

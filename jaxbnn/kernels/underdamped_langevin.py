@@ -144,8 +144,8 @@ def refresh_momentum(momentum: PyTree, noise: PyTree, refreshment: ArrayLike) ->
     """Return sqrt(1 - b) m + sqrt(b) xi, which leaves N(0, I) invariant."""
 
     def mix(m, xi):
-        b = jnp.asarray(refreshment, m.dtype)
-        return jnp.sqrt(1 - b) * m + jnp.sqrt(b) * xi
+        b = jnp.asarray(refreshment, xi.dtype)
+        return (jnp.sqrt(1 - b) * m.astype(xi.dtype) + jnp.sqrt(b) * xi).astype(m.dtype)
 
     return jax.tree.map(mix, momentum, noise)
 

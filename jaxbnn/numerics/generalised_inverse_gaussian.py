@@ -12,6 +12,7 @@ a trial, half of the trials and more accepted whatever p and omega. A negative p
 with a and b exchanged. Where b = 0 the law is the gamma law, where a = 0 the inverse gamma law.
 """
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -29,8 +30,8 @@ class _Law(NamedTuple):
 
     Attributes
     ----------
-    alpha, p
-        Coefficients.
+    alpha, log_alpha, p
+        Coefficients; alpha may underflow where its logarithm does not.
     left, right
         Where the tangents meet the constant one, as distances from the mode.
     left_width, right_width
@@ -38,6 +39,7 @@ class _Law(NamedTuple):
     """
 
     alpha: Float[Array, "*shape"]
+    log_alpha: Float[Array, "*shape"]
     p: Float[Array, "*shape"]
     left: Float[Array, "*shape"]
     right: Float[Array, "*shape"]
@@ -100,8 +102,11 @@ def draw_unchecked(
     order = jnp.abs(p)
     total = order + jnp.hypot(order, omega)
     # At p = 0 and a vanishing omega the law is not proper: any number keeps the loop finite.
-    alpha = jnp.where(total > 0, omega * (omega / jnp.where(total > 0, total, 1)), 1)
-    s = _draw(key, _law(jnp.where(is_proper, alpha, 1), jnp.where(is_proper, order, 1)))
+    safe = jnp.where(total > 0, total, 1)
+    alpha = jnp.where(total > 0, omega * (omega / safe), 1)
+    log_alpha = jnp.where(total > 0, jnp.log(a) + jnp.log(b) - jnp.log(safe), 0)
+    alpha, log_alpha = jnp.where(is_proper, alpha, 1), jnp.where(is_proper, log_alpha, 0)
+    s = _draw(key, _law(alpha, log_alpha, jnp.where(is_proper, order, 1)))
     is_inverse = p < 0
     scale = jnp.where(is_inverse, b, a)
     mode = total / jnp.where(is_proper, scale, 1)
@@ -131,18 +136,22 @@ def _check(p: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
         )
 
 
-def _log_density(alpha: Array, p: Array, s: Array) -> Array:
+def _log_density(alpha: Array, log_alpha: Array, p: Array, s: Array) -> Array:
     """Return psi(s), without cancellation at small s: there alpha and p may be large."""
-    # Where cosh s overflows alpha may be so small that the product does not.
-    near = jnp.clip(s, -_LARGE, _LARGE)
-    of_alpha = 2 * alpha * jnp.square(jnp.sinh(near / 2))
-    far = jnp.exp(jnp.log(alpha / 2) + jnp.abs(s))
-    of_alpha = jnp.where(jnp.abs(s) > _LARGE, far, of_alpha)
+    near = 2 * alpha * jnp.square(jnp.sinh(jnp.clip(s, -_LARGE, _LARGE) / 2))
+    of_alpha = jnp.where(jnp.abs(s) > _LARGE, _half_exp(log_alpha, s), near)
     return -of_alpha - jnp.where(p > 0, p * _exp_less_line(s), 0)
 
 
-def _slope(alpha: Array, p: Array, s: Array) -> Array:
-    return -alpha * jnp.sinh(s) - p * jnp.expm1(s)
+def _slope(alpha: Array, log_alpha: Array, p: Array, s: Array) -> Array:
+    near = alpha * jnp.sinh(jnp.clip(s, -_LARGE, _LARGE))
+    of_alpha = jnp.where(jnp.abs(s) > _LARGE, jnp.sign(s) * _half_exp(log_alpha, s), near)
+    return -of_alpha - jnp.where(p > 0, p * jnp.expm1(s), 0)
+
+
+def _half_exp(log_alpha: Array, s: Array) -> Array:
+    """Return alpha e^|s| / 2: where cosh s overflows alpha may be so small that this does not."""
+    return jnp.exp(log_alpha - math.log(2) + jnp.abs(s))
 
 
 def _exp_less_line(s: Array) -> Array:
@@ -156,9 +165,13 @@ def _exp_less_line(s: Array) -> Array:
     return jnp.where(small, total + term, jnp.expm1(s) - s)
 
 
-def _law(alpha: Array, p: Array) -> _Law:
+def _law(alpha: Array, log_alpha: Array, p: Array) -> _Law:
     """Place the tangents where psi is about -1: near the best, and any place is exact."""
-    at_one, at_minus_one = (-_log_density(alpha, p, jnp.full_like(p, one)) for one in (1, -1))
+
+    def depth(s):
+        return -_log_density(alpha, log_alpha, p, jnp.full_like(p, s))
+
+    at_one, at_minus_one = depth(1), depth(-1)
     tiny = jnp.finfo(p.dtype).tiny
     both = jnp.maximum(alpha + 2 * p, tiny)
     right = jnp.where(at_one > 2, jnp.sqrt(2 / jnp.maximum(alpha + p, tiny)), 1)
@@ -169,15 +182,17 @@ def _law(alpha: Array, p: Array) -> _Law:
     inverse = 1 / jnp.maximum(alpha, tiny)
     # acosh(1 + 1 / alpha), whose square would overflow; the smaller of the two terms' own places.
     of_alpha = jnp.log1p(inverse + jnp.sqrt(inverse) * jnp.sqrt(inverse + 2))
+    of_alpha = jnp.where(log_alpha < -_LARGE, math.log(2) - log_alpha, of_alpha)
     far = jnp.minimum(1 / jnp.maximum(p, tiny), of_alpha)
     left = jnp.where(at_minus_one < 0.5, far, left)
-    right_width = -1 / _slope(alpha, p, right)
-    left_width = 1 / _slope(alpha, p, -left)
+    right_width = -1 / _slope(alpha, log_alpha, p, right)
+    left_width = 1 / _slope(alpha, log_alpha, p, -left)
     return _Law(
         alpha,
+        log_alpha,
         p,
-        left + left_width * _log_density(alpha, p, -left),
-        right + right_width * _log_density(alpha, p, right),
+        left + left_width * _log_density(alpha, log_alpha, p, -left),
+        right + right_width * _log_density(alpha, log_alpha, p, right),
         left_width,
         right_width,
     )
@@ -202,7 +217,8 @@ def _draw(key: PRNGKeyArray, law: _Law) -> Array:
         )
         envelope = jnp.where(in_flat, 0, -depth)
         log_uniform = jnp.log(uniform_open(key_accept, shape, dtype))
-        return s, log_uniform + envelope <= _log_density(law.alpha, law.p, s)
+        log_density = _log_density(law.alpha, law.log_alpha, law.p, s)
+        return s, log_uniform + envelope <= log_density
 
     def body(carry):
         i, s, is_done = carry

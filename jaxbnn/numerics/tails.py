@@ -161,7 +161,8 @@ def log_mass_from_mode(edge: ArrayLike, width: ArrayLike | None = None) -> Float
     edge
         The end of the interval nearest to zero, seen from the interval: positive if zero lies
         outside, negative if inside. For an interval on the left, reflect: minus its upper
-        end. `edge + width/2` must not be negative.
+        end. `edge + width/2` must not be negative. Where a width is given, an edge beyond 2.3e18
+        (in float32; 1.7e153 in float64) counts as that.
     width
         Length of the interval, broadcast against `edge`; zero gives -inf, a negative
         width NaN. Thin intervals keep full relative precision. None is the half line, at a

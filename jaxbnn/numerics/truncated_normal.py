@@ -11,6 +11,7 @@ with a curvature between that at the edge and that at infinity starts within 0.2
 solution in k, and one Halley step ends at 1e-6 (float32; float64 takes two, 1e-14).
 """
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
@@ -56,8 +57,8 @@ def truncated_normal(
     Returns
     -------
     Draws in the closed interval [low, high], following the exact law at any distance of the
-    interval from `loc` (tested to 1,000 standard deviations), rounded to the dtype. Far out it
-    is that rounding of low + delta that shows: `truncated_normal_from_mode` returns delta.
+    interval from `loc` up to 1e18 standard deviations (tested to 1,000), rounded to the dtype. Far
+    out it is that rounding of low + delta that shows: `truncated_normal_from_mode` returns delta.
 
     Raises
     ------
@@ -126,12 +127,13 @@ def truncated_normal_from_uniform(
     # An infinite end is as far as counts, in units of the scale, and has no NaN in derivatives.
     no_low, no_high = jnp.isinf(low), jnp.isinf(high)
     finite_low, finite_high = jnp.where(no_low, loc, low), jnp.where(no_high, loc, high)
-    from_low = jnp.where(no_low, bounded(low), (finite_low - loc) / scale)
-    from_high = jnp.where(no_high, bounded(-high), (loc - finite_high) / scale)
+    from_low = jnp.where(no_low, low, _in_units(finite_low - loc, scale))
+    from_high = jnp.where(no_high, -high, _in_units(loc - finite_high, scale))
+    from_low, from_high = bounded(from_low), bounded(from_high)
     on_left = from_high > from_low
     edge = jnp.where(on_left, from_high, from_low)
-    length = jnp.where(no_low | no_high, jnp.inf, (finite_high - finite_low) / scale)
-    width = None if one_sided else length
+    half = _in_units(finite_high / 2 - finite_low / 2, scale)
+    width = None if one_sided else jnp.where(no_low | no_high, jnp.inf, 2 * half)
     # The mode plus a distance, and not loc + scale * x: x = 1e4 + 1e-4 has no digits for the 1e-4.
     distance = scale * truncated_normal_from_mode(u, edge, width)
     mode = jnp.clip(loc, low, high)
@@ -156,7 +158,7 @@ def truncated_normal_from_mode(
     edge, width
         The interval as in `log_mass_from_mode`: its end nearest to zero, negative if zero
         lies inside, and its length, None for a half line. Of the shape of `uniform`, or
-        scalars.
+        scalars. Beyond 2.3e18 (in float32; 1.7e153 in float64) an edge counts as that.
 
     Returns
     -------
@@ -300,6 +302,19 @@ def _invert_hazard(
         halley = x + newton / (1 + newton * excess_x / 2)
         x = jnp.where(k < small_k, x, jnp.maximum(halley, 0))
     return x
+
+
+@jax.custom_jvp
+def _in_units(x: Float[Array, "..."], scale: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Return x / scale; JAX's derivative holds the square of the scale, which may overflow."""
+    return x / scale
+
+
+@_in_units.defjvp
+def _in_units_jvp(primals, tangents):
+    (x, scale), (x_dot, scale_dot) = primals, tangents
+    ratio = _in_units(x, scale)
+    return ratio, (x_dot - bounded(ratio) * scale_dot) / scale
 
 
 def _is_infinite(value: ArrayLike) -> bool:

@@ -226,7 +226,9 @@ def mixture(
         while isinstance(predictive, dist.Independent):
             predictive = predictive.base_dist
         if isinstance(predictive, dist.Normal):
-            return jnp.broadcast_arrays(predictive.loc, predictive.scale)
+            scale = predictive.scale  # not 0, at which scores are 0 / 0
+            scale = jnp.maximum(scale, float(jnp.finfo(jnp.result_type(scale)).tiny))
+            return jnp.broadcast_arrays(predictive.loc, scale)
         if isinstance(predictive, dist.BernoulliLogits):
             logits = predictive.logits
             return jnp.stack([jax.nn.log_sigmoid(-logits), jax.nn.log_sigmoid(logits)], axis=-1)

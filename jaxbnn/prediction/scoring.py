@@ -17,6 +17,7 @@ from jaxbnn.prediction.predictions import WHY_OUTSIDE, check_posterior, over_row
 
 # The CRPS of a mixture is a sum over pairs of its components.
 _MOST_COMPONENTS = 256
+_LARGE = 1e30  # far below what float32 holds
 
 
 class NumberScores(NamedTuple):
@@ -144,6 +145,10 @@ def mixture_crps(
         return 2 * sd * norm.pdf(z) + mean * (2 * ndtr(z) - 1)
 
     number = len(means)
+    # Sums over pairs overflow before the score does.
+    largest = jnp.maximum(jnp.max(jnp.abs(means), axis=0), jnp.max(sds, axis=0))
+    unit = jnp.where((largest > _LARGE) & jnp.isfinite(largest), largest, 1).astype(means.dtype)
+    y, means, sds = y / unit, means / unit[None], sds / unit[None]
 
     def apart(shift):
         """Mean over i of A for the pair of i and i + shift; of a half turn, each pair twice."""
@@ -157,7 +162,8 @@ def mixture_crps(
     itself = 2 * jnp.mean(sds, axis=0) / math.sqrt(math.pi)
     spread = (itself + jnp.sum(jax.lax.map(apart, shifts), axis=0)) / number
     away = jnp.mean(absolute(y[None] - means, sds), axis=0)
-    return jnp.where(jnp.isposinf(away) | jnp.isposinf(spread), jnp.inf, away - spread / 2)
+    infinite = jnp.isposinf(away) | jnp.isposinf(spread)
+    return unit * jnp.where(infinite, jnp.inf, away - spread / 2)
 
 
 def _score_counts(scores: dict[str, np.ndarray], y: np.ndarray, rows: np.ndarray) -> dict:

@@ -200,8 +200,7 @@ class HeteroscedasticGaussian(NoiseFromOutputs):
     def predictive(self, outputs: Outputs, rank: int) -> dist.Distribution:
         """Return N(means, exp(l)); e^(l/2) is within float32 for twice as long as e^l."""
         mean, log_variance = (lay_out(half, rank) for half in jnp.split(outputs, 2, axis=-1))
-        scale = jnp.maximum(jnp.exp(0.5 * log_variance), float(jnp.finfo(mean.dtype).tiny))
-        return dist.Normal(mean, scale).to_event(rank - 1)
+        return dist.Normal(mean, jnp.exp(0.5 * log_variance)).to_event(rank - 1)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, Shaped
 
 from jaxbnn.gibbs import GibbsPosition, IntermediateNoise
 from jaxbnn.gibbs.validation import check_model
-from jaxbnn.numerics import check_count
+from jaxbnn.numerics import check_count, standard_normal
 from jaxbnn.numerics.arguments import check_flag, check_function, check_key
 from jaxbnn.numerics.checks import check_positive_number
 
@@ -164,7 +164,7 @@ def near_zero_position(
     params = jax.tree.map(lambda leaf: small * leaf, model.sample_prior(key_prior, dtype))
     leaves, structure = jax.tree.flatten((zero.pre, zero.post))
     latents = [
-        small * jax.random.normal(jax.random.fold_in(key_latents, i), leaf.shape, leaf.dtype)
+        small * standard_normal(jax.random.fold_in(key_latents, i), leaf.shape, leaf.dtype)
         for i, leaf in enumerate(leaves)
     ]
     return GibbsPosition(params, *jax.tree.unflatten(structure, latents))

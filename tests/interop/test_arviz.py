@@ -257,6 +257,8 @@ def test_networks_of_two_widths_have_axes_of_their_own(rng):
     data = to_arviz(positions, coords={"mean.layer0_out": list("abcd")})
     assert data.posterior["scale.0.w"].dims[2:] == ("scale.layer0_in", "scale.layer0_out")
     assert list(data.posterior["mean.0.b"]["mean.layer0_out"].values) == list("abcd")
+    inside = to_arviz((positions,)).posterior
+    assert inside["0.scale.0.w"].dims[2:] == ("scale.layer0.0_in", "scale.layer0.0_out")
     del positions["scale"]
     one = to_arviz(positions)
     assert one.posterior["mean.0.w"].dims[2:] == ("layer0_in", "layer0_out")

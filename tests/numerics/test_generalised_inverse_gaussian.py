@@ -218,3 +218,15 @@ def test_far_tails_where_an_order_is_near_zero(p):
     far = np.mean(np.asarray(values if p > 0 else 1 / values) < 1e-20)
     expected = scipy.stats.gamma.cdf(1e-20, abs(p))
     assert abs(far - expected) < 5 * np.sqrt(expected * (1 - expected) / number)
+
+
+@pytest.mark.parametrize(
+    ("p", "a", "b", "end"),
+    [(0.01, 1e-10, 1e-30, 1e-30), (0.01, 1e-20, 1e-20, 1e-20), (0.05, 1e-15, 1e-25, 1e-20)],
+)
+def test_where_the_product_of_a_and_b_is_no_float32(p, a, b, end):
+    number = 50_000
+    values = generalised_inverse_gaussian(jax.random.key(1), jnp.full(number, p), a, b)
+    below = np.mean(np.asarray(values) < end)
+    expected = float(cdf(p, a, b)(np.log(end)))
+    assert abs(below - expected) < 5 * np.sqrt(expected * (1 - expected) / number)

@@ -247,3 +247,21 @@ def test_derivatives_at_the_centre_are_those_beside_it(low, high):
     at_ends = math.exp(-(high**2) / 2) / 2
     expected = (at_ends, at_ends, 1 - 2 * at_ends, 0.0)
     np.testing.assert_allclose(gradients(jnp.array(0.5), low, high, 0.0, 1.0), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e19, 1e30])
+@pytest.mark.parametrize(("low", "high"), [(1.0, np.inf), (-1.0, 2.0), (-np.inf, 0.4)])
+def test_units_do_not_change_derivatives(low, high, scale):
+    gradients = jax.jit(jax.grad(truncated_normal_from_uniform, argnums=(1, 2, 3, 4)))
+    expected = gradients(0.3, low, high, 0.3, 1.0)
+    found = gradients(0.3, low * scale, high * scale, 0.3 * scale, scale)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_largest_numbers_are_no_bounds(x64):
+    for dtype in (jnp.float32, jnp.float64):
+        big = jnp.asarray(jnp.finfo(dtype).max, dtype)
+        u, zero, one = (jnp.asarray(v, dtype) for v in (0.3, 0.0, 1.0))
+        gradients = jax.grad(truncated_normal_from_uniform, argnums=(1, 2, 3, 4))
+        found = gradients(u, -big, big, zero, one)
+        np.testing.assert_allclose(found, [0, 0, 1, ss.ndtri(0.7)], atol=1e-6)

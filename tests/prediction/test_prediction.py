@@ -338,6 +338,21 @@ def _mean_distance(mean, sd):
 def test_a_score_that_no_float32_holds_is_infinite():
     found = mixture_crps(jnp.zeros(1), jnp.zeros((2, 1)), jnp.array([[jnp.inf], [1.0]]))
     assert np.isposinf(found).all()
+    many = mixture_crps(jnp.zeros(1), jnp.zeros((256, 1)), jnp.full((256, 1), 3e36))
+    np.testing.assert_allclose(many, 3e36 * (np.sqrt(2) - 1) / np.sqrt(np.pi), rtol=1e-5)
+
+
+def test_scores_of_a_draw_without_noise():
+    posterior = linear_posterior(jaxbnn.LearnedGaussian(), np.zeros((1, 3)))
+    network = ({"w": np.zeros((1, 2, 2, 3), np.float32), "b": np.zeros((1, 2, 3), np.float32)},)
+    draws = {"network": network, "log_noise_scale": np.array([[-110.0, 0.0]], np.float32)}
+    found = scores(draws, np.zeros((2, 2)), np.array([[0.0] * 3, [1.0] * 3]), posterior)
+    assert np.isfinite([found.crps, found.pit, found.log_score]).all()
+    away = (
+        1 + _mean_distance(1.0, 1.0)
+    ) / 2  # |y| of the draw without noise, E|y - xi| of the other
+    spread = (2 * _mean_distance(1e-30, 1.0) + 2 / np.sqrt(np.pi)) / 8
+    np.testing.assert_allclose(found.crps[1], away - spread, rtol=1e-5)
 
 
 def test_masked_values_are_refused(numbers):
