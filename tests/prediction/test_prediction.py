@@ -348,9 +348,8 @@ def test_scores_of_a_draw_without_noise():
     draws = {"network": network, "log_noise_scale": np.array([[-110.0, 0.0]], np.float32)}
     found = scores(draws, np.zeros((2, 2)), np.array([[0.0] * 3, [1.0] * 3]), posterior)
     assert np.isfinite([found.crps, found.pit, found.log_score]).all()
-    away = (
-        1 + _mean_distance(1.0, 1.0)
-    ) / 2  # |y| of the draw without noise, E|y - xi| of the other
+    # |y| of the draw without noise, and E|y - xi| of the other.
+    away = (1 + _mean_distance(1.0, 1.0)) / 2
     spread = (2 * _mean_distance(1e-30, 1.0) + 2 / np.sqrt(np.pi)) / 8
     np.testing.assert_allclose(found.crps[1], away - spread, rtol=1e-5)
 
