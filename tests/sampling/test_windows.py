@@ -75,14 +75,14 @@ def adapted(metric, is_pooled, is_diagonal=False, num_warmup=300):
     ids=["pooled", "per chain"],
 )
 def test_gradients_see_the_inside_of_the_modes(is_pooled):
-    draws = adapted("gradients", is_pooled)
+    draws = adapted("gradients", is_pooled, num_warmup=3000)
     learnt, step_sizes = draws.parameters["inverse_mass_matrix"], draws.parameters["step_size"]
     assert learnt.shape == (4, 2, 2)
-    # From some fifty effective draws a chain: over 48 chains the logarithms of these ratios have a
-    # standard deviation of 0.3 about 0, for four chains together half of that. By five of them.
+    # After 300 steps the logarithms of these ratios have, over 48 chains, a standard deviation of
+    # 0.3 about 0: one of eight was beyond 1.6. After ten times as many they are five from there.
     ratios = np.linalg.eigvals(np.linalg.solve(COVARIANCE[None], learnt))
-    bound = 5 * (0.15 if is_pooled else 0.3)
-    assert (np.abs(np.log(ratios)) < bound).all(), ratios
+    assert (ratios > 0.6).all(), ratios
+    assert (ratios < 1.6).all(), ratios
     assert len(set(step_sizes.tolist())) == (1 if is_pooled else 4)
     shared = (learnt == learnt[:1]).all()
     assert shared == is_pooled
