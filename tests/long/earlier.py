@@ -68,10 +68,12 @@ def take_over(root: Path, folder: Path, commit: str, tests: list[str]) -> None:
 
     Ends the program in a sentence where anything changed that may touch every test.
     """
-    if not _held(root, folder, commit, "jsonl"):
+    outcomes = _held(root, folder, commit, "jsonl")
+    comparisons = _held(root, folder, commit, "comparisons")
+    if not outcomes:
         sys.exit(
             f"{folder.parent / commit} is not there, nor {_KEPT}{commit}.jsonl; give a commit "
-            "whose outcomes were kept, by ten digits."
+            "other than this one, whose outcomes were kept, by ten digits."
         )
     git = ["git", "diff", "--name-only", commit, "HEAD"]
     found = subprocess.run(git, cwd=root, capture_output=True, text=True, check=True)
@@ -97,7 +99,7 @@ def take_over(root: Path, folder: Path, commit: str, tests: list[str]) -> None:
     kept = set()
     name = f"from-{commit}"
     with (folder / f"{name}.jsonl").open("w", encoding="utf-8") as file:
-        for path in _held(root, folder, commit, "jsonl"):
+        for path in outcomes:
             for line in map(json.loads, path.open(encoding="utf-8")):
                 is_kept = line["outcome"] != "failed" and line["test"] in tests
                 is_kept &= not line["test"].endswith(again)
@@ -105,7 +107,7 @@ def take_over(root: Path, folder: Path, commit: str, tests: list[str]) -> None:
                     kept.add(line["test"])
                     file.write(json.dumps({"commit": commit, **line}) + "\n")
     with (folder / f"{name}.comparisons").open("w", encoding="utf-8") as file:
-        for path in _held(root, folder, commit, "comparisons"):
+        for path in comparisons:
             for text in path.open(encoding="utf-8"):
                 if json.loads(text)["test"] in kept:
                     file.write(text)
@@ -114,8 +116,11 @@ def take_over(root: Path, folder: Path, commit: str, tests: list[str]) -> None:
 
 
 def _held(root: Path, folder: Path, commit: str, ending: str) -> list[Path]:
-    """Return a commit's files of outcomes or comparisons: of this checkout, or the kept ones."""
-    own = sorted((folder.parent / commit).glob(f"*.{ending}"))
+    """Return a commit's files of outcomes or comparisons: of this checkout, or the kept ones.
+
+    Of this commit itself the kept ones alone: its folder is what is written to.
+    """
+    own = sorted((folder.parent / commit).glob(f"*.{ending}")) if commit != folder.name else []
     return own or sorted((root / _KEPT).glob(f"{commit}.{ending}"))
 
 

@@ -156,3 +156,21 @@ def test_outcomes_and_comparisons_are_taken_over(root, machine):
     git("commit", "-m", "three")
     with pytest.raises(SystemExit, match=r"jaxbnn/table\.toml changed since then, which may touch"):
         take_over(root, now, commit, tests)
+
+
+def test_outcomes_of_the_commit_itself_come_from_what_was_kept_alone(root):
+    subprocess.run(["git", "init"], cwd=root, check=True, capture_output=True)
+    subprocess.run(["git", "add", "."], cwd=root, check=True)
+    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run(["git", *who, "commit", "-m", "one"], cwd=root, check=True, capture_output=True)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True)
+    commit = head.stdout[:10]
+    folder = root / ".long" / commit
+    folder.mkdir(parents=True)
+    line = {"test": "tests/room/test_two.py::b", "outcome": "passed"}
+    (folder / "1.jsonl").write_text(json.dumps(line) + "\n")
+    with pytest.raises(SystemExit, match="give a commit other than this one"):
+        take_over(root, folder, commit, [line["test"]])
+    keep(root, folder)
+    take_over(root, folder, commit, [line["test"]])
+    assert json.loads((folder / f"from-{commit}.jsonl").read_text()) == {"commit": commit} | line
