@@ -16,9 +16,8 @@ from jaxtyping import Array, Key, PRNGKeyArray, PyTree
 
 from jaxbnn.networks import Network
 from jaxbnn.networks.shapes import fan_in
-from jaxbnn.numerics import check_finite, is_concrete
+from jaxbnn.numerics import check_finite, is_concrete, standard_normal
 from jaxbnn.numerics.arguments import short
-from jaxbnn.numerics.arrays import float_dtype
 from jaxbnn.numerics.checks import check_float
 from jaxbnn.sampling.order import ordered, restored
 from jaxbnn.targets import HierarchicalPrior, Posterior
@@ -163,7 +162,7 @@ def _like_init(key: PRNGKeyArray, network: Network, params: PyTree) -> PyTree:
         return params
     sizes = [leaf.size for _, leaf in leaves]
     dtype = leaves[0][1].dtype
-    flat = jax.random.normal(key, (sum(sizes),), float_dtype(dtype)).astype(dtype)
+    flat = standard_normal(key, (sum(sizes),), dtype)
     drawn = []
     for (path, leaf), part in zip(leaves, jnp.split(flat, np.cumsum(sizes)[:-1]), strict=True):
         if network.parametrisation == "ntk":

@@ -57,7 +57,7 @@ def as_draws(draws: ArrayLike, ndims: tuple[int, ...] = (2, 3)) -> Float[np.ndar
     """Check the shape, and turn into float64 with NaN for what is masked or not finite."""
     expected = " or ".join({2: "(chains, draws)", 3: "(chains, draws, dim)"}[n] for n in ndims)
     array = np.asarray(draws)
-    is_masked = np.ma.getmaskarray(draws) if isinstance(draws, np.ma.MaskedArray) else False
+    is_masked = np.ma.getmask(draws)
     try:
         if np.iscomplexobj(array) or array.dtype.kind in "OSU":
             raise TypeError
