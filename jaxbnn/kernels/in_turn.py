@@ -11,11 +11,12 @@ from jaxbnn.kernels.arguments import check_kernel, check_step
 def in_turn(kernel: SamplingAlgorithm) -> SamplingAlgorithm:
     """Have chains under `jax.vmap` take the step one after another instead of all at once.
 
-    The law and the random numbers of each chain are those of the kernel given; sums may be rounded
-    otherwise. On a CPU it pays where what all chains read in a step is more than the cache holds
-    (a data set a chain, Gibbs latents), or where chains wait for the longest (trees of NUTS),
-    and each step is long: wrap the kernel in `repeat` first. On a GPU, and for small networks on
-    the same data, chains that step together are faster.
+    The law and the random numbers of each chain are those of the kernel given (the law alone with
+    keys of "rbg", of which JAX draws a whole batch from the first); sums may be rounded otherwise.
+    On a CPU it pays where what all chains read in a step is more than the cache holds (a data set a
+    chain, Gibbs latents), or where chains wait for the longest (trees of NUTS), and each step is
+    long: wrap the kernel in `repeat` first. On a GPU, and for small networks on the same data,
+    chains that step together are faster.
 
     Parameters
     ----------

@@ -7,12 +7,22 @@ import jax
 
 
 def leaf_names(prefix: str, tree: Any) -> list[str]:
-    """Return one readable name a leaf, such as `positions.0.w`, all different."""
+    """Return one readable name a leaf, such as `positions.0.w`, all different.
+
+    Examples
+    --------
+    >>> leaf_names("at", {"leaf2": 0, "z": {"b": 1}, "z.b": 2})
+    ['at.leaf2', 'at.z.b', 'at.leaf2_']
+    """
     names: list[str] = []
     for number, (path, _) in enumerate(jax.tree_util.tree_leaves_with_path(tree)):
         parts = [prefix, jax.tree_util.keystr(path, simple=True, separator=".")]
         name = ".".join(part for part in parts if part).replace("/", "|")
-        names.append(name if name not in names else f"{prefix}.leaf{number}")
+        if name in names:
+            name = f"{prefix}.leaf{number}"
+        while name in names:  # the caller's own "leaf2"
+            name += "_"
+        names.append(name)
     return names
 
 

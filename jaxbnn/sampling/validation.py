@@ -127,6 +127,11 @@ def check_key(key: Any) -> None:
                 f"key is raw and has {words} words, but those of JAX's default implementation have "
                 f'{expected}; give jax.random.wrap_key_data(key, impl="{impl}").'
             )
+    if str(jax.random.key_impl(key)) == "unsafe_rbg":
+        raise ValueError(
+            'key is of the implementation "unsafe_rbg", by which a step\'s numbers depend on the '
+            'steps and chains that are computed beside it; give jax.random.key(0, impl="rbg").'
+        )
 
 
 def check_functions(collect: Any, reduce: Any) -> None:

@@ -125,6 +125,18 @@ def test_raw_keys_of_another_implementation_get_one_sentence(default, impl):
         jaxbnn.sample(key, KERNEL, STARTS, 3, progress=False)
 
 
+def test_keys_whose_numbers_depend_on_where_chunks_are_cut_are_refused():
+    key = jax.random.key(0, impl="unsafe_rbg")
+    with pytest.raises(ValueError, match=r'computed beside it; give .*impl="rbg"'):
+        jaxbnn.sample(key, KERNEL, STARTS, 3, progress=False)
+    with (
+        jax.default_prng_impl("unsafe_rbg"),
+        pytest.raises(ValueError, match="computed beside it"),
+    ):
+        jaxbnn.sample(jax.random.key_data(key), KERNEL, STARTS, 3, progress=False)
+    jaxbnn.sample(jax.random.key(0, impl="rbg"), KERNEL, STARTS, 3, progress=False)
+
+
 @pytest.mark.parametrize("name", MISTAKES)
 def test_one_sentence(name):
     options, sentence = MISTAKES[name]
