@@ -16,7 +16,8 @@ from jaxbnn.cli.fields import as_numbers, is_missing
 from jaxbnn.cli.place import OUTSIDE, written
 from jaxbnn.cli.progress import Progress
 from jaxbnn.cli.table import Table
-from jaxbnn.prediction import ClassPrediction, predict
+from jaxbnn.prediction import ClassPrediction, NumberPrediction, predict
+from jaxbnn.prediction.blocks import by_blocks
 from jaxbnn.targets import Posterior
 
 # Of a level that stands for the median: two quantiles that are one.
@@ -63,7 +64,8 @@ def write_predictions(
                 v if isinstance(v, str) else f"{v:.{digits}g}".replace(".", table.decimal)
                 for v in row
             )
-    return [*encoding.remarks(table), *remarks, *_without_variance(found, encoding)]
+    notes = (*table.notes, *encoding.remarks(table))
+    return [*notes, *remarks, *_without_variance(found, encoding)]
 
 
 def _without_variance(found: dict[str, np.ndarray], encoding: Encoding) -> list[str]:
@@ -118,6 +120,8 @@ def check_quantiles(quantiles: Sequence[float], encoding: Encoding) -> None:
     for q in quantiles:
         if not 0 < q < 1:
             raise ValueError(f"--quantiles must be probabilities between 0 and 1, but holds {q}.")
+        if abs(1 - 2 * q) == 1:
+            raise ValueError(f"--quantiles holds {q}, which is too near to 0; give 1e-16 or more.")
     if quantiles and encoding.classes is not None:
         raise ValueError(
             f"--quantiles are of numbers, but {encoding.target!r} has classes, whose probabilities "
@@ -161,10 +165,18 @@ def predictions_of(
 
     A column is called otherwise where the target has its name: "lower of the prediction".
     """
-    found = predict(positions, x, posterior, level=level)
+
+    def at(level: float) -> Any:
+        kind: type = NumberPrediction if encoding.classes is None else ClassPrediction
+        # In blocks, so that of a row the same is said whatever rows are beside it.
+        return kind(
+            *by_blocks(lambda block: predict(positions, block, posterior, level=level)[:-1], x),
+            level,
+        )
+
+    found = at(level)
     more: dict[str, Any] = {}
-    if isinstance(found, ClassPrediction):
-        assert encoding.classes is not None
+    if encoding.classes is not None:
         for i, name in enumerate(encoding.classes):
             more[f"probability of {name}"] = found.probabilities[:, i]
         more |= {"entropy of the noise": found.aleatoric, "entropy unknown": found.epistemic}
@@ -179,7 +191,7 @@ def predictions_of(
     for q in quantiles:
         own = max(abs(1 - 2 * q), _NO_WIDTH)
         if own not in at_level:
-            at_level[own] = predict(positions, x, posterior, level=own)
+            at_level[own] = at(own)
         end = at_level[own].lower if q < 0.5 else at_level[own].upper
         more[f"quantile {q}"] = encoding.in_units(end)
     more["sd of the noise"] = np.sqrt(found.aleatoric.astype(float)) * sd

@@ -3,8 +3,9 @@
 import csv
 import difflib
 import io
+import itertools
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -195,16 +196,23 @@ def _read_text(path: Path) -> str:
 def _records(text: str, separator: str, path: Path) -> list[tuple[int, list[str]]]:
     """Return the lines that are not blank, as fields, each with the number of its first line.
 
-    In a file of one column a blank line above others is a row whose field is empty.
+    In a file of one column a blank line above others is a row whose field is empty, and so is a
+    line that holds quotes alone, wherever it stands.
     """
+    read: list[str] = []  # the lines of the record at hand
     # Strict, since an open quote takes all that follows it into one field.
     reader = csv.reader(
-        io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True, strict=True
+        _noted(io.StringIO(text, newline=""), read),
+        delimiter=separator,
+        skipinitialspace=True,
+        strict=True,
     )
-    records, before = [], 0
+    records, before, is_in_quotes = [], 0, []
     try:
         for fields in reader:
             records.append((before + 1, fields or [""]))
+            is_in_quotes.append(any('"' in line for line in read))
+            read.clear()
             before = reader.line_num
     except csv.Error as error:
         raise ValueError(
@@ -214,9 +222,17 @@ def _records(text: str, separator: str, path: Path) -> list[tuple[int, list[str]
         ) from None
     is_blank = [len(fields) == 1 and not fields[0].strip() for _, fields in records]
     there = np.flatnonzero(~np.array(is_blank, bool))
-    if len(there) and len(records[there[0]][1]) == 1:
-        return records[there[0] : there[-1] + 1]
+    if all(len(fields) == 1 for _, fields in records):
+        there = np.flatnonzero(~np.array(is_blank, bool) | np.array(is_in_quotes, bool))
+        return records[there[0] : there[-1] + 1] if len(there) else []
     return [records[i] for i in there]
+
+
+def _noted(lines: Iterable[str], read: list[str]) -> Iterator[str]:
+    """Pass lines on, each of which is added to those that were read."""
+    for line in lines:
+        read.append(line)
+        yield line
 
 
 def _check_widths(
@@ -240,9 +256,11 @@ def _check_widths(
 def _separator(text: str, known: Collection[str]) -> str:
     """Return the mark that makes most of the first line; of numbers, 0,5;1,5, not a comma.
 
-    Of rows to predict it is the one that makes most of the names that are known.
+    One that makes as many fields of the next line goes before those that do not. Of rows to predict
+    it is the one that makes most of the names that are known.
     """
-    whole = io.StringIO(_BLANK_LINES.sub("", text), newline="")
+    text = _BLANK_LINES.sub("", text)
+    whole = io.StringIO(text, newline="")
     fields = {mark: _first_record(whole, mark) for mark in SEPARATORS}
     num_known = {mark: len(set(known).intersection(fields[mark])) for mark in SEPARATORS}
     if any(num_known.values()):
@@ -251,7 +269,21 @@ def _separator(text: str, known: Collection[str]) -> str:
         plain = [field.replace(",", ".") for field in fields[mark]]
         if len(plain) > 1 and as_numbers(plain) is not None:
             return mark
-    return max(SEPARATORS, key=lambda mark: len(fields[mark]))
+    even = [mark for mark in SEPARATORS if _makes_columns(text, mark)]
+    return max(even or SEPARATORS, key=lambda mark: len(fields[mark]))
+
+
+def _makes_columns(text: str, mark: str) -> bool:
+    """Return whether the first two lines that are not blank have as many fields, two or more."""
+    reader = csv.reader(
+        io.StringIO(text, newline=""), delimiter=mark, skipinitialspace=True, strict=True
+    )
+    try:
+        filled = (fields for fields in reader if any(field.strip() for field in fields))
+        widths = [len(fields) for fields in itertools.islice(filled, 2)]
+    except csv.Error:  # a quote within a field, as where the mark is another
+        return False
+    return len(widths) == 2 and widths[0] == widths[1] > 1
 
 
 def _first_record(whole: io.StringIO, mark: str) -> list[str]:

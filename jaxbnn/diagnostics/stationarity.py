@@ -21,7 +21,9 @@ def stationarity_time(
     outside that band. A plateau far from equilibrium passes too.
 
     A series that is stationary throughout fails to give time 0 with probability at most
-    `false_alarm_rate`, under the conditions of `merge_time`.
+    `false_alarm_rate`, under the conditions of `merge_time`: records that are roughly normal. The
+    log density of a few coordinates is skewed, and at a rate of .006 fails at .036 with ten of
+    them, at .16 with three.
 
     Parameters
     ----------

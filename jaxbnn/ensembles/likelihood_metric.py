@@ -7,9 +7,10 @@ Under the posterior the mean of minus the Hessian of the log density is
 up to a term that has mean zero where the model fits, with g the score of the likelihood: its
 gradient, that of the log density less the prior's. The first part is known, and diagonal where the
 prior has a factor for every number. Of the second the largest eigenvalues are known from some
-hundred scores, on the way to the posterior's mass as well as there; what the scores do not tell
-keeps the prior's scale. A chain's own variances tell of neither: on its way they are those of the
-path that it takes.
+hundred scores, at the posterior's mass and on the way to it, as long as the mean score is small
+beside its spread; further out the first eigenvector is the way to go, with a scale that is too
+small by the distance. What the scores do not tell keeps the prior's scale. A chain's own variances
+tell of neither: on its way they are those of the path that it takes.
 
 In coordinates u, x = x_0 + s (I + V (F - 1) V^T) u with s the prior's standard deviations, V the
 first eigenvectors of the mean of (s g)(s g)^T, lambda their eigenvalues, and F = (1 +

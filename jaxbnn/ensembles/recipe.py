@@ -107,7 +107,9 @@ def sample_ensemble(
     with frozen parameters, and in later parts as many as in all before. It ends after two parts at
     the least, when every chain's log density is stationary over the last (`stationarity_time`), at
     most a hundredth of its steps were undone and the chains have not moved together since the one
-    before, or when `most_steps` are done. Each part has the metric of the prior, and from the
+    before, or when `most_steps` are done. (With fewer than some thirty parameters log densities are
+    skewed, settled chains are often taken for drifting ones, and a warning of it may be false; NUTS
+    serves there.) Each part has the metric of the prior, and from the
     second on of the scores of the part before. The law: `num_warmup` steps in which dual averaging
     tunes the exact kernel's step size, in the metric of the last part's scores; then kept draws.
 

@@ -21,6 +21,7 @@ from jaxbnn.tabular.settings import (
 
 _LARGEST_SEED = 2**31 - 1
 _NO_TIMES = "a date or a time; give numbers, such as days since the first"
+_BEYOND = "which is beyond the numbers of 64 bits; give it in other units"
 _TIMES = (np.datetime64, np.timedelta64, datetime.date, datetime.time, datetime.timedelta)
 
 
@@ -45,15 +46,23 @@ def check_columns(X: Any) -> None:
                 what = _NO_TIMES
             elif _is_missing(strange[0]):
                 what = "which is missing; fill it in, as scikit-learn's SimpleImputer does"
-            raise ValueError(f"column {name!r} of X holds {strange[0]!r}, {what}, or leave it out.")
+            elif _is_beyond(strange[0]):
+                what = _BEYOND
+            said = f"column {name!r} of X holds {short(strange[0])}, {what}"
+            raise ValueError(f"{said}, or leave it out.")
 
 
 def _is_number(value: Any) -> bool:
     try:
         float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
     return True
+
+
+def _is_beyond(value: Any) -> bool:
+    """Return whether this is a whole number that no double holds."""
+    return isinstance(value, int) and not _is_number(value)
 
 
 def check_numbers(name: str, values: Any) -> None:
@@ -63,14 +72,17 @@ def check_numbers(name: str, values: Any) -> None:
     ------
     ValueError
         Dates or spans of time, which NumPy would count in units of its own, NaT as -9.2e18; masked
-        values, which it would take as they are.
+        values, which it would take as they are; whole numbers that no double holds.
     """
     check_unmasked(name, values)
-    found, strange = np.asarray(values), []
-    if found.dtype.kind in "mMO":
-        strange = [value for value in found.ravel() if isinstance(value, _TIMES)]
-    if strange:
-        raise ValueError(f"{name} holds {strange[0]!r}, {_NO_TIMES}.")
+    found = np.asarray(values)
+    if found.dtype.kind not in "mMO":
+        return
+    for value in found.ravel():
+        if isinstance(value, _TIMES):
+            raise ValueError(f"{name} holds {value!r}, {_NO_TIMES}.")
+        if _is_beyond(value):
+            raise ValueError(f"{name} holds {short(value)}, {_BEYOND}.")
 
 
 def check_targets(y: Any) -> None:
@@ -179,6 +191,7 @@ def _check_choice(name: str, value: Any, known: Sequence[str]) -> None:
 
 def _hidden(value: Any) -> tuple[int, ...]:
     """Return the hidden units by layer, of a number those of one layer; none of a linear model."""
+    value = np.atleast_1d(value) if isinstance(value, np.ndarray) else value
     sizes = list(value) if isinstance(value, Sequence | np.ndarray) else [value]
     if not all(isinstance(s, int | np.integer) and not isinstance(s, bool) for s in sizes):
         raise TypeError(

@@ -14,10 +14,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from jaxbnn.estimators.arguments import check_columns
-from jaxbnn.estimators.rows import by_blocks, simulate
+from jaxbnn.estimators.rows import simulate
 from jaxbnn.estimators.scaling import Scaling, learn_scaling
 from jaxbnn.numerics import check_count
 from jaxbnn.prediction import predict, scores
+from jaxbnn.prediction.blocks import by_blocks
 from jaxbnn.sampling import Draws
 from jaxbnn.tabular.candidates import Candidate
 from jaxbnn.tabular.fitted import Fitted, relevance_scales

@@ -94,9 +94,9 @@ def sample(
     Parameters
     ----------
     key
-        The run's key. The key of chain c at step t is folded from (key, c, t). Of the implementation
-        "rbg" JAX draws the numbers of chains that step side by side from the first one's key, so
-        that they depend on the number of chains and the mesh; "unsafe_rbg" is refused.
+        The run's key. The key of chain c at step t is folded from (key, c, t). With keys of "rbg"
+        JAX draws the numbers of chains that step side by side from the first one's key, so that
+        they depend on the number of chains and the mesh; "unsafe_rbg" is refused.
     kernel
         A `SamplingAlgorithm` (ours or BlackJAX's), or a function `make_kernel(parameters,
         data)` that returns one; it is called inside the traced program. Numbers, arrays, networks

@@ -59,6 +59,8 @@ def check_checkpoint(checkpoint: Any) -> None:
     """Refuse what is neither a path nor None."""
     if checkpoint is not None and not isinstance(checkpoint, str | os.PathLike):
         raise ValueError(f"checkpoint must be the path of a folder, but is {checkpoint!r:.80}.")
+    if checkpoint == "":
+        raise ValueError("checkpoint is empty; give the path of a folder, or '.' for this one.")
 
 
 def check_modes(is_lazy: bool, checkpoint: Any, is_debug: bool, num_processes: int) -> None:

@@ -1,6 +1,8 @@
 """What is written of a new row: ids, quantiles of a known law, and what the fit has not seen."""
 
+import jax
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
@@ -112,6 +114,29 @@ def test_ids_tell_all_rows_apart():
     assert id_columns(table, Encoding("y", [], None, 0.0, 1.0), []).keys() == {"a"}
 
 
+def test_a_row_is_predicted_alike_alone_and_beside_others():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(150, 9)).astype(np.float32)
+    posterior = Posterior(mlp((9, 20, 1)), dist.Normal(0, 1), Gaussian(0.3), x, x[:, :1])
+    positions = jax.vmap(posterior.sample_prior)(jax.random.split(jax.random.key(0), 60))
+    positions = jax.tree.map(lambda leaf: leaf[None], positions)
+    together = predictions_of(positions, x, posterior, ENCODING, 0.9, [0.2])
+    for row in (0, 140):
+        alone = predictions_of(positions, x[row : row + 1], posterior, ENCODING, 0.9, [0.2])
+        assert {k: v[0] for k, v in alone.items()} == {k: v[row] for k, v in together.items()}
+
+
+def test_how_new_rows_were_read_is_told(monkeypatch, tmp_path):
+    p, _, posterior = constant(1.0)
+    encoding = Encoding("y", [Column("cement", 0.0, 1.0, low=0.0, high=9.0)], None, 10.0, 2.0)
+    monkeypatch.setattr("jaxbnn.cli.answers.folders.load", lambda _: (p, encoding, posterior))
+    path = tmp_path / "new.csv"
+    path.write_text("cement\tkind\n1,234\ta\n2,5\tb\n", encoding="utf-8")
+    quiet = Progress(is_quiet=True)
+    said = write_predictions(tmp_path, read_table(path), tmp_path / "out", quiet, 0.9, [], [])
+    assert said == ["Decimal commas were read as such."]
+
+
 def test_quantiles_are_those_of_the_mixture():
     asked = [0.05, 0.5, 0.9, 0.9999991, 0.9999999]  # the last two round to one name of six digits
     found = predictions_of(*constant(1.0, 1.0, 1.0), ENCODING, 0.9, asked)
@@ -121,6 +146,8 @@ def test_quantiles_are_those_of_the_mixture():
     np.testing.assert_allclose(found["lower"], found["quantile 0.05"], rtol=1e-4)
     with pytest.raises(ValueError, match="must be probabilities"):
         check_quantiles([1.5], ENCODING)
+    with pytest.raises(ValueError, match="holds 1e-17, which is too near to 0"):
+        check_quantiles([1e-17], ENCODING)
     classes = Encoding("kind", ENCODING.columns, ["a", "b"], 0.0, 1.0)
     with pytest.raises(ValueError, match="are of numbers"):
         check_quantiles([0.5], classes)
@@ -165,7 +192,7 @@ def test_columns_of_classes_are_those_of_the_prediction(target, monkeypatch, ann
     told = ClassPrediction(p, p.argmax(1), p, p, np.array([0.5, 0.6]), np.array([0.1, 0.2]), 0.9)
     monkeypatch.setattr("jaxbnn.cli.answers.predict", lambda *_, **__: told)
     encoding = Encoding(target, [], ["b", "c", "a"], 0.0, 1.0)
-    found = predictions_of(None, None, None, encoding, 0.9)
+    found = predictions_of(None, np.zeros((2, 1)), None, encoding, 0.9)
     assert found[target].tolist() == ["b", "a"]
 
     def of(name):

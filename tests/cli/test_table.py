@@ -86,6 +86,33 @@ def test_quotes_stand_where_people_put_them(table_of):
 def test_a_blank_line_of_one_column_is_a_row(table_of):
     assert table_of("\nx\n1\n\n3\n\n\n").columns == {"x": ["1", "", "3"]}
     assert table_of("x,y\n1,2\n\n3,4\n").columns["x"] == ["1", "3"]
+    assert table_of("x\n1\n   \n3\n  \n").columns == {"x": ["1", "", "3"]}
+
+
+def test_quotes_alone_in_the_line_of_one_column_are_a_row(table_of):
+    """So data frames write a gap, at the ends too."""
+    assert table_of('x\n""\n1\n""\n\n').columns == {"x": ["", "1", ""]}
+    headerless = table_of('\n""\n1\n""\n', is_headerless=True)
+    assert headerless.columns == {"column 1": ["", "1", ""]}
+    assert table_of('x\n""\n').num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "names"),
+    [
+        ("Height, cm;Weight, kg;y\n1,5;2;3\n1;2;3\n", ["Height, cm", "Weight, kg", "y"]),
+        ('y;"f,g"\n1;2\n"3";"4"\n', ["y", "f,g"]),
+        ('y\t"d;e"\n1\t2\n', ["y", "d;e"]),
+        ("a|b, c|d, e|f, g, h\n\n1|2|3|4\n", ["a", "b, c", "d, e", "f, g, h"]),
+    ],
+)
+def test_marks_in_the_names_of_columns_do_not_separate(table_of, content, names):
+    assert list(table_of(content).columns) == names
+
+
+def test_a_title_above_the_table_is_named(table_of):
+    with pytest.raises(ValueError, match=r"line 3 .* remove the first line if it is a title"):
+        table_of("Trees of 1994\n\nx,y\n1,2\n")
 
 
 def test_columns_without_a_name(table_of):

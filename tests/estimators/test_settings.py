@@ -27,6 +27,9 @@ def test_every_setting_arrives():
     asked |= {"chains": 3, "warmup": 7, "samples": 9, "random_state": 11}
     found = settings_of(BayesianRegressor(**asked), SAMPLERS, LIKELIHOODS)
     assert found == Settings("nuts", (4, 2), 3, 7, 9, NOISE, 11, "laplace", 2.5, False, False)
+    for hidden in (3, np.int64(3), np.array(3), np.array([3]), [3]):
+        model = BayesianRegressor().set_params(hidden=hidden)
+        assert settings_of(model, SAMPLERS, LIKELIHOODS).hidden == (3,)
     for noise, arrived in ((0.2, 0.2), (None, NOISE)):
         model = BayesianRegressor(sampler="gibbs", noise=noise)
         assert settings_of(model, SAMPLERS, LIKELIHOODS).noise == arrived

@@ -1,5 +1,5 @@
-"""Tests of prediction.calibration, prediction.predictions and prediction.scoring: predictions and
-scores against SciPy, quadrature, and their definitions.
+"""Tests of prediction.blocks, prediction.calibration, prediction.predictions and
+prediction.scoring: predictions and scores against SciPy, quadrature, and their definitions.
 """
 
 import jax

@@ -52,6 +52,20 @@ def test_the_summary_of_stored_draws_is_that_of_the_run(both, annotations_unchec
     )
 
 
+def test_arrays_whose_names_would_be_one_have_files_of_their_own(tmp_path):
+    starts = {"leaf2": jnp.zeros(2), "z": {"b": jnp.ones(2)}, "z.b": jnp.full(2, 9.0)}
+    kernel = jaxbnn.pcn(lambda x: -((x["leaf2"] - 1) ** 2) - (x["z.b"] - 9) ** 2, 0.5)
+    in_memory = jaxbnn.sample(KEY, kernel, starts, 5, progress=False)
+    stored = jaxbnn.sample(KEY, kernel, starts, 5, checkpoint=tmp_path / "run", progress=False)
+    for name in ("leaf2", "z.b"):
+        np.testing.assert_array_equal(stored.positions[name], in_memory.positions[name])
+    opened = open_draws(tmp_path / "run").positions
+    for found, expected in zip(
+        jax.tree.leaves(opened), jax.tree.leaves(in_memory.positions), strict=True
+    ):
+        np.testing.assert_array_equal(np.asarray(found), expected)
+
+
 def test_functions_and_completions_of_stored_draws(both):
     _, stored, draws = both
     np.testing.assert_array_equal(

@@ -28,9 +28,9 @@ def open_draws(folder: str | os.PathLike) -> Draws:
     Draws
         Leaves of `positions` and `infos` are `StoredArray`s, read from the files where they are
         indexed (`np.asarray` reads all). The folder does not hold the code that made them: named
-        tuples are made anew with the same fields, keys of dicts are strings ("0" for 0) in the order
-        of strings ("10" before "9", also of an `OrderedDict`: the leaves may come in another order),
-        and containers of your own, NumPyro's distributions among them, are lists of their leaves.
+        tuples are made anew with the same fields, keys of dicts are strings ("0" for 0), by which
+        leaves are in order ("10" before "9", whatever the order was), and containers of your own,
+        NumPyro's distributions among them, are lists of their leaves.
         `sample(..., lazy=True)` returns them as they were. Until the run is finished,
         `interrupted` is True and `reduced` is empty.
 
