@@ -25,6 +25,9 @@ _LONG_COORDINATE = 2**16
 # Rounding by this part of a standard deviation adds some 1e-4 to a variance.
 _LOSS = 0.02
 
+# NumPy reduces arrays without axes to scalars.
+_Numbers = Float[np.ndarray, "..."] | np.floating
+
 
 def check_draws(
     name: str, draws: Any, *, min_chains: int = 1, min_draws: int = 2
@@ -55,6 +58,7 @@ def check_draws(
     if np.iscomplexobj(draws):
         raise TypeError(f"{name} takes real draws; give real and imaginary parts separately.")
     check_real(f"the draws given to {name}", draws)
+    draws = in_doubles(draws)
     check_rounding(f"the draws given to {name}", draws)
     array = as_array(draws)
     if array.ndim < 2:
@@ -76,6 +80,12 @@ def check_draws(
     if array.size == 0:
         raise ValueError(f"{name} got no coordinates: the shape of the draws is {array.shape}.")
     return array
+
+
+def in_doubles(draws: Any) -> Any:
+    """Return NumPy's long doubles, which JAX does not know, as float64; others as they are."""
+    is_long = getattr(draws, "dtype", None) == np.longdouble
+    return np.asarray(draws, float) if is_long else draws
 
 
 def check_rounding(what: str, draws: Any) -> None:
@@ -106,9 +116,7 @@ def check_rounding(what: str, draws: Any) -> None:
         loss = np.max(lost, axis=0, initial=0)
         if not (loss > 0).any():
             return
-        spread = np.sqrt(np.mean([np.var(chain, axis=0, dtype=float) for chain in values], axis=0))
-        # Of chains that all stand still, whether they stand at one place.
-        spread = np.where(spread > 0, spread, np.std(np.mean(values, axis=1, dtype=float), axis=0))
+        spread = _spread(values)
         # NaNs compare false: such draws are found later.
         too_much = (loss > _LOSS * spread) & (spread > 0)
     if too_much.any():
@@ -118,6 +126,28 @@ def check_rounding(what: str, draws: Any) -> None:
             f"deviation of {np.ravel(spread)[at]:.2g} and is rounded by up to "
             f"{np.ravel(loss)[at]:.2g}; subtract its mean, or set jax_enable_x64."
         )
+
+
+def _spread(values: Shaped[np.ndarray, "chain draw ..."]) -> _Numbers:
+    """Return the standard deviations within chains; where all stand still, that of their places."""
+    reach = np.max([_reach(chain) for chain in values], axis=0)
+    places = values[:, 0]
+    within = _deviation(values, reach)
+    between = _deviation(places[None], _reach(places))
+    return np.where(reach > 0, within, between)
+
+
+def _reach(series: Shaped[np.ndarray, "draw ..."]) -> _Numbers:
+    apart = np.abs(series - series[:1].astype(float))
+    return np.max(apart, axis=0, where=np.isfinite(apart), initial=0)
+
+
+def _deviation(values: Shaped[np.ndarray, "chain draw ..."], reach: _Numbers) -> _Numbers:
+    # By powers of two, which do not round: squares of what reaches this far over- or underflow.
+    scale = np.ldexp(1.0, np.clip(np.frexp(reach)[1], -1000, 1000))
+    variances = [np.var(chain / scale, axis=0) for chain in values]
+    # That of equal numbers may be a rounding error.
+    return np.where(reach > 0, scale * np.sqrt(np.mean(variances, axis=0)), 0)
 
 
 def per_coordinate(

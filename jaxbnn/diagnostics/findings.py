@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 
 from jaxbnn.diagnostics.copies import Copy, copies
 from jaxbnn.diagnostics.levels import Levels, on_both_sides, separate_levels
-from jaxbnn.diagnostics.movement import Movement, long_stands, returns
+from jaxbnn.diagnostics.movement import Movement, Return, long_stands, returns
 
 # Vehtari et al. (2021): R-hat below 1.01, and an ESS of 100 per chain for R-hat and ESS
 # themselves to be estimated well.
@@ -114,14 +114,27 @@ def _stuck(movement: Movement, length: int) -> list[str]:
             f"{_chains(stands)} stood still from draw {listed}, more than chance allows at the "
             "rate they move elsewhere; try a smaller step size or another start."
         )
-    if hits := returns(movement):
-        shares = [hit.draws / length for hit in hits]
+    hits = returns(movement)
+    if sure := [hit for hit in hits if not hit.may_be_atoms]:
         found.append(
-            f"{_chains([hit.chain for hit in hits])} returned again and again to exactly the same "
-            f"positions ({min(shares):.1%} to {max(shares):.1%} of the draws): a replica that "
-            "never moves is passed round by swaps, which R-hat does not see; start it elsewhere."
+            f"{_returned(sure, length)}: a replica that never moves is passed round by swaps, "
+            "which R-hat does not see; start it elsewhere."
+        )
+    if either := [hit for hit in hits if hit.may_be_atoms]:
+        found.append(
+            f"{_returned(either, length)}: either the law has an atom there (a spike, or what a "
+            "ReLU sets to zero), or a replica that never moves is passed round by swaps, which "
+            "R-hat does not see; start it elsewhere then."
         )
     return found
+
+
+def _returned(hits: Sequence[Return], length: int) -> str:
+    shares = [hit.draws / length for hit in hits]
+    return (
+        f"{_chains([hit.chain for hit in hits])} returned again and again to exactly the same "
+        f"positions ({min(shares):.1%} to {max(shares):.1%} of the draws)"
+    )
 
 
 def _copied(found: Sequence[Copy]) -> list[str]:

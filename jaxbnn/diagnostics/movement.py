@@ -1,6 +1,6 @@
 """Whether chains move: frozen ones, long stands, and positions that come back exactly.
 
-In a continuous space a position that was left never returns, unless a replica that is stuck
+A position that was left never returns, unless its law has an atom there, or a replica that is stuck
 there is passed round by swaps. That is the one trace it leaves in the chain at temperature 1, whose
 acceptance rate and R-hat look healthy.
 """
@@ -11,9 +11,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PyTree, UInt32
+from jaxtyping import Array, Int, PyTree, UInt32, UInt64
 
-# A chance of about 1e-6 that a chain with independent acceptances stands so long somewhere.
+# A chance of 1e-6 that a chain with independent acceptances stands so long somewhere.
 _LOG_RARE = math.log(1e-6)
 _SHORTEST_STAND = 20
 _VISITS = 5
@@ -48,12 +48,34 @@ class Movement(NamedTuple):
 
 
 class Return(NamedTuple):
-    """Positions to which a chain comes back: draws spent there, and between which draws."""
+    """Positions to which a chain comes back.
+
+    Attributes
+    ----------
+    chain, draws
+        Its number, and the draws spent there.
+    first, last
+        The first draw there, and the last.
+    may_be_atoms
+        Whether the law may have atoms there: all these positions are held by other chains as well,
+        or there is no other chain.
+    """
 
     chain: int
     draws: int
     first: int
     last: int
+    may_be_atoms: bool
+
+
+class _Stays(NamedTuple):
+    """A chain's stays: where each begins, its length, the number of its place, visits by place."""
+
+    begins: Int[np.ndarray, " stay"]
+    lengths: Int[np.ndarray, " stay"]
+    which: Int[np.ndarray, " stay"]
+    places: UInt64[np.ndarray, " place"]
+    visits: Int[np.ndarray, " place"]
 
 
 def movement(positions: PyTree, values: PyTree) -> Movement:
@@ -70,18 +92,28 @@ def movement(positions: PyTree, values: PyTree) -> Movement:
 
 
 def long_stands(found: Movement, length: int) -> list[int]:
-    """Chains that stand still for longer than their own acceptance elsewhere explains.
+    """Chains that stand still for longer than their own departures elsewhere explain.
 
-    A stand of s draws is reported if it lasts a hundredth of the chain and, with moves
-    accepted independently at the rate seen outside it, would be a one in a million event.
+    A stand is reported if it lasts a hundredth of the chain and is a one in a million event: if
+    every draw of a chain is left with one probability, whatever it is, n draws are cut into m stays
+    in all ways alike, and one of s or more is among them with at most the chance
+    m C(n - s, m - 1) / C(n - 1, m - 1). Reported is what is so rare with the number of draws in the
+    place of m, so that all stays of a chain together raise a false alarm with at most that chance.
+
+    Compared are all stays of the chain; of a position that comes back (five visits, or where half
+    of all stays are at positions that do, as in discrete laws and at atoms) those at that position
+    alone, which may be left more rarely than others.
     """
     chains = []
-    for chain, stand in enumerate(found.stand_length):
-        rest = length - stand
+    for chain, (code, stand) in enumerate(zip(_codes(found), found.stand_length, strict=True)):
         if found.moves[chain] == 0 or stand < max(_SHORTEST_STAND, length / 100):
             continue
-        rate = min(found.moves[chain] / max(rest, 1), 1 - 1e-6)
-        if math.log(length) + (stand - 1) * math.log1p(-rate) < _LOG_RARE:
+        stays = _stays(code)
+        place = stays.which[np.searchsorted(stays.begins, found.stand_start[chain], "right") - 1]
+        again = np.count_nonzero(stays.visits[stays.which] > 1)
+        comes_back = stays.visits[place] >= _VISITS or 2 * again >= len(stays.which)
+        compared = stays.lengths[stays.which == place] if comes_back else stays.lengths
+        if math.log(length) + _log_chance(compared) < _LOG_RARE:
             chains.append(chain)
     return chains
 
@@ -91,22 +123,21 @@ def returns(found: Movement) -> list[Return]:
 
     Five separate visits at least. A healthy replica also comes back if all its proposals are
     rejected while it is elsewhere, but soon. Discrete positions, and those of few bits, come back
-    by themselves, and all chains hold the same ones: such chains are left out.
+    by themselves, and all chains hold the same ones: such chains are left out. A few positions
+    among many that all chains hold may be atoms of the law, or a start that chains share and a
+    stuck replica holds: stays and returns look alike, and `may_be_atoms` says so.
     """
     hits = []
-    marked = found.fingerprints.astype(np.uint64)
-    codes = marked[..., 0] << np.uint64(32) | marked[..., 1]
+    codes = _codes(found)
     held, in_chains = np.unique(
         np.concatenate([np.unique(code) for code in codes]), return_counts=True
     )
     for chain, code in enumerate(codes):
-        begins = np.flatnonzero(np.append(True, code[1:] != code[:-1]))
-        ends = np.append(begins[1:], len(code))
-        places, which, visits = np.unique(code[begins], return_inverse=True, return_counts=True)
+        begins, lengths, which, places, visits = _stays(code)
         first = np.full(len(visits), len(code))
         last = np.zeros(len(visits), int)
         np.minimum.at(first, which, begins)
-        np.maximum.at(last, which, ends - 1)
+        np.maximum.at(last, which, begins + lengths - 1)
         span = max(_SHORTEST_SPAN, len(code) // 10)
         is_far = last - first >= span
         again = (visits >= _VISITS) & is_far
@@ -118,9 +149,33 @@ def returns(found: Movement) -> list[Return]:
             or (len(codes) == 1 and 4 * len(places) < len(begins))
         )
         if again.any() and not is_discrete:
-            draws = int((ends - begins)[again[which]].sum())
-            hits.append(Return(chain, draws, int(first[again].min()), int(last[again].max())))
+            draws = int(lengths[again[which]].sum())
+            may_be_atoms = len(codes) == 1 or bool(of_others[again].all())
+            ends = int(first[again].min()), int(last[again].max())
+            hits.append(Return(chain, draws, *ends, may_be_atoms))
     return hits
+
+
+def _codes(found: Movement) -> UInt64[np.ndarray, "chain draw"]:
+    marked = found.fingerprints.astype(np.uint64)
+    return marked[..., 0] << np.uint64(32) | marked[..., 1]
+
+
+def _stays(code: UInt64[np.ndarray, " draw"]) -> _Stays:
+    begins = np.flatnonzero(np.append(True, code[1:] != code[:-1]))
+    places, which, visits = np.unique(code[begins], return_inverse=True, return_counts=True)
+    return _Stays(begins, np.diff(begins, append=len(code)), which, places, visits)
+
+
+def _log_chance(lengths: Int[np.ndarray, " stay"]) -> float:
+    """Log probability that a given one of stays of one law is as long as the longest.
+
+    C(n - s, m - 1) / C(n - 1, m - 1) for m stays of n draws in all, the longest of s.
+    """
+    number, total, longest = len(lengths), int(lengths.sum()), int(lengths.max())
+    rest = total - longest
+    ways = math.lgamma(rest + 1) - math.lgamma(rest - number + 2)
+    return ways - math.lgamma(total) + math.lgamma(total - number + 1)
 
 
 @jax.jit

@@ -111,6 +111,8 @@ def judged_records(name: str, steps: Float[np.ndarray, " records"], fraction: fl
 def level_of(judged: Float[np.ndarray, "... records"]) -> Level:
     """Estimate the level of judged records by ten batch means."""
     length = judged.shape[-1] // NUM_BATCHES
+    scale = _scale(judged, -1)
+    judged = judged / np.expand_dims(scale, -1)
     # Records left over are the earliest.
     batches = judged[..., -NUM_BATCHES * length :].reshape(*judged.shape[:-1], NUM_BATCHES, length)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
@@ -125,12 +127,19 @@ def level_of(judged: Float[np.ndarray, "... records"]) -> Level:
     # Identical records know their level exactly, which a mean of them may miss by rounding.
     is_constant = (judged == judged[..., :1]).all(axis=-1)
     return Level(
-        np.where(is_constant, judged[..., 0], mean),
-        np.where(is_constant, 0.0, error),
-        np.where(is_constant, 0.0, spread),
+        scale * np.where(is_constant, judged[..., 0], mean),
+        scale * np.where(is_constant, 0.0, error),
+        scale * np.where(is_constant, 0.0, spread),
         np.where(is_constant, float(number), worth),
         np.where(is_constant, 0.0, slope_t),
     )
+
+
+def _scale(values: Number, axis: int) -> Number:
+    """Return 1, or a power of two near numbers whose fourth powers over- or underflow."""
+    largest = np.max(np.abs(values), axis=axis, where=np.isfinite(values), initial=0.0)
+    power = np.frexp(largest)[1]
+    return np.ldexp(1.0, np.where(np.abs(power) > 200, np.clip(power, -1000, 1000), 0))
 
 
 def _student_t_bound(freedom: ArrayLike, probability: float) -> Number:
@@ -154,12 +163,14 @@ def has_no_slope(level: Level, rate: float) -> Flag:
 
 def differs_by_chance(difference: Number, *errors: Number, rate: float) -> Flag:
     """Whether a difference of levels with these standard errors is small, by Welch's t test."""
-    variances = np.stack(np.broadcast_arrays(*[error**2 for error in errors]))
+    together = np.stack(np.broadcast_arrays(*errors))
+    scale = _scale(together, 0)
+    variances = (together / scale) ** 2
     total = variances.sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
         freedom = (NUM_BATCHES - 1) * total**2 / (variances**2).sum(axis=0)
     freedom = np.where(total > 0, freedom, 1.0)
-    return np.abs(difference) <= _student_t_bound(freedom, rate) * np.sqrt(total)
+    return np.abs(difference) <= _student_t_bound(freedom, rate) * np.sqrt(total) * scale
 
 
 def band(level: Level, num_records: int, rate: float) -> tuple[Number, Number]:

@@ -13,6 +13,7 @@ from jaxtyping import ArrayLike, Float, Int, PyTree
 from jaxbnn.diagnostics.draws import (
     check_draws,
     check_rounding,
+    in_doubles,
     per_coordinate,
     split_chains,
 )
@@ -190,7 +191,7 @@ def summary(
     """
     check_outside("summary", "it makes a table on the host; call it outside", positions)
     chains, length = check_positions("summary", positions)
-    positions = in_memory(positions)
+    positions = jax.tree.map(in_doubles, in_memory(positions))
     if function is not None:  # otherwise the positions are looked at below
         for path, leaf in jax.tree_util.tree_leaves_with_path(positions):
             check_rounding(f"positions{jax.tree_util.keystr(path)}", leaf)
@@ -204,7 +205,7 @@ def summary(
             )
         all_names = names
     if log_density is not None:
-        check_rounding("log_density", log_density)
+        check_rounding("log_density", in_doubles(log_density))
         log_density = _chain_draw("log_density", log_density, (chains, length))
         values = (values, log_density)
         all_names.append("log density")
@@ -253,7 +254,10 @@ def summary(
 
 def _columns(values: PyTree) -> dict[str, np.ndarray]:
     """Statistics of all leaves, each flattened and one after the other."""
-    leaves = [check_draws("summary", leaf, min_draws=4) for leaf in jax.tree.leaves(values)]
+    given = jax.tree.leaves(values)
+    # Beside others, a leaf without numbers (the weights of no inputs, say) is no mistake.
+    some = [leaf for leaf in given if leaf.size > 0] or given
+    leaves = [check_draws("summary", leaf, min_draws=4) for leaf in some]
     flat = [leaf.reshape(*leaf.shape[:2], -1) for leaf in leaves]
     dtypes = [float_dtype(leaf.dtype) for leaf in flat]
     widest = max(dtypes, key=lambda dtype: jnp.finfo(dtype).bits)
@@ -307,7 +311,7 @@ def _names(values: PyTree, root: str) -> list[str]:
 
 def _chain_draw(name: str, value: Any, axes: tuple[int, int], num_more: int = 0) -> jax.Array:
     check_real(name, value)
-    array = jnp.asarray(value)
+    array = jnp.asarray(in_doubles(value))
     if array.shape[:2] != axes or array.ndim > 2 + num_more:
         more = ", or (chain, draw, replica)" if num_more else ""
         raise ValueError(

@@ -46,15 +46,16 @@ def to_arviz(
         What `jaxbnn.sample` returns, or a PyTree of positions with leaves (chain, draw, ...).
     posterior
         The `Posterior` that was sampled. It gives the groups `log_likelihood` (one number a datum,
-        which `az.loo` and `az.compare` need), `observed_data`, `constant_data`, and "lp", the log
-        density, in `sample_stats`. Without it "lp" is the kernel's `logdensity`, if its Info has
-        one, which may lack a constant, another in each chain (`log_density_from`); beside the
-        posterior's "lp" it keeps its own name. Of a `tempered` one "lp" is the density that was
-        sampled, and `log_likelihood` that of the data, not raised to the power; nor has that of
-        `CrossEntropy` its temperature. Or what
-        `posterior_from_numpyro` returned: then the groups have a variable for each observed site
-        (but for `numpyro.factor`), `posterior` holds latent and deterministic sites' values, and
-        `unconstrained_posterior` the positions.
+        which `az.loo` and `az.compare` need: of y (n, k > 1) that of a row's k numbers jointly, so
+        that `az.loo_pit` has no terms for each; else laid out as y is), `observed_data`,
+        `constant_data`, and "lp", the log density, in `sample_stats`. Without it "lp" is the
+        kernel's `logdensity`, if its Info has one, which may lack a constant, another in each chain
+        (`log_density_from`); beside the posterior's "lp" it keeps its own name. Of a `tempered` one
+        "lp" is the density that was sampled, and `log_likelihood` that of the data, not raised to
+        the power; nor has that of `CrossEntropy` its temperature. Or what `posterior_from_numpyro`
+        returned: then the groups have a variable for each observed site (but for `numpyro.factor`),
+        `posterior` holds latent and deterministic sites' values, and `unconstrained_posterior` the
+        positions.
     key
         Gives the group `posterior_predictive`: one simulated y for each draw; needs `posterior`.
         Of a NumPyro model whose data depend on earlier data each is given the observed ones.
@@ -105,7 +106,10 @@ def to_arviz(
         stats["lp"] = log_density
         y = np.asarray(posterior.y)
         columns = ("datum", *(f"y_dim_{i}" for i in range(y.ndim - 1)))
-        groups["log_likelihood"] = ({"y": terms}, {"y": ("datum",)})
+        of_terms: tuple[str, ...] = ("datum",)
+        if y.size == len(y):  # ArviZ compares the terms with y, one by one
+            terms, of_terms = terms.reshape(*terms.shape[:2], *y.shape), columns
+        groups["log_likelihood"] = ({"y": terms}, {"y": of_terms})
         if key is not None:
             simulated = _posterior_predictive(key, posterior, positions, batch_size)
             groups["posterior_predictive"] = ({"y": simulated}, {"y": columns})

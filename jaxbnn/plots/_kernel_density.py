@@ -106,6 +106,10 @@ def _weighted_points(
 ) -> tuple[Float[np.ndarray, " points"], Float[np.ndarray, " points"]]:
     if len(values) <= NUM_BINS or high <= low:
         return np.full(len(values), 1 / len(values)), values
+    if (high - low) / NUM_BINS < np.spacing(max(abs(low), abs(high))):
+        # Draws that differ by rounding: there are fewer numbers between them than bins.
+        points, counts = np.unique(values, return_counts=True)
+        return counts / len(values), points
     counts, edges = np.histogram(values, NUM_BINS, (low, high))
     return counts / len(values), (edges[1:] + edges[:-1]) / 2
 

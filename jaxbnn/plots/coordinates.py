@@ -120,7 +120,8 @@ def covariance_heat_map(
     ------
     ValueError
         If the draws have another shape or fewer than two are finite, if a coordinate is constant
-        and correlations are wanted, or if axes or names do not match.
+        and correlations are wanted, if covariances overflow or all underflow, or if axes or names
+        do not match.
 
     Notes
     -----
@@ -216,10 +217,21 @@ def _covariance(
             f"A covariance needs two finite draws, but the draws{where} hold {len(pooled)}; "
             "look at their trace first."
         )
-    matrix = np.atleast_2d(np.cov(pooled, rowvar=False))
+    # Powers of two do not round: products of coordinates this large or small may not be floats.
+    powers = np.frexp(np.abs(pooled).max(axis=0))[1]
+    scaled = np.ldexp(pooled, -powers)
+    matrix = np.atleast_2d(np.cov(scaled, rowvar=False))
+    is_constant = np.ptp(scaled, axis=0) == 0
     if not correlation:
+        with np.errstate(over="ignore", under="ignore"):
+            matrix = np.ldexp(matrix, powers[:, None] + powers)
+        if not np.isfinite(matrix).all() or not (matrix.any() or is_constant.all()):
+            raise ValueError(
+                f"The covariances of the draws{where} are too large or too small for floats of 64 "
+                "bits; scale the draws, or draw correlations."
+            )
         return matrix
-    constant = np.flatnonzero(np.ptp(pooled, axis=0) == 0)
+    constant = np.flatnonzero(is_constant)
     if len(constant):
         raise ValueError(
             f"Coordinate {constant[0]} of the draws{where} never changes, so it has no "

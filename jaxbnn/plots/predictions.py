@@ -85,7 +85,8 @@ def observed_against_predicted(
     axes.set(xlabel=f"predicted {name}", ylabel=f"observed {name}")
     shown = f"{len(y):,} of " if len(y) < len(arrays[0]) else ""
     left_out = f", {missing:,} not finite" if missing else ""
-    axes.set_title(f"{shown}{len(arrays[0]):,} rows{left_out}", fontsize="medium")
+    noun = "row" if len(arrays[0]) == 1 else "rows"
+    axes.set_title(f"{shown}{len(arrays[0]):,} {noun}{left_out}", fontsize="medium")
     axes.legend(loc="upper left", framealpha=0.9)
     return axes
 

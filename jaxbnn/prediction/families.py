@@ -235,6 +235,8 @@ def crps_of_sorted(
 ) -> Float[Array, "*rows"]:
     """Return the CRPS from sorted draws, mean |x_i - y| - mean over pairs i < j of |x_i - x_j| / 2.
 
+    Infinite where a draw is, or a sum of draws.
+
     Examples
     --------
     >>> float(crps_of_sorted(jnp.array([0.0, 1.0]), jnp.array(0.0)))
@@ -247,7 +249,8 @@ def crps_of_sorted(
     weights = (2 * place - number - 1) / number
     apart = 2 * jnp.sum(weights * centred, axis=0) / (number - 1)
     found = jnp.mean(jnp.abs(values - y[None]), axis=0) - apart / 2
-    return jnp.where(jnp.isposinf(values[-1]), jnp.inf, found)
+    is_number = jnp.isfinite(found) | jnp.isnan(values[-1]) | jnp.isnan(y)
+    return jnp.where(is_number, found, jnp.inf)
 
 
 def summary_of(found: Components, tail: Float[Array, ""]) -> dict[str, Array]:
@@ -278,8 +281,11 @@ def scores_of(found: Components, y: Array, rows: Int[Array, " rows"]) -> dict[st
     """
     means = found.family.centre(found.law)
     y = y.astype(means.dtype)
+    crps = crps_of_sorted(draw(found, is_shared=False), y)
+    if isinstance(found.law, dist.StudentT):  # from here down its integral diverges
+        crps += jnp.where((found.law.df <= 0.5).any(axis=0), jnp.inf, 0.0)
     scores = {
-        "crps": crps_of_sorted(draw(found, is_shared=False), y),
+        "crps": crps,
         "error": y - jnp.mean(means, axis=0),
     }
     if found.family.cdf is None:

@@ -1,6 +1,7 @@
 """What holds for every diagnostic: shapes, NaN, offsets, refusals, blocks, memory."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -105,6 +106,32 @@ def test_numbers_of_64_bits_that_lose_their_spread_are_refused(rng, x64):
         # Integers of more than 32 bits that are far enough apart are made floats.
         wide = np.arange(200).reshape(4, 50) * 10**8
         np.testing.assert_allclose(diagnostics.mcse(wide), 1e8 * diagnostics.mcse(wide // 10**8))
+
+
+@pytest.mark.parametrize("scale", [1e160, 1e-170, 1e-310])
+def test_draws_whose_squares_no_float_holds_are_refused_for_what_they_are(scale, rng):
+    draws = rng.normal(size=(4, 50))
+    still = np.repeat(draws[:, :1], 50, axis=1)
+    for diagnostic in (diagnostics.rank_rhat, diagnostics.summary):
+        for given, deviation in ((draws, draws.std(axis=1).mean()), (still, draws[:, 0].std())):
+            with pytest.raises(ValueError, match="spread in float32: coordinate 0 has a") as told:
+                diagnostic(scale * given)
+            found = re.search("standard deviation of (.*) and is rounded", str(told.value))[1]
+            np.testing.assert_allclose(float(found) / scale, deviation, rtol=0.1)
+
+
+@pytest.mark.parametrize("shape", [(3, 100), (4, 97)])
+def test_equal_numbers_have_no_spread_to_lose(shape):
+    """Their variance may be a rounding error, which is less than that of float32."""
+    assert np.isnan(diagnostics.rank_rhat(np.full(shape, 0.1)))
+
+
+def test_long_doubles_are_made_doubles(rng):
+    draws = rng.normal(size=(4, 50))
+    longer = draws.astype(np.longdouble)
+    assert diagnostics.rank_rhat(longer) == diagnostics.rank_rhat(draws)
+    found = diagnostics.summary({"w": longer}, log_density=longer)
+    np.testing.assert_array_equal(found.mean, diagnostics.summary(draws).mean[[0, 0]])
 
 
 def test_large_whole_numbers_of_jax_are_refused(rng):

@@ -52,6 +52,21 @@ def test_the_level_is_its_definition(rng):
         np.testing.assert_allclose(getattr(found, name), values, rtol=1e-9, err_msg=name)
 
 
+@pytest.mark.parametrize("power", [660, -660])
+def test_units_do_not_matter_however_large(power, rng):
+    """Squares of these records are no floats; powers of two do not round."""
+    informed, noise = equilibrium(rng, 100.0, 2, 20)
+    noise[:, :100] += 30.0
+    times = [(stationarity_time, noise), (score_time, noise), (merge_time, noise, informed)]
+    for judge, *series in times:
+        expected = judge(*series, STEPS)
+        assert expected.is_passed.any()
+        found = judge(*(np.ldexp(values, power) for values in series), STEPS)
+        np.testing.assert_array_equal(found.lower_bound, expected.lower_bound)
+        np.testing.assert_array_equal(found.band, np.ldexp(expected.band, power))
+        np.testing.assert_array_equal(found.level_error, np.ldexp(expected.level_error, power))
+
+
 @pytest.mark.parametrize("correlation_time", [1e-9, 0.01 * JUDGED])
 def test_false_alarms_are_as_rare_as_stated(correlation_time, rng):
     count, rate = 4000, 0.02

@@ -5,6 +5,7 @@ Healthy runs must stay without these warnings.
 """
 
 import itertools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from jaxbnn.diagnostics import by_replica, rank_rhat, summary
+from jaxbnn.diagnostics import movement as movement_module
 from jaxbnn.diagnostics.levels import on_both_sides, separate_levels
 from jaxbnn.diagnostics.movement import long_stands, movement, returns
 from tests.diagnostics.chains import autoregressive
@@ -117,6 +119,49 @@ def test_rejections_alone_are_no_stand_and_no_return(acceptance, rng):
     assert (found.stand_length[:3] == [longest_run(chain) for chain in draws[:3]]).all()
     assert long_stands(found, 1000) == []
     assert returns(found) == []
+
+
+@pytest.mark.short("0.003")
+@pytest.mark.parametrize("chance", [0.1, 0.03, 0.01, 0.003])
+def test_rare_indicators_and_atoms_are_no_stand(chance, rng):
+    """They stay long where they are often; 2,000 chains of each, a chance of 4e-3 in all."""
+    slab = np.where(rng.random((2, 2000, 1000)) < chance, rng.normal(size=(2000, 1000)), 0.0)
+    for draws in (slab[0] != 0, slab[1]):
+        found = movement(draws[..., None].astype(np.float32), ())
+        assert long_stands(found, 1000) == []
+
+
+@pytest.mark.parametrize("chance", [0.01, 0.3])
+def test_stands_are_as_rare_as_stated(chance, rng, monkeypatch):
+    """At a chance that can be counted, which is shared by more stays than there are."""
+    monkeypatch.setattr(movement_module, "_LOG_RARE", math.log(0.2))
+    coins = (rng.random((4000, 1000, 1)) < chance).astype(np.float32)
+    chains = metropolis_chain(rng, chance, 4000, 1000)
+    for draws in (coins, chains):
+        alarms = len(long_stands(movement(draws, ()), 1000))
+        assert 4000 * 0.2 * chance / 10 < alarms < 4000 * 0.2
+
+
+def test_a_stand_at_an_atom_is_told(rng):
+    for chance in (0.5, 0.1):
+        draws = (rng.random((2, 2000, 1)) < chance).astype(np.float32)
+        draws[1, 1200:] = 0
+        assert long_stands(movement(draws, ()), 2000) == [1]
+
+
+def test_a_shared_place_may_be_an_atom(rng):
+    """So may that of a single chain; what one of several chains holds may not."""
+    draws = np.maximum(rng.normal(size=(4, 1000, 2)) - 0.5, 0).astype(np.float32)
+    stuck = normal(rng)[:, :1000]
+    stuck[2, ::10] = 0.5
+    either = "either the law has an atom there"
+    for given, atoms in ((draws, True), (draws[:1], True), (stuck, False), (stuck[2:3], True)):
+        hits = returns(movement(given, ()))
+        assert hits
+        assert {hit.may_be_atoms for hit in hits} == {atoms}
+        (sentence,) = [w for w in summary(given).warnings if "again and again" in w]
+        assert (either in sentence) == atoms
+        assert "a replica that never moves is passed round by swaps" in sentence
 
 
 @pytest.mark.parametrize("chains", [1, 4])

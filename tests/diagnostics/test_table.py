@@ -170,6 +170,15 @@ def test_divergent_steps_are_counted(steps, said, rng):
     assert "(by NUTS, the last part" in told
 
 
+def test_a_leaf_without_numbers_beside_others_has_no_row(rng):
+    draws = rng.normal(size=SHAPE).astype(np.float32)
+    found = summary({"a": np.zeros((*SHAPE, 0)), "b": draws, "c": np.zeros((*SHAPE, 2, 0))})
+    assert found.names == ("b",)
+    assert found.mean.tolist() == summary(draws).mean.tolist()
+    with pytest.raises(ValueError, match="summary got no coordinates"):
+        summary({"a": np.zeros((*SHAPE, 0))})
+
+
 def test_one_chain_has_no_rhat(rng):
     table = summary(rng.normal(size=(1, 200)))
     assert np.isnan(table.rhat).all()

@@ -78,10 +78,24 @@ def test_groups_and_names(wide, narrow):
 def test_log_likelihood_is_that_of_scipy(narrow):
     posterior, draws, data = narrow
     params = jax.tree.map(lambda leaf: leaf[1, 7], draws.positions)
-    by_hand = stats.norm.logpdf(Y, apply(posterior.network, params, jnp.asarray(X)), 0.3)[:, 0]
+    by_hand = stats.norm.logpdf(Y, apply(posterior.network, params, jnp.asarray(X)), 0.3)
     np.testing.assert_allclose(data.log_likelihood["y"][1, 7], by_hand, rtol=1e-4, atol=1e-4)
     prior = sum(stats.norm.logpdf(leaf).sum() for leaf in jax.tree.leaves(params))
     np.testing.assert_allclose(data.sample_stats["lp"][1, 7], by_hand.sum() + prior, rtol=1e-4)
+
+
+def test_terms_are_laid_out_as_y_where_each_has_its_own(narrow):
+    data = narrow[2]
+    assert data.log_likelihood["y"].dims[2:] == data.observed_data["y"].dims == ("datum", "y_dim_0")
+    if IS_BEFORE_1:
+        pit = arviz.loo_pit(data, y="y")
+        assert pit.shape == Y.shape
+        assert ((pit >= 0) & (pit <= 1)).all()
+    network = jaxbnn.mlp((1, 2))
+    y = np.concatenate([Y, Y], axis=1)
+    posterior = jaxbnn.Posterior(network, jaxbnn.normal_prior(network), jaxbnn.Gaussian(1.0), X, y)
+    joint = to_arviz(posterior.sample_prior(jax.random.key(0), (2, 5)), posterior)
+    assert joint.log_likelihood["y"].dims == ("chain", "draw", "datum")
 
 
 def test_posterior_predictive_scatters_about_the_outputs(narrow):

@@ -104,6 +104,19 @@ def test_heat_map_leaves_out_what_is_not_finite(draws):
     assert axes.get_title() == "1 of 120 draws not finite (chain 0)"
 
 
+def test_squares_that_no_float_holds(draws):
+    correlation = np.corrcoef(draws.reshape(-1, 3), rowvar=False)
+    for scale in (1e200, 1e-200):
+        axes = plots.covariance_heat_map(scale * draws, correlation=True)
+        np.testing.assert_allclose(axes.images[0].get_array(), correlation, rtol=1e-9)
+        with pytest.raises(ValueError, match="are too large or too small for floats of 64 bits; s"):
+            plots.covariance_heat_map(scale * draws)
+    # Beside others a small one is none that is lost.
+    small = plots.covariance_heat_map(draws * [1.0, 1.0, 1e-200]).images[0].get_array()
+    np.testing.assert_allclose(small[:2, :2], np.cov(draws[..., :2].reshape(-1, 2), rowvar=False))
+    assert not plots.covariance_heat_map(np.full((1, 9, 2), 1e-200)).images[0].get_array().any()
+
+
 @pytest.mark.short("27")
 @pytest.mark.parametrize("dim", [9, 27, 100])
 def test_tick_labels_do_not_touch(dim, rng):

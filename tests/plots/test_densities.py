@@ -10,6 +10,7 @@ from scipy import stats
 from scipy.integrate import trapezoid
 
 from jaxbnn import plots
+from jaxbnn.plots._kernel_density import gaussian_estimate
 
 
 def curve(axes, label):
@@ -30,6 +31,16 @@ def test_gaussian_kernel_is_the_sum_over_draws(num_draws, tolerance, rng):
     direct = stats.norm.pdf(x[:, None], draws.ravel(), 0.5).mean(axis=1)
     np.testing.assert_allclose(y, direct, atol=tolerance * direct.max())
     np.testing.assert_allclose(trapezoid(y, x), 1.0, atol=2e-3)
+
+
+def test_draws_that_differ_by_rounding(rng):
+    """Sums of probabilities, say: between them are fewer floats than bins."""
+    eps = np.finfo(float).eps
+    draws, grid = 1 + eps * rng.integers(0, 4, 5000), 1 + eps * np.arange(-9, 12)
+    found = gaussian_estimate(draws, grid, 2 * eps)
+    direct = stats.norm.pdf(grid[:, None], draws, 2 * eps).mean(axis=1)
+    np.testing.assert_allclose(found, direct, rtol=1e-9)
+    plots.density(draws.reshape(2, 2500))
 
 
 def test_heavy_tails_and_one_outlier(rng):

@@ -55,6 +55,7 @@ def test_a_scatter_picture_says_how_many_rows_it_shows():
     few = plots.observed_against_predicted(*[y[:40]] * 4)
     many = plots.observed_against_predicted(*[y] * 4)
     assert few.get_title() == "40 rows"
+    assert plots.observed_against_predicted(*[y[:1]] * 4).get_title() == "1 row"
     assert many.get_title() == "400 of 500 rows"
     assert sum(len(line.get_xdata()) for line in many.get_lines()[:-1]) == 400
     with pytest.raises(ValueError, match="upper must not be below lower"):

@@ -161,6 +161,30 @@ def test_crps_of_draws_is_its_definition():
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "values", [[-np.inf, 0, 1], [0, 1, np.inf], [-np.inf, 0, np.inf], [-3e38, 0, 3e38]]
+)
+def test_crps_of_draws_beyond_what_floats_hold_is_infinite(values):
+    found = crps_of_sorted(jnp.asarray(values, jnp.float32), jnp.asarray(0.0, jnp.float32))
+    assert found == np.inf
+    assert np.isnan(crps_of_sorted(jnp.array([0.0, jnp.nan]), jnp.asarray(0.0)))
+
+
+def test_crps_of_half_a_degree_of_freedom_is_infinite():
+    """Where one component's is: of rows 0 and 1 by the degrees, of neither by what was drawn."""
+    df = jnp.array([[0.5, 4.0, 0.51, 4.0], [4.0, 0.3, 4.0, 4.0]])
+    loc = jnp.zeros((2, 4)).at[0, 3].set(jnp.nan)
+
+    @jax.jit
+    def crps(loc):
+        found = components(dist.StudentT, (df, loc, jnp.ones((2, 4))))
+        return scores_of(found, jnp.zeros(4), jnp.arange(4))["crps"]
+
+    found = crps(loc)
+    np.testing.assert_array_equal(found[jnp.array([0, 1, 3])], [np.inf, np.inf, np.nan])
+    assert np.isfinite(found[2])
+
+
 @pytest.mark.parametrize("num_rows", [500, pytest.param(4000, marks=pytest.mark.long)])
 def test_the_pit_of_counts_is_uniform_where_the_model_is_right(num_rows, few_draws):
     half = num_rows // 2
