@@ -65,7 +65,8 @@ def inner_kernel(
     >>> state.particles.shape
     (100,)
 
-    The next is `smc.step(rng_key, state, 0.5)`, at half the likelihood.
+    The next is `smc.step(rng_key, state, 0.5)`, at half the likelihood. Its particles have weights,
+    `state.weights`, by which means are to be taken.
     """
     # BlackJAX shares those of length one among all particles.
     known = partial(make_kernel, **parameters) if callable(make_kernel) else make_kernel

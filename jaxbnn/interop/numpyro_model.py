@@ -59,8 +59,8 @@ def posterior_from_numpyro(
         A latent site is discrete, a Delta or masked; nothing is observed, or what is observed is
         NaN or impossible; a space of another name, or "constrained" for a support of fewer
         dimensions than numbers. A model whose density is not a function of its latent sites: a
-        plate with a subsample_size, `numpyro.param` without a value, `numpyro.mutable`, random
-        numbers of another origin.
+        plate with a subsample_size, `numpyro.param` without a value,
+        `numpyro.primitives.mutable`, random numbers of another origin.
     TypeError
         The model is no function, does not take these arguments, or an argument is neither an array
         nor hashable.

@@ -253,9 +253,9 @@ class _Guard(Messenger):
                 )
             case "mutable":
                 raise ValueError(
-                    f"the model keeps the state {msg['name']!r} between calls (numpyro.mutable, as "
-                    "for batch statistics or dropout), and a posterior has no such state; use a "
-                    "module without one."
+                    f"the model keeps the state {msg['name']!r} between calls "
+                    "(numpyro.primitives.mutable, as for batch statistics or dropout), and a "
+                    "posterior has no such state; use a module without one."
                 )
             case "param" if msg["value"] is None:
                 self.parameters.add(msg["name"])
