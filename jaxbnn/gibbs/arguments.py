@@ -1,5 +1,6 @@
 """Whether the arguments of a conditional belong together; shapes only, free once traced."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, PyTree
@@ -8,6 +9,8 @@ from jaxbnn.kernels.arguments import check_positive_number
 from jaxbnn.networks import AvgPool, Conv, Dense
 from jaxbnn.networks.shapes import num_windows
 from jaxbnn.numerics import check_real, is_concrete
+from jaxbnn.numerics.arguments import a_or_an, check_type
+from jaxbnn.numerics.arrays import as_array
 from jaxbnn.numerics.checks import check_float
 
 
@@ -18,6 +21,8 @@ def check_affine(
 
     inputs are (*input_shape, n) and outputs (*output_shape, n).
     """
+    if not isinstance(layer, Dense | Conv):
+        raise TypeError(f"layer must be a Dense or a Conv, but is {a_or_an(layer)}.")
     if not isinstance(params, dict) or set(params) not in ({"w"}, {"w", "b"}):
         raise ValueError('params must be {"w": ..., "b": ...}, or {"w": ...} without a bias.')
     check_arrays(inputs=inputs, outputs=outputs, **params)
@@ -44,6 +49,7 @@ def check_affine(
 
 def check_pooled(layer: AvgPool, mean: Array, outputs: Array, **numbers: ArrayLike) -> None:
     """Refuse images that the pooling does not take to those given."""
+    check_type("layer", layer, AvgPool, "draw the inputs of other layers by sample_inputs")
     check_arrays(mean=mean, outputs=outputs)
     shape, found = np.shape(mean), np.shape(outputs)
     assert layer.stride is not None  # resolved at construction
@@ -62,13 +68,14 @@ def check_pooled(layer: AvgPool, mean: Array, outputs: Array, **numbers: ArrayLi
     check_numbers(**numbers)
 
 
-def check_labels(mean: Array, labels: Array, noise_variance: ArrayLike, **others: Array) -> None:
-    """Refuse labels that are no whole numbers (n,), and logits not (classes, n)."""
+def check_labels(mean: Array, labels: Array, noise_variance: ArrayLike, **others: Array) -> Array:
+    """Return labels, (n,) whole numbers, as an array; refuse others, and logits that do not fit."""
     check_arrays(mean=mean, **others)
     check_real("labels", labels)
-    if np.ndim(labels) != 1 or not jnp.issubdtype(jnp.result_type(labels), jnp.integer):
+    labels = as_array(labels)
+    if np.ndim(labels) != 1 or not jnp.issubdtype(labels.dtype, jnp.integer):
         raise ValueError(
-            f"labels must be whole numbers (n,), but are {jnp.result_type(labels)} of shape "
+            f"labels must be whole numbers (n,), but are {labels.dtype} of shape "
             f"{np.shape(labels)}."
         )
     shapes = {np.shape(values) for values in (mean, *others.values())}
@@ -86,11 +93,16 @@ def check_labels(mean: Array, labels: Array, noise_variance: ArrayLike, **others
                 f"row), but run from {low} to {high}."
             )
     check_numbers(noise_variance=noise_variance)
+    return labels
 
 
 def check_arrays(**arrays: Array) -> None:
     """Refuse what is not float32 or float64: fewer bits make NaN of truncated normals."""
     for name, values in arrays.items():
+        if not isinstance(values, jax.Array | np.ndarray | np.generic):
+            raise TypeError(
+                f"{name} must be an array, but is {a_or_an(values)}; write jnp.asarray({name})."
+            )
         check_float(name, values)
 
 

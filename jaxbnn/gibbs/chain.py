@@ -19,6 +19,7 @@ from jaxbnn.gibbs.validation import (
     outputs_last,
 )
 from jaxbnn.networks import Network, output_shape, parameter_shapes
+from jaxbnn.networks.validation import check_params
 from jaxbnn.numerics import standard_normal
 from jaxbnn.numerics.arguments import check_key
 from jaxbnn.targets import normal_prior
@@ -62,7 +63,7 @@ class NoisyChain:
                 f"network must be a jaxbnn.networks.Network, but is {self.network!r}; the Gibbs "
                 "conditionals need to know the layers."
             )
-        if not all(_is_number(v) for v in jax.tree.leaves(self._leaves())):
+        if not all(_is_given(v) for v in jax.tree.leaves(self._leaves())):
             return  # JAX rebuilds the dataclass with placeholders for its leaves
         stages = self.stages
         num_affine = sum(stage.is_affine for stage in stages)
@@ -129,8 +130,14 @@ class NoisyChain:
         -------
         The position, `params` in it, and y: (n, *output_shape) in regression, labels (n,)
         under a probit.
+
+        Raises
+        ------
+        ValueError
+            Parameters of another network, or inputs of another shape than its own.
         """
         check_key("key", key)
+        check_params(self.network, params)
         values = self.forward(key, params, inputs_last(self.network, x))
         latent = self.latent_stages
         pre, post = split(latent, values[: len(latent)])
@@ -172,5 +179,5 @@ def _entry(value: Values, number: int, dtype: DTypeLike) -> Float[Array, ""]:
     return jnp.asarray(value[number] if one_each else value, dtype)  # type: ignore[index]
 
 
-def _is_number(leaf) -> bool:
-    return isinstance(leaf, int | float | complex | np.number | np.ndarray | jax.Array)
+def _is_given(leaf) -> bool:
+    return isinstance(leaf, str | int | float | complex | np.number | np.ndarray | jax.Array)

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from jaxbnn.gibbs.linear_maps import feature_cross, unit_sums
 from jaxbnn.gibbs.model import IntermediateNoise
 from jaxbnn.gibbs.spectrum import (
+    SHARE,
     Residuals,
     Spectrum,
     residual_sums,
@@ -25,9 +26,6 @@ from jaxbnn.gibbs.spectrum import (
 )
 from jaxbnn.networks import Conv, Dense
 from jaxbnn.numerics import is_concrete
-
-# An input that much above what is lost beside the largest is not looked at more closely.
-_SAFELY = 10
 
 
 class FirstLayer(NamedTuple):
@@ -104,27 +102,27 @@ def first_layer(model: IntermediateNoise, x: Float[Array, "..."], bias: str) -> 
 def can_be_kept(model: IntermediateNoise, x: Float[Array, "..."], bias: str) -> bool:
     """Return whether the decomposed inputs tell of the weights all that the inputs do.
 
-    Not so where one input is so large beside another that the latter is lost. True, too, where it
-    cannot be known, since `x` or the model is traced or lies on other hosts: draws are NaN then
-    where much is lost.
+    Not so where what an input tells is lost beside another that is much larger, or beside the
+    inputs' distance from zero. True, too, where it cannot be known, since `x` or the model is
+    traced or lies on other hosts: draws are NaN then where something is lost.
     """
     layer = model.stages[0].layer
     if not isinstance(layer, Dense | Conv):
         return True
-    ridge = model.variance(0, x.dtype) * model.precisions(0, x.dtype)[0]
-    if not is_concrete((x, ridge)) or not x.is_fully_addressable:
+    weight, of_bias = model.precisions(0, x.dtype)
+    allowed = SHARE * model.variance(0, x.dtype) * weight
+    if not is_concrete((x, allowed, of_bias)) or not x.is_fully_addressable:
         return True
-    if not _is_uneven(layer, np.asarray(model.stages[0].view(x))):
+    if _most_lost(layer, np.asarray(model.stages[0].view(x)), float(weight / of_bias)) <= allowed:
         return True
     with jax.ensure_compile_time_eval():
         kept = jax.jit(first_layer, static_argnames="bias")(model, x, bias=bias)
-        return bool(kept.spectrum.lost <= ridge)
+        return bool(kept.spectrum.lost <= allowed)
 
 
-def _is_uneven(layer: Dense | Conv, x: Float[np.ndarray, "..."]) -> bool:
-    """Whether an input may be lost beside the largest; cheap, and on the safe side."""
-    by_input = np.moveaxis(x, -2, 0).reshape(x.shape[-2], -1)
-    sizes = np.concatenate([np.linalg.norm(by_input, axis=1), np.ptp(by_input, axis=1)])
-    count = x.shape[-2] * (math.prod(layer.window) if isinstance(layer, Conv) else 1) + 1
-    least = float(jnp.finfo(x.dtype).eps) * count * np.linalg.norm(by_input) * math.sqrt(count)
-    return bool(np.any((sizes > 0) & (sizes < _SAFELY * least)))
+def _most_lost(layer: Dense | Conv, x: Float[np.ndarray, "..."], ratio: float) -> float:
+    """Return a bound of what a decomposition may lose; cheap, and on the safe side."""
+    window = math.prod(layer.window) if isinstance(layer, Conv) else 1
+    num_channels = x.shape[-2]
+    trace = window * float(np.linalg.norm(x)) ** 2 + ratio * x.size / num_channels
+    return (float(jnp.finfo(x.dtype).eps) * (window * num_channels + 1)) ** 2 * 2 * trace

@@ -83,10 +83,20 @@ def feature_gram(
     >>> gram.tolist(), total.tolist(), count
     ([[20.0]], [10.0], 5)
     """
-    if isinstance(layer, Conv):
-        v = filter_inputs(layer, v)
+    v = features_of(layer, v)
     positions = (*range(v.ndim - 2), v.ndim - 1)
     return moments(v, v), jnp.sum(v, axis=positions), math.prod(v.shape) // v.shape[-2]
+
+
+def features_of(layer: Dense | Conv, v: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Return what one output unit sees, (..., features, n).
+
+    Examples
+    --------
+    >>> features_of(Conv(2, (1, 2)), jnp.ones((1, 3, 1, 5))).shape
+    (2, 2, 5)
+    """
+    return filter_inputs(layer, v) if isinstance(layer, Conv) else v
 
 
 def moments(v: Float[Array, "..."], e: Float[Array, "..."]) -> Float[Array, "features units"]:
@@ -113,8 +123,7 @@ def combinations(
     >>> combinations(Dense(2), jnp.ones((1, 5)), jnp.array([[2.0, 3.0]])).tolist()
     [[5.0, 5.0, 5.0, 5.0, 5.0]]
     """
-    if isinstance(layer, Conv):
-        v = filter_inputs(layer, v)
+    v = features_of(layer, v)
     features = v.shape[-2]
     combined = jnp.einsum("pf,...fn->...pn", matrix[:, :features], v, precision=HIGHEST)
     if matrix.shape[1] == features:

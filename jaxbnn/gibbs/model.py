@@ -20,7 +20,10 @@ from jaxbnn.gibbs import starts
 from jaxbnn.gibbs.chain import GibbsPosition, NoisyChain, chain_values
 from jaxbnn.gibbs.probit import satisfying_logits
 from jaxbnn.gibbs.validation import inputs_last
+from jaxbnn.networks import Network, parameter_shapes
+from jaxbnn.networks.validation import check_params
 from jaxbnn.numerics import sum_of_differences
+from jaxbnn.numerics.arguments import check_type
 from jaxbnn.targets.prior_density import prior_log_prob, prior_log_ratio
 
 
@@ -114,8 +117,11 @@ class IntermediateNoise(NoisyChain):
         ------
         ValueError
             x or y of other shapes than the network's, or of other numbers of rows than each other
-            or than the latents.
+            or than the latents; positions of several chains at once.
+        TypeError
+            What is no `GibbsPosition`.
         """
+        _check_one(self.network, position)
         before = inputs_last(self.network, x)
         values = chain_values(self, position, y, before.dtype)
         _check_rows(before.shape[-1], y, values)
@@ -152,6 +158,21 @@ class IntermediateNoise(NoisyChain):
     def position_from_weights(self, key, params: PyTree, x, y) -> GibbsPosition:
         """Draw latents given weights; see `starts.position_from_weights`."""
         return starts.position_from_weights(self, key, params, x, y)
+
+
+def _check_one(network: Network, position: GibbsPosition) -> None:
+    """Raise unless it is one position of the network; shapes only."""
+    check_type("position", position, GibbsPosition, "write model.zero_position(x, y)")
+    leaves, wanted = jax.tree.leaves(position.params), jax.tree.leaves(parameter_shapes(network))
+    if len(leaves) == len(wanted) and all(
+        np.ndim(leaf) > len(expected.shape) for leaf, expected in zip(leaves, wanted, strict=True)
+    ):
+        raise ValueError(
+            f"the position's weights have the shapes {[np.shape(leaf) for leaf in leaves]}, but "
+            f"those of one position are {[leaf.shape for leaf in wanted]}; chains go through "
+            "jax.vmap."
+        )
+    check_params(network, position.params)
 
 
 def _check_rows(rows: int, y: Shaped[Array | np.ndarray, "..."], values: list[Array]) -> None:

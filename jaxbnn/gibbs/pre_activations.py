@@ -23,7 +23,7 @@ from jaxbnn.numerics import (
     truncated_normal_from_mode,
     uniform_open,
 )
-from jaxbnn.numerics.arguments import check_key
+from jaxbnn.numerics.arguments import check_key, check_type
 
 
 def sample_pre_activations(
@@ -71,6 +71,7 @@ def sample_pre_activations(
     True
     """
     check_key("key", key)
+    check_type("activation", activation, PiecewiseLinear, "write activation_pieces(activation)")
     check_arrays(mean=mean, post=post)
     if np.shape(mean) != np.shape(post):
         raise ValueError(

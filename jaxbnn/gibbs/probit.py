@@ -52,7 +52,7 @@ def sample_logits(
     [2, 0]
     """
     check_key("key", key)
-    check_labels(mean, labels, noise_variance, logits=logits)
+    labels = check_labels(mean, labels, noise_variance, logits=logits)
     if mean.shape[0] < 2:
         raise ValueError(
             "sample_logits needs a row of logits for each of two classes or more, but has one; "
@@ -101,7 +101,8 @@ def sample_binary_logit(
     [True, False]
     """
     check_key("key", key)
-    check_labels(mean[None] if jnp.ndim(mean) == 1 else mean, labels, noise_variance)
+    rows = mean[None] if jnp.ndim(mean) == 1 else mean
+    labels = check_labels(rows, labels, noise_variance)
     if jnp.ndim(mean) == 2 and mean.shape[0] != 1:
         raise ValueError(
             f"sample_binary_logit needs logits (n,) or (1, n), but they are {mean.shape}; use "
@@ -140,7 +141,7 @@ def satisfying_logits(
     >>> satisfying_logits(jnp.array([[1.0], [3.0]]), jnp.array([0])).tolist()
     [[3.0], [3.0]]
     """
-    check_labels(logits, labels, 1.0)
+    labels = check_labels(logits, labels, 1.0)
     if logits.shape[0] == 1:
         is_one = (labels > 0)[None, :]
         return jnp.where(is_one, jnp.maximum(logits, 0), jnp.minimum(logits, 0))

@@ -30,9 +30,11 @@ class GibbsState(NamedTuple):
     position
         Weights and latents.
     first_layer
-        What is kept of a first layer with weights, whose inputs never change; otherwise None, as
-        where one input is some eps^-1 / p times as large as another, of p: every sweep then
-        passes over the data once more.
+        What is kept of a first layer with weights, whose inputs never change; otherwise None.
+        None, too, where some of what the inputs tell is lost in it, beside an input some
+        eps^-1 / p times as large, of p, or beside a distance from zero so many times the spread:
+        every sweep then passes over the data once more. It is kept all the same where the data
+        are traced: the layer's weights are then not drawn, and infos say `is_divergent`.
     """
 
     position: GibbsPosition
@@ -53,7 +55,7 @@ class GibbsInfo(NamedTuple):
         last digit or a number infinite. What it would have drawn keeps its value: a matrix
         depends on the rest of the state alone, so that a sweep without this draw still leaves
         the posterior invariant. Where every sweep says so, the block never moves: raise the
-        noise variances, rescale the inputs, or use float64.
+        noise variances, standardise the inputs, or use float64.
     """
 
     acceptance_rate: Float[Array, ""]

@@ -17,6 +17,7 @@ from jaxbnn.gibbs.linear_maps import (
     combinations,
     feature_cross,
     feature_gram,
+    features_of,
     moments,
     unit_sums,
 )
@@ -25,8 +26,8 @@ from jaxbnn.networks import Conv, Dense
 from jaxbnn.numerics import standard_normal
 from jaxbnn.numerics.products import product
 
-# Times what the prior tells: so much may not be lost of what the data tell.
-_MUCH = 100
+# Of what the prior tells: more of what the data tell may not be lost.
+SHARE = 5e-2
 
 
 class Spectrum(NamedTuple):
@@ -42,8 +43,9 @@ class Spectrum(NamedTuple):
     total, num_terms
         Sums of the features and of ones.
     lost
-        The largest second moment that is the data's, and that is too small beside the largest of
-        all for its direction to be told in this floating-point type: `values` has 0 there.
+        The largest second moment that is the data's among the directions in which `values` has 0:
+        it is too small beside the largest of all for `values` to hold it. 0 where rounding alone
+        may have made it.
     """
 
     values: Float[Array, " p"]
@@ -111,29 +113,57 @@ def spectrum_of(
 
     vectors, roots = _singular_vectors(matrix, second_moments)
     seen = roots > scale.shape[0] * jnp.finfo(dtype).eps * roots[0]
-    lost = _largest_lost(matrix, vectors, roots, seen)
+    lost = jax.lax.cond(
+        jnp.all(seen),
+        lambda: jnp.zeros((), dtype),
+        lambda: _largest_lost(layer, inputs, scale[:, None] * vectors, seen),
+    )
     return Spectrum(jnp.where(seen, roots**2, 0), vectors, scale, total, count, lost)
 
 
 def _largest_lost(
-    matrix: Float[Array, "p p"],
-    vectors: Float[Array, "p p"],
-    roots: Float[Array, " p"],
+    layer: Dense | Conv,
+    inputs: Float[Array, "..."],
+    directions: Float[Array, "p p"],
     seen: Bool[Array, " p"],
 ) -> Float[Array, ""]:
-    """Return the largest second moment among those not seen that rounding alone cannot make.
+    """Return the largest second moment in a direction not seen, beyond what rounding makes of none.
 
-    Rounding makes roots of some eps times the size of the features that cancel, where features
-    repeat one another, and, in the decomposition, of p^(1/2) eps times the largest root. A feature
-    that is smaller than that in itself is lost whole.
+    A direction is known to rounding of the seen ones only, so that what these explain is no loss.
+    Inputs are measured from the first datum on, exactly where they lie close together far from
+    zero: what they tell beyond their mean then keeps its digits.
     """
-    eps, size = jnp.finfo(roots.dtype).eps, len(roots)
-    squares = jnp.diagonal(matrix)
-    cancelling = jnp.sqrt(product(squares[None, :], jnp.square(vectors))[0])
-    noise = jnp.maximum(10 * size * eps * cancelling, size**0.5 * eps * roots[0])
-    directions = jnp.where(~seen & (roots > noise), roots**2, 0)
-    whole = jnp.where(squares < (size**0.5 * eps * roots[0]) ** 2, squares, 0)
-    return jnp.maximum(jnp.max(directions), jnp.max(whole))
+    eps, size = jnp.finfo(inputs.dtype).eps, len(seen)
+    origin = inputs[(0,) * (inputs.ndim - 2)][:, :1]
+    inputs = inputs - jnp.expand_dims(origin, tuple(range(inputs.ndim - 2)))
+    features = features_of(layer, inputs)
+    number = features.shape[-2]
+    turned = directions[:number].T
+    constant = product(turned, jnp.tile(origin, (number // len(origin), 1)))
+    if size > number:
+        constant = constant + directions[number][:, None]
+    phi = combinations(layer, inputs, jnp.concatenate([turned, constant], axis=1))
+    second_moments = moments(phi, phi)
+    squares = jnp.diagonal(second_moments)
+    left = squares * _unexplained(second_moments, seen)
+    cancelling = product(unit_sums(jnp.square(features))[None, :], jnp.square(directions[:number]))
+    is_told = (left > 10 * size * eps * squares) & (left > (10 * eps) ** 2 * cancelling[0])
+    return jnp.max(jnp.where(~seen & is_told, left, 0))
+
+
+def _unexplained(
+    second_moments: Float[Array, "p p"], seen: Bool[Array, " p"]
+) -> Float[Array, " p"]:
+    """Return the share of each second moment that a regression on those seen leaves."""
+    squares = jnp.diagonal(second_moments)
+    sizes = jnp.sqrt(jnp.where(squares > 0, squares, 1))
+    correlations = second_moments / sizes[:, None] / sizes[None, :]
+    others = jnp.diag(jnp.where(seen, 0, 1).astype(sizes.dtype))
+    among = jnp.where(seen[:, None] & seen[None, :], correlations, others)
+    values, vectors = jnp.linalg.eigh(among)
+    least = len(seen) * jnp.finfo(values.dtype).eps * values[-1]
+    across = product(vectors.T, jnp.where(seen[:, None], correlations, 0))
+    return 1 - jnp.sum(jnp.square(across) / jnp.maximum(values, least)[:, None], axis=0)
 
 
 def _singular_vectors(
@@ -179,7 +209,8 @@ def sample_from_spectrum(
     """Draw weights and biases as the other functions do, from sums kept and factored before.
 
     Jointly if the spectrum holds the constant feature, otherwise weights, then biases. NaN where
-    what the spectrum has lost tells much more of the weights than their prior.
+    what the spectrum has lost tells of the weights more than a small share of what their prior
+    tells.
 
     Parameters
     ----------
@@ -207,7 +238,7 @@ def sample_from_spectrum(
     rotated = rotated - product(spectrum.vectors.T, scale * d * prior[:, None] * current)
     rotated = rotated / shrunk[:, None] + jnp.sqrt(d / shrunk)[:, None] * noise
     step = scale * product(spectrum.vectors, rotated)
-    is_lost = spectrum.lost > _MUCH * d * jnp.asarray(weight_precision, cross.dtype)
+    is_lost = spectrum.lost > SHARE * d * jnp.asarray(weight_precision, cross.dtype)
     step = jnp.where(is_lost, jnp.nan, step)
     if p > features:
         return separated(current + step, params)

@@ -8,7 +8,7 @@ from jaxtyping import Array, PRNGKeyArray, PyTree, Shaped
 from jaxbnn.gibbs.chain import GibbsPosition, NoisyChain
 from jaxbnn.gibbs.probit import satisfying_logits
 from jaxbnn.gibbs.stages import split
-from jaxbnn.gibbs.validation import inputs_last
+from jaxbnn.gibbs.validation import check_rows, inputs_last
 from jaxbnn.networks import parameter_shapes
 from jaxbnn.networks.validation import check_params
 from jaxbnn.numerics.arguments import a_or_an, check_key
@@ -38,7 +38,13 @@ def zero_position(model: NoisyChain, x: Data, y: Data) -> GibbsPosition:
 
 
 def random_position(model: NoisyChain, key: PRNGKeyArray, x: Data, y: Data) -> GibbsPosition:
-    """Draw weights from the prior, and latents from the model with noise of their own."""
+    """Draw weights from the prior, and latents from the model with noise of their own.
+
+    Raises
+    ------
+    ValueError
+        Data that do not fit the model.
+    """
     check_key("key", key)
     key_weights, key_latents = jax.random.split(key)
     params = model.sample_prior(key_weights, inputs_last(model.network, x).dtype)
@@ -84,8 +90,16 @@ def position_from_weights(
     """Draw latents from the model given weights; without noise if the key is None.
 
     Logits that contradict their label are moved as `satisfying_logits` says.
+
+    Raises
+    ------
+    ValueError
+        Parameters of another network; data that do not fit the model.
     """
-    values = model.forward(key, params, inputs_last(model.network, x))
+    check_params(model.network, params)
+    before = inputs_last(model.network, x)
+    check_rows(model.network, model.output, before, y)
+    values = model.forward(key, params, before)
     latent = model.latent_stages
     position = GibbsPosition(params, *split(latent, values[: len(latent)]))
     return satisfying(model, position, y)

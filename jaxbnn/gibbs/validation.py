@@ -81,17 +81,16 @@ def check_model(model: Any) -> None:
 def check_data(network: Network, output: str, x, y) -> None:
     """Say what is wrong with x and y, as far as it can be seen."""
     inputs = checked_inputs(network, x)
-    if jnp.shape(y)[:1] != (inputs.shape[-1],):
-        raise ValueError(f"x has {inputs.shape[-1]} rows, but y has shape {jnp.shape(y)}.")
+    check_rows(network, output, inputs, y)
     if output == "regression":
         check_finite("y", y)
-        outputs_last(network, y, inputs.dtype)
         return
     check_real("y", y)
-    if jnp.ndim(y) != 1 or not jnp.issubdtype(jnp.result_type(y), jnp.integer):
+    dtype = as_array(y).dtype
+    if np.ndim(y) != 1 or not jnp.issubdtype(dtype, jnp.integer):
         raise ValueError(
             "y must be whole numbers of shape (n,) for a probit, but is "
-            f"{jnp.result_type(y)} of shape {jnp.shape(y)}."
+            f"{dtype} of shape {np.shape(y)}."
         )
     classes = max(2, output_shape(network)[0])
     if is_concrete(y) and np.size(y):
@@ -101,6 +100,15 @@ def check_data(network: Network, output: str, x, y) -> None:
             raise ValueError(
                 f"y must hold labels from 0 to {classes - 1}, but runs from {low} to {high}."
             )
+
+
+def check_rows(network: Network, output: str, inputs: Array, y) -> None:
+    """Say if y is of other rows than `inputs`, rows last, or in regression of other outputs."""
+    if np.shape(y)[:1] != (inputs.shape[-1],):
+        raise ValueError(f"x has {inputs.shape[-1]} rows, but y has shape {np.shape(y)}.")
+    if output == "regression":
+        check_real("y", y)
+        outputs_last(network, y, inputs.dtype)
 
 
 def check_noise_variance(value: ArrayLike | Sequence[ArrayLike], num_stages: int) -> None:

@@ -267,6 +267,12 @@ def sample_annealed(
     check_step_size(step_size)
     if turns_every:
         turn_units(model, x, y)  # which refuses models of another kind
+    taken = sorted(options.keys() & {"parameters", "data", "adapt"})
+    if taken:
+        raise TypeError(
+            f"sample_annealed sets {', '.join(taken)} itself; leave it out, or call "
+            "jaxbnn.sample with adapt=annealing(model, num_warmup)."
+        )
     options = {"collect": _collect_params} | options
     first_step = jnp.asarray(step_size, jnp.result_type(float))  # a whole number cannot be tuned
     return sample(

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import ArrayLike, Shaped
 
 from jaxbnn.gibbs import IntermediateNoise
+from jaxbnn.gibbs.validation import check_model
 from jaxbnn.numerics import check_real
 from jaxbnn.numerics.arrays import as_array, float_dtype
 from jaxbnn.targets import Bernoulli, CrossEntropy, Gaussian, Posterior, normal_prior
@@ -35,7 +36,7 @@ def classical_posterior(
     ValueError
         Precisions that are not shaped like the parameters.
     TypeError
-        x that holds no real numbers.
+        A model without noise at its stages, such as a network; x that holds no real numbers.
 
     Examples
     --------
@@ -46,6 +47,7 @@ def classical_posterior(
     >>> float(posterior.log_density_from(zero)(one))  # -3 / (2 * 2) - 4 / 2
     -2.75
     """
+    check_model(model)
     check_real("x", x)
     x = as_array(x)
     delta = model.variance(len(model.stages) - 1, float_dtype(x.dtype))

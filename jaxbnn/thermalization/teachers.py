@@ -13,10 +13,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, Shaped
 
 from jaxbnn.gibbs import GibbsPosition, IntermediateNoise
-from jaxbnn.gibbs.validation import check_model
-from jaxbnn.numerics import check_count, standard_normal
+from jaxbnn.gibbs.validation import check_model, check_rows, inputs_last
+from jaxbnn.numerics import check_count, check_finite, check_real, standard_normal
 from jaxbnn.numerics.arguments import check_flag, check_function, check_key
-from jaxbnn.numerics.checks import check_positive_number
+from jaxbnn.numerics.checks import check_float, check_positive_number
 
 
 class TeacherStudent(NamedTuple):
@@ -79,7 +79,10 @@ def teacher_student(
     Raises
     ------
     ValueError
-        Fewer than one row of training or test data.
+        Fewer than one row of training or test data; inputs of another shape than is asked for, or
+        that are not finite.
+    TypeError
+        Inputs that are not float32 or float64.
 
     Examples
     --------
@@ -98,8 +101,8 @@ def teacher_student(
     check_function("sample_inputs", sample_inputs, "give (key, shape) -> inputs", num_arguments=2)
     shape = model.network.input_shape
     key_x, key_test, key_teacher, key_data, key_random = jax.random.split(key, 5)
-    x = sample_inputs(key_x, (num_train, *shape))
-    x_test = sample_inputs(key_test, (num_test, *shape))
+    x = _inputs(sample_inputs, key_x, (num_train, *shape))
+    x_test = _inputs(sample_inputs, key_test, (num_test, *shape))
     params = model.sample_prior(key_teacher, x.dtype)
     if is_noiseless:
         y = _labels(model, model.network.apply(params, x))
@@ -158,6 +161,7 @@ def near_zero_position(
     check_key("key", key)
     check_positive_number("scale", scale)
     key_prior, key_latents = jax.random.split(key)
+    check_rows(model.network, model.output, inputs_last(model.network, x), y)
     zero = model.zero_position(x, y)
     dtype = jax.tree.leaves(zero)[0].dtype
     small = jnp.asarray(scale, dtype)
@@ -168,6 +172,21 @@ def near_zero_position(
         for i, leaf in enumerate(leaves)
     ]
     return GibbsPosition(params, *jax.tree.unflatten(structure, latents))
+
+
+def _inputs(sample_inputs: Callable, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
+    """Return what a user's function draws; refuse what is no such inputs."""
+    name, x = "what sample_inputs returns", sample_inputs(key, shape)
+    check_real(name, x)
+    x = jnp.asarray(x)
+    if x.shape != shape:
+        raise ValueError(
+            f"sample_inputs must return inputs of the shape that it is given, {shape}, but the "
+            f"shape of these is {x.shape}."
+        )
+    check_float(name, x)
+    check_finite(name, x)
+    return x
 
 
 def _labels(model, outputs):

@@ -332,3 +332,90 @@ def test_biases_that_are_not_there_are_not_drawn():
     call = conditionals(SINGLE, params={"w": GIVEN["w"]})["bias"]
     with pytest.raises(ValueError, match="params hold no biases to draw"):
         call()
+
+
+@pytest.mark.usefixtures("annotations_unchecked")
+def test_parameters_of_another_network_draw_no_data():
+    """Classes that are not the model's became labels, and one bias was that of all units."""
+    key, x = one_key(), jnp.ones((4, 2))
+    model = IntermediateNoise(mlp((2, 3, 3)), 0.1, output="probit")
+    params = model.sample_prior(key)
+    others = (
+        IntermediateNoise(mlp((2, 3, 5)), 0.1, output="probit").sample_prior(key),
+        IntermediateNoise(mlp((2, 4, 3)), 0.1, output="probit").sample_prior(key),
+        (*params[:2], {"w": params[2]["w"], "b": jnp.zeros(1)}),
+        (*params[:2], {"w": params[2]["w"]}),
+        params[:2],
+    )
+    for other in others:
+        with pytest.raises(ValueError, match=r"in this network|do not fit the network"):
+            model.simulate(key, other, x)
+        with pytest.raises(ValueError, match=r"in this network|do not fit the network"):
+            model.position_from_weights(key, other, x, jnp.zeros(4, int))
+    keys = jax.random.split(key, 2)
+    many = jax.vmap(model.sample_prior)(keys)
+    _, labels = jax.jit(jax.vmap(model.simulate, in_axes=(0, 0, None)))(keys, many, x)
+    assert labels.shape == (2, 4)
+
+
+@pytest.mark.usefixtures("annotations_unchecked")
+def test_labels_may_be_a_list():
+    x, labels = jnp.ones((4, 2)), [0, 2, 1, 0]
+    model = IntermediateNoise(mlp((2, 3, 3)), 0.1, output="probit")
+    starts = [
+        gibbs_sampler(model, x, y).init(model.zero_position(x, y))
+        for y in (labels, jnp.asarray(labels))
+    ]
+    chex.assert_trees_all_equal(*starts)
+    logits = jnp.zeros((3, 4))
+    found, wanted = (
+        sample_logits(one_key(), logits, logits, y, 1.0) for y in (labels, jnp.asarray(labels))
+    )
+    np.testing.assert_array_equal(found, wanted)
+    assert sample_binary_logit(one_key(), jnp.zeros(4), [0, 1, 1, 0], 1.0).shape == (4,)
+    with pytest.raises(ValueError, match="whole numbers"):
+        gibbs_sampler(model, x, [0.0, 1.0, 2.0, 0.0])
+
+
+@pytest.mark.usefixtures("annotations_unchecked")
+def test_what_no_conditional_takes_gets_one_sentence():
+    key, ones = one_key(), jnp.ones((2, 3))
+    image = ones[:, :, None, None]
+    relu = activation_pieces("relu")
+    for call, words in (
+        (lambda: sample_weights(key, LAYER, GIVEN, [[1.0]], ones, 1.0, 1.0), "write jnp.asarray"),
+        (lambda: sample_pre_activations(key, relu, [0.0], [0.0], 1.0, 1.0), "write jnp.asarray"),
+        (lambda: sample_pre_activations(key, "relu", ones, ones, 1.0, 1.0), "activation_pieces"),
+        (lambda: sample_pooled(key, LAYER, image, image, 1.0, 1.0), "layer must be an AvgPool"),
+        (lambda: sample_inputs(key, AvgPool((1, 1)), GIVEN, ones, ones, 1.0, 1.0), "a Dense or a"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            call()
+
+
+@pytest.mark.usefixtures("annotations_unchecked")
+@pytest.mark.parametrize("values", ["a", ("a", 1.0, 2.0)])
+@pytest.mark.parametrize("name", ["noise_variance", "weight_precision", "bias_precision"])
+def test_variances_and_precisions_are_numbers(name, values):
+    with pytest.raises(TypeError, match=f"{name} must hold real numbers"):
+        IntermediateNoise(mlp((2, 3, 1)), **({"noise_variance": 0.1} | {name: values}))
+
+
+@pytest.mark.usefixtures("annotations_unchecked")
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_log_density_is_of_one_position(bias):
+    model, x, y = IntermediateNoise(mlp((2, 3, 1), bias=bias), 0.1), jnp.ones((5, 2)), jnp.ones(5)
+    stacked = jax.vmap(lambda key: model.random_position(key, x, y))(jax.random.split(one_key()))
+    with pytest.raises(ValueError, match=r"chains go through jax\.vmap"):
+        model.log_density(stacked, x, y)
+    assert jax.vmap(lambda position: model.log_density(position, x, y))(stacked).shape == (2,)
+    with pytest.raises(TypeError, match="position must be a GibbsPosition, but is a tuple"):
+        model.log_density(stacked.params, x, y)
+
+
+@pytest.mark.usefixtures("annotations_unchecked")
+def test_random_starts_are_of_as_many_targets_as_inputs():
+    model = model_at(0.1)
+    for y in (jnp.ones((3, 1)), jnp.ones((5, 2))):
+        with pytest.raises(ValueError, match=r"x has 5 rows, but y|y must have shape"):
+            model.random_position(one_key(), jnp.ones((5, 2)), y)

@@ -103,6 +103,14 @@ def test_labels_that_do_not_exist_are_refused_before_anything_is_compiled():
         sample_annealed(jax.random.key(0), model, x, y, zero, 2, num_warmup=20, progress=False)
 
 
+def test_what_an_annealed_run_sets_itself_is_not_for_its_caller():
+    model, x, y = IntermediateNoise(mlp((2, 1)), 0.1), jnp.ones((3, 2)), jnp.ones((3, 1))
+    zero = jax.tree.map(lambda leaf: leaf[None], model.zero_position(x, y))
+    for name in ("parameters", "data", "adapt"):
+        with pytest.raises(TypeError, match=f"sample_annealed sets {name} itself"):
+            sample_annealed(jax.random.key(0), model, x, y, zero, 2, num_warmup=20, **{name: {}})
+
+
 def test_a_schedule_of_ones_own():
     adapt = annealing(
         IntermediateNoise(mlp((2, 3, 1)), 1e-3),

@@ -173,3 +173,9 @@ def test_inputs_may_be_numpys_or_halves():
         assert float(posterior.likelihood.noise_scale) ** 2 == pytest.approx(2.7, rel=1e-6)
     with pytest.raises(TypeError, match="x must hold real numbers"):
         classical_posterior(model, np.array([["a"], ["b"]]), y)
+
+
+@pytest.mark.usefixtures("annotations_unchecked")
+def test_a_bare_network_has_no_classical_posterior():
+    with pytest.raises(TypeError, match="write IntermediateNoise"):
+        classical_posterior(mlp((2, 1)), jnp.ones((3, 2)), jnp.ones((3, 1)))

@@ -142,3 +142,40 @@ def test_the_scores_posterior_mean_is_zero():
     u = np.asarray(run(jax.random.key(5)), float)
     z = u.mean(axis=0) / (u.std(axis=0) / np.sqrt(num))
     assert np.abs(z).max() < 5.1  # two-sided 1e-6 for the two
+
+
+@pytest.mark.usefixtures("annotations_unchecked")
+@pytest.mark.parametrize(
+    ("sample_inputs", "error", "words"),
+    [
+        (lambda key, shape: jnp.ones((4, 5)), ValueError, r"that it is given, \(4, 2\), but"),
+        (lambda key, shape: jnp.ones((2, 2)), ValueError, r"that it is given, \(4, 2\), but"),
+        (
+            lambda key, shape: jnp.full(shape, jnp.nan),
+            ValueError,
+            "sample_inputs returns holds nan",
+        ),
+        (lambda key, shape: jnp.ones(shape, int), TypeError, "must be float32 or float64"),
+        (lambda key, shape: jnp.ones(shape, jnp.bfloat16), TypeError, "must be float32 or float64"),
+        (lambda key, shape: None, TypeError, "sample_inputs returns"),
+    ],
+)
+def test_inputs_of_ones_own_are_checked(sample_inputs, error, words):
+    model = IntermediateNoise(mlp((2, 3, 1)), 0.1)
+    with pytest.raises(error, match=words):
+        teacher_student(jax.random.key(0), model, 4, 3, sample_inputs=sample_inputs)
+
+
+@pytest.mark.usefixtures("annotations_unchecked")
+def test_the_near_zero_start_is_of_as_many_targets_as_inputs():
+    model = IntermediateNoise(mlp((2, 3, 1)), 0.1)
+    with pytest.raises(ValueError, match="x has 5 rows, but y has shape"):
+        near_zero_position(jax.random.key(0), model, jnp.ones((5, 2)), jnp.ones((3, 1)))
+
+
+def test_the_score_is_of_one_position():
+    model, x, y = IntermediateNoise(mlp((2, 3, 1), bias=False), 0.1), jnp.ones((5, 2)), jnp.ones(5)
+    keys = jax.random.split(jax.random.key(0))
+    stacked = jax.vmap(lambda key: model.random_position(key, x, y))(keys)
+    with pytest.raises(ValueError, match=r"chains go through jax\.vmap"):
+        score_statistic(model, stacked, x, y)
