@@ -256,8 +256,9 @@ def _check_widths(
 def _separator(text: str, known: Collection[str]) -> str:
     """Return the mark that makes most of the first line; of numbers, 0,5;1,5, not a comma.
 
-    One that makes as many fields of the next line goes before those that do not. Of rows to predict
-    it is the one that makes most of the names that are known.
+    One that makes as many fields of the next line goes before those that do not, and of several the
+    one that makes numbers of most. Of rows to predict it is the one that makes most of the names
+    that are known.
     """
     text = _BLANK_LINES.sub("", text)
     whole = io.StringIO(text, newline="")
@@ -269,21 +270,28 @@ def _separator(text: str, known: Collection[str]) -> str:
         plain = [field.replace(",", ".") for field in fields[mark]]
         if len(plain) > 1 and as_numbers(plain) is not None:
             return mark
-    even = [mark for mark in SEPARATORS if _makes_columns(text, mark)]
-    return max(even or SEPARATORS, key=lambda mark: len(fields[mark]))
+    below = {mark: _second_record(text, mark, len(fields[mark])) for mark in SEPARATORS}
+    even = [mark for mark in SEPARATORS if below[mark]]
+    return max(even or SEPARATORS, key=lambda mark: (_share(below[mark]), len(fields[mark])))
 
 
-def _makes_columns(text: str, mark: str) -> bool:
-    """Return whether the first two lines that are not blank have as many fields, two or more."""
+def _second_record(text: str, mark: str, width: int) -> list[str]:
+    """Return the fields of the second line that is not blank, if they are `width`, two or more."""
     reader = csv.reader(
         io.StringIO(text, newline=""), delimiter=mark, skipinitialspace=True, strict=True
     )
     try:
         filled = (fields for fields in reader if any(field.strip() for field in fields))
-        widths = [len(fields) for fields in itertools.islice(filled, 2)]
+        below = list(itertools.islice(filled, 1, 2))
     except csv.Error:  # a quote within a field, as where the mark is another
-        return False
-    return len(widths) == 2 and widths[0] == widths[1] > 1
+        return []
+    return below[0] if below and len(below[0]) == width > 1 else []
+
+
+def _share(fields: list[str]) -> float:
+    """Return the share of numbers among fields, with decimal commas or points."""
+    plain = [field.strip().replace(",", ".") for field in fields]
+    return sum(as_numbers([field]) is not None for field in plain) / max(len(plain), 1)
 
 
 def _first_record(whole: io.StringIO, mark: str) -> list[str]:

@@ -84,8 +84,10 @@ def check_draws(
 
 def in_doubles(draws: Any) -> Any:
     """Return NumPy's long doubles, which JAX does not know, as float64; others as they are."""
-    is_long = getattr(draws, "dtype", None) == np.longdouble
-    return np.asarray(draws, float) if is_long else draws
+    if getattr(draws, "dtype", None) != np.longdouble:
+        return draws
+    with np.errstate(over="ignore"):  # What no double holds is infinite, and told as such.
+        return np.asarray(draws, float)
 
 
 def check_rounding(what: str, draws: Any) -> None:
@@ -121,10 +123,12 @@ def check_rounding(what: str, draws: Any) -> None:
         too_much = (loss > _LOSS * spread) & (spread > 0)
     if too_much.any():
         at = np.flatnonzero(too_much)[0]
+        deviation, most = np.ravel(spread)[at], np.ravel(loss)[at]
+        is_held = np.isfinite(most) and deviation > np.finfo(default).tiny
         raise ValueError(
             f"{what} lose their spread in {default.name}: coordinate {at} has a standard "
-            f"deviation of {np.ravel(spread)[at]:.2g} and is rounded by up to "
-            f"{np.ravel(loss)[at]:.2g}; subtract its mean, or set jax_enable_x64."
+            f"deviation of {deviation:.2g} and is rounded by up to {most:.2g}; "
+            f"{'subtract its mean' if is_held else 'scale it'}, or set jax_enable_x64."
         )
 
 
@@ -138,8 +142,9 @@ def _spread(values: Shaped[np.ndarray, "chain draw ..."]) -> _Numbers:
 
 
 def _reach(series: Shaped[np.ndarray, "draw ..."]) -> _Numbers:
-    apart = np.abs(series - series[:1].astype(float))
-    return np.max(apart, axis=0, where=np.isfinite(apart), initial=0)
+    # Differences of finite numbers may overflow.
+    apart = np.minimum(np.abs(series - series[:1].astype(float)), np.finfo(float).max)
+    return np.max(apart, axis=0, where=np.isfinite(series), initial=0)
 
 
 def _deviation(values: Shaped[np.ndarray, "chain draw ..."], reach: _Numbers) -> _Numbers:

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 
 from jaxbnn.diagnostics.copies import Copy, copies
 from jaxbnn.diagnostics.levels import Levels, on_both_sides, separate_levels
-from jaxbnn.diagnostics.movement import Movement, Return, long_stands, returns
+from jaxbnn.diagnostics.movement import Movement, Return, Stand, long_stands, returns
 
 # Vehtari et al. (2021): R-hat below 1.01, and an ESS of 100 per chain for R-hat and ESS
 # themselves to be estimated well.
@@ -107,12 +107,13 @@ def _still(
 
 def _stuck(movement: Movement, length: int) -> list[str]:
     found = []
-    if stands := long_stands(movement, length):
-        pairs = [(int(movement.stand_start[c]), int(movement.stand_length[c])) for c in stands]
-        listed = _listed([f"{start} to {start + draws - 1}" for start, draws in pairs])
+    stands = long_stands(movement, length)
+    if stuck := [stand for stand in stands if not stand.may_be_atom]:
+        found.append(f"{_stood(stuck)}; try a smaller step size or another start.")
+    if unclear := [stand for stand in stands if stand.may_be_atom]:
         found.append(
-            f"{_chains(stands)} stood still from draw {listed}, more than chance allows at the "
-            "rate they move elsewhere; try a smaller step size or another start."
+            f"{_stood(unclear)}: either the law has an atom there (a spike, or what a ReLU sets to "
+            "zero), or they are stuck; try a smaller step size or another start then."
         )
     hits = returns(movement)
     if sure := [hit for hit in hits if not hit.may_be_atoms]:
@@ -127,6 +128,14 @@ def _stuck(movement: Movement, length: int) -> list[str]:
             "R-hat does not see; start it elsewhere then."
         )
     return found
+
+
+def _stood(stands: Sequence[Stand]) -> str:
+    listed = _listed([f"{stand.start} to {stand.start + stand.draws - 1}" for stand in stands])
+    return (
+        f"{_chains([stand.chain for stand in stands])} stood still from draw {listed}, more than "
+        "chance allows at the rate they move elsewhere"
+    )
 
 
 def _returned(hits: Sequence[Return], length: int) -> str:

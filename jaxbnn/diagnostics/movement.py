@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PyTree, UInt32, UInt64
 
-# A chance of 1e-6 that a chain with independent acceptances stands so long somewhere.
+# A chance of 1e-6 that a chain with independent departures stands so long somewhere.
 _LOG_RARE = math.log(1e-6)
 _SHORTEST_STAND = 20
 _VISITS = 5
@@ -31,8 +31,6 @@ class Movement(NamedTuple):
         First draw that is not finite; the number of draws where all are.
     moves
         How often the position differs from the one before.
-    stand_start, stand_length
-        The longest stretch of equal positions, in draws.
     fingerprints
         (chain, draw, 2): equal positions have equal ones.
     contents
@@ -41,10 +39,26 @@ class Movement(NamedTuple):
 
     first_bad: Int[np.ndarray, " chain"]
     moves: Int[np.ndarray, " chain"]
-    stand_start: Int[np.ndarray, " chain"]
-    stand_length: Int[np.ndarray, " chain"]
     fingerprints: UInt32[np.ndarray, "chain draw 2"]
     contents: UInt32[np.ndarray, "chain draw 2"]
+
+
+class Stand(NamedTuple):
+    """The longest stay of a chain, longer than chance allows.
+
+    Attributes
+    ----------
+    chain, start, draws
+        Its number, the first draw of the stay, and how many there are.
+    may_be_atom
+        Whether the law may have an atom there, which is left more rarely than other positions: the
+        chain came there too seldom to tell, and other chains hold it as well, or there are none.
+    """
+
+    chain: int
+    start: int
+    draws: int
+    may_be_atom: bool
 
 
 class Return(NamedTuple):
@@ -91,31 +105,38 @@ def movement(positions: PyTree, values: PyTree) -> Movement:
     return Movement(*map(np.asarray, _movement(positions, values)))
 
 
-def long_stands(found: Movement, length: int) -> list[int]:
+def long_stands(found: Movement, length: int) -> list[Stand]:
     """Chains that stand still for longer than their own departures elsewhere explain.
 
     A stand is reported if it lasts a hundredth of the chain and is a one in a million event: if
-    every draw of a chain is left with one probability, whatever it is, n draws are cut into m stays
-    in all ways alike, and one of s or more is among them with at most the chance
-    m C(n - s, m - 1) / C(n - 1, m - 1). Reported is what is so rare with the number of draws in the
-    place of m, so that all stays of a chain together raise a false alarm with at most that chance.
+    every draw of a chain is left with one probability, whatever it is, every way to cut n draws
+    into m stays is equally likely, and a given one of them lasts s draws or more with the chance
+    C(n - s, m - 1) / C(n - 1, m - 1). Reported is a stay for which this, times the number of all
+    stays of the chain, is so rare: together they raise a false alarm with at most that chance.
 
-    Compared are all stays of the chain; of a position that comes back (five visits, or where half
-    of all stays are at positions that do, as in discrete laws and at atoms) those at that position
-    alone, which may be left more rarely than others.
+    Compared are all stays of the chain. Of a position that comes back they are those at that
+    position alone, which may be left more rarely than others: one of five visits, or any in a chain
+    half of whose stays are at positions with more than one, as in discrete laws and at atoms.
+    Draws from the first bad one on are not looked at.
     """
-    chains = []
-    for chain, (code, stand) in enumerate(zip(_codes(found), found.stand_length, strict=True)):
-        if found.moves[chain] == 0 or stand < max(_SHORTEST_STAND, length / 100):
-            continue
+    stands = []
+    codes = _codes(found)
+    held, in_chains = _held(codes)
+    for chain, code in enumerate(codes):
         stays = _stays(code)
-        place = stays.which[np.searchsorted(stays.begins, found.stand_start[chain], "right") - 1]
+        longest = int(np.argmax(stays.lengths))
+        draws = int(stays.lengths[longest])
+        if draws < max(_SHORTEST_STAND, length / 100):
+            continue
+        place = stays.which[longest]
         again = np.count_nonzero(stays.visits[stays.which] > 1)
         comes_back = stays.visits[place] >= _VISITS or 2 * again >= len(stays.which)
         compared = stays.lengths[stays.which == place] if comes_back else stays.lengths
-        if math.log(length) + _log_chance(compared) < _LOG_RARE:
-            chains.append(chain)
-    return chains
+        if math.log(len(stays.which)) + _log_chance(compared) < _LOG_RARE:
+            is_shared = in_chains[np.searchsorted(held, stays.places[place])] > 1
+            may_be_atom = not comes_back and bool(is_shared or len(codes) == 1)
+            stands.append(Stand(chain, int(stays.begins[longest]), draws, may_be_atom))
+    return stands
 
 
 def returns(found: Movement) -> list[Return]:
@@ -125,13 +146,12 @@ def returns(found: Movement) -> list[Return]:
     rejected while it is elsewhere, but soon. Discrete positions, and those of few bits, come back
     by themselves, and all chains hold the same ones: such chains are left out. A few positions
     among many that all chains hold may be atoms of the law, or a start that chains share and a
-    stuck replica holds: stays and returns look alike, and `may_be_atoms` says so.
+    stuck replica holds: stays and returns look alike, and `may_be_atoms` says so. Draws from the
+    first bad one on are not looked at.
     """
     hits = []
     codes = _codes(found)
-    held, in_chains = np.unique(
-        np.concatenate([np.unique(code) for code in codes]), return_counts=True
-    )
+    held, in_chains = _held(codes)
     for chain, code in enumerate(codes):
         begins, lengths, which, places, visits = _stays(code)
         first = np.full(len(visits), len(code))
@@ -156,9 +176,19 @@ def returns(found: Movement) -> list[Return]:
     return hits
 
 
-def _codes(found: Movement) -> UInt64[np.ndarray, "chain draw"]:
+def _codes(found: Movement) -> list[UInt64[np.ndarray, " _"]]:
+    """Return each chain's fingerprints before its first bad draw, the first draw always."""
     marked = found.fingerprints.astype(np.uint64)
-    return marked[..., 0] << np.uint64(32) | marked[..., 1]
+    codes = marked[..., 0] << np.uint64(32) | marked[..., 1]
+    return [code[: max(bad, 1)] for code, bad in zip(codes, found.first_bad, strict=True)]
+
+
+def _held(
+    codes: list[UInt64[np.ndarray, " _"]],
+) -> tuple[UInt64[np.ndarray, " place"], Int[np.ndarray, " place"]]:
+    """Return all places, and how many chains hold each."""
+    held = np.concatenate([np.unique(code) for code in codes])
+    return np.unique(held, return_counts=True)
 
 
 def _stays(code: UInt64[np.ndarray, " draw"]) -> _Stays:
@@ -189,16 +219,10 @@ def _movement(positions, values):
     for leaf in jax.tree.leaves(positions):
         differs = leaf[:, 1:] != leaf[:, :-1]
         changed |= differs.reshape(chains, length - 1, -1).any(axis=2)
-    order = jnp.arange(length)
-    begins = jnp.concatenate([jnp.ones((chains, 1), bool), changed], axis=1)
-    since = jax.lax.cummax(jnp.where(begins, order[None], 0), axis=1)
-    stand = order[None] - since + 1
-    end = jnp.argmax(stand, axis=1)
-    longest = jnp.max(stand, axis=1)
     first_bad = jnp.where(finite.all(axis=1), length, jnp.argmin(finite, axis=1))
     moves = jnp.sum(changed, axis=1)
     marks = _fingerprints(positions, chains, length), _contents(positions, chains, length)
-    return first_bad, moves, end - longest + 1, longest, *marks
+    return first_bad, moves, *marks
 
 
 def _contents(positions: PyTree, chains: int, length: int) -> UInt32[Array, "chain draw 2"]:
@@ -241,5 +265,6 @@ def _bits(leaf: Array) -> UInt32[Array, "..."]:
     if jnp.issubdtype(leaf.dtype, jnp.floating):
         if leaf.dtype.itemsize < 4:
             leaf = leaf.astype(jnp.float32)
+        leaf = jnp.where(leaf == 0, 0, leaf)  # -0.0 is 0.0; XLA would drop an addition of 0.0
         return jax.lax.bitcast_convert_type(leaf, jnp.uint32)  # float64: two of them
     return leaf.astype(jnp.uint32)

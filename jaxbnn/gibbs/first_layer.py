@@ -121,8 +121,12 @@ def can_be_kept(model: IntermediateNoise, x: Float[Array, "..."], bias: str) -> 
 
 
 def _most_lost(layer: Dense | Conv, x: Float[np.ndarray, "..."], ratio: float) -> float:
-    """Return a bound of what a decomposition may lose; cheap, and on the safe side."""
+    """Return an upper bound of what the decomposition loses.
+
+    A direction is not seen where its root is below eps p times the largest, whose square is at most
+    the trace of the second moments; twice that, for rounding.
+    """
     window = math.prod(layer.window) if isinstance(layer, Conv) else 1
     num_channels = x.shape[-2]
-    trace = window * float(np.linalg.norm(x)) ** 2 + ratio * x.size / num_channels
+    trace = window * float(np.linalg.norm(x.astype(float))) ** 2 + ratio * x.size / num_channels
     return (float(jnp.finfo(x.dtype).eps) * (window * num_channels + 1)) ** 2 * 2 * trace

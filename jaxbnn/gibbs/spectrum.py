@@ -26,8 +26,12 @@ from jaxbnn.networks import Conv, Dense
 from jaxbnn.numerics import standard_normal
 from jaxbnn.numerics.products import product
 
-# Of what the prior tells: more of what the data tell may not be lost.
+# At most so much of what the prior tells of a weight may be lost of what the data tell.
 SHARE = 5e-2
+# Times eps and their size: sums of one datum's features are rounded by less.
+_ROUNDING = 30
+# Of so many data a typical one is found.
+_FEW = 64
 
 
 class Spectrum(NamedTuple):
@@ -43,9 +47,9 @@ class Spectrum(NamedTuple):
     total, num_terms
         Sums of the features and of ones.
     lost
-        The largest second moment that is the data's among the directions in which `values` has 0:
-        it is too small beside the largest of all for `values` to hold it. 0 where rounding alone
-        may have made it.
+        The largest of the data's second moments along the `vectors` in which `values` has 0, less
+        what the others predict by regression: too small beside the largest of all for `values` to
+        hold it. 0 where it is within rounding.
     """
 
     values: Float[Array, " p"]
@@ -127,14 +131,15 @@ def _largest_lost(
     directions: Float[Array, "p p"],
     seen: Bool[Array, " p"],
 ) -> Float[Array, ""]:
-    """Return the largest second moment in a direction not seen, beyond what rounding makes of none.
+    """Return the largest second moment along directions not seen, less what those seen predict.
 
-    A direction is known to rounding of the seen ones only, so that what these explain is no loss.
-    Inputs are measured from the first datum on, exactly where they lie close together far from
-    zero: what they tell beyond their mean then keeps its digits.
+    By regression, since a direction is known to rounding of the others only. A typical datum is
+    subtracted, exactly from inputs that lie close together: what they tell beyond their mean then
+    keeps its digits far from zero. Data that are within their own rounding of zero along a
+    direction count as zero, so that one far away hides no other.
     """
     eps, size = jnp.finfo(inputs.dtype).eps, len(seen)
-    origin = inputs[(0,) * (inputs.ndim - 2)][:, :1]
+    origin = _typical(inputs)
     inputs = inputs - jnp.expand_dims(origin, tuple(range(inputs.ndim - 2)))
     features = features_of(layer, inputs)
     number = features.shape[-2]
@@ -143,18 +148,24 @@ def _largest_lost(
     if size > number:
         constant = constant + directions[number][:, None]
     phi = combinations(layer, inputs, jnp.concatenate([turned, constant], axis=1))
-    second_moments = moments(phi, phi)
-    squares = jnp.diagonal(second_moments)
-    left = squares * _unexplained(second_moments, seen)
-    cancelling = product(unit_sums(jnp.square(features))[None, :], jnp.square(directions[:number]))
-    is_told = (left > 10 * size * eps * squares) & (left > (10 * eps) ** 2 * cancelling[0])
-    return jnp.max(jnp.where(~seen & is_told, left, 0))
+    left = combinations(Dense(1), phi, _residuals(moments(phi, phi), seen))
+    sizes = combinations(Dense(1), jnp.square(features), jnp.square(turned))
+    rounding = (_ROUNDING * eps) ** 2 * sizes
+    is_told = jnp.square(left) > rounding
+    squares = unit_sums(jnp.where(is_told, jnp.square(left), 0))
+    is_lost = ~seen & (squares > (10 * size * eps) ** 2 * unit_sums(jnp.square(phi)))
+    return jnp.max(jnp.where(is_lost, squares, 0))
 
 
-def _unexplained(
-    second_moments: Float[Array, "p p"], seen: Bool[Array, " p"]
-) -> Float[Array, " p"]:
-    """Return the share of each second moment that a regression on those seen leaves."""
+def _typical(inputs: Float[Array, "..."]) -> Float[Array, "channels 1"]:
+    """Return by channel the median of a few data, which one far away does not move."""
+    some = inputs[..., :: max(1, inputs.shape[-1] // _FEW)]
+    by_channel = jnp.moveaxis(some, -2, 0).reshape(some.shape[-2], -1)
+    return jnp.quantile(by_channel, 0.5, axis=1, keepdims=True, method="lower")
+
+
+def _residuals(second_moments: Float[Array, "p p"], seen: Bool[Array, " p"]) -> Float[Array, "p p"]:
+    """Return the matrix that takes variables to what a regression on those seen leaves of them."""
     squares = jnp.diagonal(second_moments)
     sizes = jnp.sqrt(jnp.where(squares > 0, squares, 1))
     correlations = second_moments / sizes[:, None] / sizes[None, :]
@@ -163,7 +174,9 @@ def _unexplained(
     values, vectors = jnp.linalg.eigh(among)
     least = len(seen) * jnp.finfo(values.dtype).eps * values[-1]
     across = product(vectors.T, jnp.where(seen[:, None], correlations, 0))
-    return 1 - jnp.sum(jnp.square(across) / jnp.maximum(values, least)[:, None], axis=0)
+    slopes = product(vectors, across / jnp.maximum(values, least)[:, None])
+    slopes = jnp.where(seen[:, None], slopes, 0).T
+    return jnp.eye(len(seen), dtype=sizes.dtype) - slopes * sizes[:, None] / sizes[None, :]
 
 
 def _singular_vectors(

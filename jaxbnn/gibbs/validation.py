@@ -85,7 +85,6 @@ def check_data(network: Network, output: str, x, y) -> None:
     if output == "regression":
         check_finite("y", y)
         return
-    check_real("y", y)
     dtype = as_array(y).dtype
     if np.ndim(y) != 1 or not jnp.issubdtype(dtype, jnp.integer):
         raise ValueError(
@@ -104,10 +103,10 @@ def check_data(network: Network, output: str, x, y) -> None:
 
 def check_rows(network: Network, output: str, inputs: Array, y) -> None:
     """Say if y is of other rows than `inputs`, rows last, or in regression of other outputs."""
+    check_real("y", y)
     if np.shape(y)[:1] != (inputs.shape[-1],):
         raise ValueError(f"x has {inputs.shape[-1]} rows, but y has shape {np.shape(y)}.")
     if output == "regression":
-        check_real("y", y)
         outputs_last(network, y, inputs.dtype)
 
 

@@ -101,6 +101,8 @@ def test_quotes_alone_in_the_line_of_one_column_are_a_row(table_of):
     ("content", "names"),
     [
         ("Height, cm;Weight, kg;y\n1,5;2;3\n1;2;3\n", ["Height, cm", "Weight, kg", "y"]),
+        ("Height, cm;Weight, kg\n1,5;2,5\n3,1;4,1\n", ["Height, cm", "Weight, kg"]),
+        ("Day;Open, EUR;High, EUR\n01.02.2020;1,5;2,5\n", ["Day", "Open, EUR", "High, EUR"]),
         ('y;"f,g"\n1;2\n"3";"4"\n', ["y", "f,g"]),
         ('y\t"d;e"\n1\t2\n', ["y", "d;e"]),
         ("a|b, c|d, e|f, g, h\n\n1|2|3|4\n", ["a", "b, c", "d, e", "f, g, h"]),

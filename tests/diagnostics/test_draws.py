@@ -2,6 +2,7 @@
 
 import functools
 import re
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -120,6 +121,16 @@ def test_draws_whose_squares_no_float_holds_are_refused_for_what_they_are(scale,
             np.testing.assert_allclose(float(found) / scale, deviation, rtol=0.1)
 
 
+@pytest.mark.parametrize("scale", [1.7e308, 1e100, 1e-100])
+def test_what_float32_does_not_hold_is_to_be_scaled(scale, rng):
+    """Its mean may be 0 already. Differences of the largest overflow."""
+    draws = rng.choice([-1.0, 1.0], size=(4, 50))
+    draws[:, 0] = [-1, 1, -1, 1]
+    for given in (draws, np.repeat(draws[:, :1], 50, axis=1)):
+        with pytest.raises(ValueError, match=r"rounded by up to .*; scale it, or set"):
+            diagnostics.rank_rhat(scale * given)
+
+
 @pytest.mark.parametrize("shape", [(3, 100), (4, 97)])
 def test_equal_numbers_have_no_spread_to_lose(shape):
     """Their variance may be a rounding error, which is less than that of float32."""
@@ -132,6 +143,11 @@ def test_long_doubles_are_made_doubles(rng):
     assert diagnostics.rank_rhat(longer) == diagnostics.rank_rhat(draws)
     found = diagnostics.summary({"w": longer}, log_density=longer)
     np.testing.assert_array_equal(found.mean, diagnostics.summary(draws).mean[[0, 0]])
+    # Beyond a double they are infinite, without a word of NumPy's.
+    longer[0, 3] = np.longdouble(2.0) ** 1500 if np.finfo(np.longdouble).maxexp > 2000 else np.inf
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.isinf(draws_module.in_doubles(longer)[0, 3])
 
 
 def test_large_whole_numbers_of_jax_are_refused(rng):

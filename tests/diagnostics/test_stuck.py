@@ -116,7 +116,8 @@ def test_rejections_alone_are_no_stand_and_no_return(acceptance, rng):
     """2,000 chains each; the stated chance of a false alarm is 1e-6 a chain, 2e-3 in all."""
     draws = metropolis_chain(rng, acceptance, 2000, 1000)
     found = movement(draws, ())
-    assert (found.stand_length[:3] == [longest_run(chain) for chain in draws[:3]]).all()
+    stays = [movement_module._stays(code) for code in movement_module._codes(found)[:3]]
+    assert [s.lengths.max() for s in stays] == [longest_run(chain) for chain in draws[:3]]
     assert long_stands(found, 1000) == []
     assert returns(found) == []
 
@@ -133,20 +134,63 @@ def test_rare_indicators_and_atoms_are_no_stand(chance, rng):
 
 @pytest.mark.parametrize("chance", [0.01, 0.3])
 def test_stands_are_as_rare_as_stated(chance, rng, monkeypatch):
-    """At a chance that can be counted, which is shared by more stays than there are."""
+    """At a chance that can be counted, and is nearly reached where no position comes back."""
     monkeypatch.setattr(movement_module, "_LOG_RARE", math.log(0.2))
     coins = (rng.random((4000, 1000, 1)) < chance).astype(np.float32)
     chains = metropolis_chain(rng, chance, 4000, 1000)
-    for draws in (coins, chains):
+    for draws, fewest in ((coins, 0.3), (chains, 0.7)):
         alarms = len(long_stands(movement(draws, ()), 1000))
-        assert 4000 * 0.2 * chance / 10 < alarms < 4000 * 0.2
+        assert fewest < alarms / (4000 * 0.2) < 1.1
+
+
+def test_what_turned_nan_did_not_stand_still(rng):
+    """A stand before is told of the draws before, and one of zeros of both signs whole."""
+    draws = metropolis_chain(rng, 0.5, 4, 1000)
+    draws[0, 600:] = np.nan
+    draws[1, 500:] = np.inf
+    draws[1, 200:380] = 0.25
+    draws[2, 400:580] = [0.0, -0.0]
+    draws[2, 400:580:2] = [-0.0, 0.0]
+    draws[3] = np.nan
+    for given in (draws, np.asarray(draws, np.float16)):
+        found = long_stands(movement(given, ()), 1000)
+        assert [tuple(stand) for stand in found] == [(1, 200, 180, False), (2, 400, 180, False)]
+    # Nor did it come back to where it is NaN.
+    draws[0, ::2] = np.nan
+    draws[0, :100] = 1 + np.arange(100)[:, None]
+    assert returns(movement(draws[:1], ())) == []
+
+
+def sticky_atom(rng, chains, draws):
+    """Left more rarely than other positions, and seldom visited."""
+    x = np.zeros((chains, draws, 1), np.float32)
+    is_there = rng.random(chains) < 1 / 6
+    for t in range(draws):
+        u = rng.random(chains)
+        is_there = np.where(is_there, u > 0.01, u < 0.002)
+        x[~is_there, t, 0] = rng.normal(size=np.count_nonzero(~is_there))
+    return x
+
+
+def test_a_stand_where_other_chains_are_may_be_at_an_atom(rng):
+    atoms = sticky_atom(rng, 8, 1000)
+    stuck = normal(rng)[:, :1000]
+    stuck[2, 400:] = stuck[2, 400]
+    either = "either the law has an atom there"
+    for given, may_be in ((atoms, True), (stuck, False), (stuck[2:3], True)):
+        stands = long_stands(movement(given, ()), 1000)
+        assert stands
+        assert {stand.may_be_atom for stand in stands} == {may_be}
+        (sentence,) = [w for w in summary(given).warnings if "stood still" in w]
+        assert (either in sentence) == may_be
 
 
 def test_a_stand_at_an_atom_is_told(rng):
     for chance in (0.5, 0.1):
         draws = (rng.random((2, 2000, 1)) < chance).astype(np.float32)
         draws[1, 1200:] = 0
-        assert long_stands(movement(draws, ()), 2000) == [1]
+        (stand,) = long_stands(movement(draws, ()), 2000)
+        assert (stand.chain, stand.may_be_atom) == (1, False)
 
 
 def test_a_shared_place_may_be_an_atom(rng):

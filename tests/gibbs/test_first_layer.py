@@ -141,7 +141,10 @@ def test_inputs_far_beyond_their_spread_are_decomposed_anew(rng):
 def far_from_zero(rng, kind):
     """Columns 1e4 from zero whose contrasts float32 still holds, and their second moment's size."""
     x = 1e4 + 0.03 * rng.normal(size=(300, 10))
+    far = np.arange(300)[:, None] == {"the first alone": 0, "one alone": 7}.get(kind, -1)
     return {
+        "the first alone": np.where(far, 1e7, x - 1e4),
+        "one alone": np.where(far, 1e7, x - 1e4),
         "alone": x,
         "repeated": np.repeat(x, 2, axis=1),
         "constant": np.concatenate([x, np.full((300, 3), 1e4)], axis=1),
@@ -150,7 +153,9 @@ def far_from_zero(rng, kind):
 
 
 @pytest.mark.parametrize("ratio", [1.0, None])
-@pytest.mark.parametrize("kind", ["alone", "repeated", "constant", "together"])
+@pytest.mark.parametrize(
+    "kind", ["alone", "repeated", "constant", "together", "the first alone", "one alone"]
+)
 def test_what_is_lost_beside_a_distance_from_zero_is_measured(kind, ratio, rng):
     """Beyond what the directions that are seen explain, by float64 of the same inputs."""
     x = far_from_zero(rng, kind)
@@ -185,6 +190,12 @@ def test_filters_far_from_zero_lose_their_contrasts(rng):
     # 9 positions and 200 images, each of variance 1e-4.
     assert 0.1 < spectrum.lost < 0.3
     assert spectrum_of(Conv(2, (2, 2)), images - 1e4, None).lost == 0
+
+
+def test_a_pixel_far_away_hides_no_contrast(rng):
+    images = rng.uniform(size=(4, 4, 1, 200)).astype(np.float32)
+    images[0, 0, 0, 0] = 1e9
+    assert spectrum_of(Conv(2, (2, 2)), jnp.asarray(images), None).lost > 10
 
 
 def contrast_draws(x, y, variance, is_traced):
