@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -200,13 +200,7 @@ def _records(text: str, separator: str, path: Path) -> list[tuple[int, list[str]
     line that holds quotes alone, wherever it stands.
     """
     read: list[str] = []  # the lines of the record at hand
-    # Strict, since an open quote takes all that follows it into one field.
-    reader = csv.reader(
-        _noted(io.StringIO(text, newline=""), read),
-        delimiter=separator,
-        skipinitialspace=True,
-        strict=True,
-    )
+    reader = _strict_reader(_noted(io.StringIO(text, newline=""), read), separator)
     records, before, is_in_quotes = [], 0, []
     try:
         for fields in reader:
@@ -229,10 +223,15 @@ def _records(text: str, separator: str, path: Path) -> list[tuple[int, list[str]
 
 
 def _noted(lines: Iterable[str], read: list[str]) -> Iterator[str]:
-    """Pass lines on, each of which is added to those that were read."""
+    """Yield lines, and add each to `read`."""
     for line in lines:
         read.append(line)
         yield line
+
+
+def _strict_reader(lines: Iterable[str], separator: str) -> Any:
+    """Read fields; strictly, since an open quote takes all that follows it into one of them."""
+    return csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
 
 
 def _check_widths(
@@ -277,9 +276,7 @@ def _separator(text: str, known: Collection[str]) -> str:
 
 def _second_record(text: str, mark: str, width: int) -> list[str]:
     """Return the fields of the second line that is not blank, if they are `width`, two or more."""
-    reader = csv.reader(
-        io.StringIO(text, newline=""), delimiter=mark, skipinitialspace=True, strict=True
-    )
+    reader = _strict_reader(io.StringIO(text, newline=""), mark)
     try:
         filled = (fields for fields in reader if any(field.strip() for field in fields))
         below = list(itertools.islice(filled, 1, 2))
