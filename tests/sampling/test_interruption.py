@@ -25,6 +25,14 @@ def make_kernel(parameters, data):
     return ar(parameters["shrink"])
 
 
+@pytest.fixture(autouse=True)
+def interruptible():
+    """As at a terminal: what a shell script starts in the background ignores Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 ADAPT = jaxbnn.schedule(lambda t: {"shrink": 0.5})
 REDUCE = {"m": jaxbnn.moments()}
 
