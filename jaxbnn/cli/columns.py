@@ -32,7 +32,7 @@ from jaxbnn.cli.hints import (
     spelled_twice,
     strange_among_numbers,
 )
-from jaxbnn.tabular.spread import mean_and_sd, standardised
+from jaxbnn.numerics.spread import mean_and_sd, standardised
 
 _MOST_CATEGORIES = 20
 _MISSING_CATEGORY, _NONE = "(missing)", "none"

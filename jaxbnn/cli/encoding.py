@@ -25,8 +25,8 @@ from jaxbnn.cli.fields import (
 from jaxbnn.cli.hints import spelled_twice, strange_among_numbers
 from jaxbnn.cli.kinds import Kind
 from jaxbnn.cli.table import Table, take
+from jaxbnn.numerics.spread import mean_and_sd
 from jaxbnn.tabular.kinds import CLASSES, COUNTS
-from jaxbnn.tabular.spread import mean_and_sd
 
 _MOST_CLASSES = 50
 _FEW_NUMBERS = 10

@@ -19,6 +19,7 @@ from jaxbnn.cli.prepare import Prepared, on_all_rows, settled
 from jaxbnn.cli.progress import Progress, of_sampling, of_updates
 from jaxbnn.cli.report import Report, about, markdown, next_steps, worse_of
 from jaxbnn.cli.verdict import copies_sentences, judge_classes, judge_numbers
+from jaxbnn.numerics.spread import mean_and_sd
 from jaxbnn.prediction import ClassPrediction, NumberScores, predict, scores
 from jaxbnn.sampling import BadCheckpoint
 from jaxbnn.tabular.fitted import Fitted, relevance_note
@@ -26,7 +27,6 @@ from jaxbnn.tabular.kinds import COUNTS
 from jaxbnn.tabular.posteriors import make_posterior
 from jaxbnn.tabular.samplers import run
 from jaxbnn.tabular.settings import describe
-from jaxbnn.tabular.spread import mean_and_sd
 from jaxbnn.tabular.trial import best_of
 from jaxbnn.tabular.verdict import Verdict, judge_chains
 from jaxbnn.tabular.wording import as_option

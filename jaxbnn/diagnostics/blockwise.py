@@ -116,10 +116,14 @@ def blockwise_rhat(
         )
     blocks = length // block_length
     used = values[:, : blocks * block_length].reshape(chains, blocks, block_length, -1)
+    ends = times[: blocks * block_length].reshape(blocks, block_length)[:, -1]
+    settling.check_rates("blockwise_rhat", false_alarm_rate, judged_fraction)
+    first = settling.judged_records(
+        "blockwise_rhat", ends, judged_fraction, "blocks", "take a smaller block_length, or record"
+    )
     rhat = np.asarray(rhat_brooks_gelman(np.swapaxes(used, 1, 2)), float)
     block_steps = times[: blocks * block_length].reshape(blocks, block_length)
     mean = rhat.mean(axis=1)
-    ends = block_steps[:, -1]
     with np.errstate(divide="ignore", invalid="ignore"):
         # Rounding may leave equal means a little below the least value.
         between = np.maximum(mean - (block_length - 1) / block_length, 0)
@@ -129,7 +133,6 @@ def blockwise_rhat(
             false_alarm_rate=false_alarm_rate,
             judged_fraction=judged_fraction,
         )
-        first = settling.judged_records("blockwise_rhat", ends, judged_fraction)
         judged = settling.level_of(np.log(mean[first:]))
         level = float(np.exp(judged.mean))
     is_passed = bool(found.is_passed and level <= threshold)

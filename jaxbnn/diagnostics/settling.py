@@ -96,14 +96,20 @@ def check_rates(name: str, false_alarm_rate: float, judged_fraction: float) -> N
         check_fraction(f"{what} of {name}", value)
 
 
-def judged_records(name: str, steps: Float[np.ndarray, " records"], fraction: float) -> int:
+def judged_records(
+    name: str,
+    steps: Float[np.ndarray, " records"],
+    fraction: float,
+    kind: str = "records",
+    advice: str = "record",
+) -> int:
     """Return the first record of the last `fraction` of the run's steps; 20 must follow it."""
     first = int(np.searchsorted(steps, (1 - fraction) * steps[-1], side="right"))
     number = len(steps) - first
     if number < 2 * NUM_BATCHES:
         raise ValueError(
-            f"{name} judges the records in the last {fraction:.0%} of the steps and needs at least "
-            f"{2 * NUM_BATCHES} there, but there are {number}; record more often."
+            f"{name} judges the {kind} in the last {fraction:.0%} of the steps and needs at least "
+            f"{2 * NUM_BATCHES} there, but there are {number}; {advice} more often."
         )
     return first
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from jaxbnn.numerics import check_count
-from jaxbnn.numerics.arguments import a_or_an, check_key
+from jaxbnn.numerics.arguments import a_or_an, check_key, typed_key
 from jaxbnn.numerics.checks import check_positive_number
 from jaxbnn.numerics.data import finite_array
 from jaxbnn.targets.rounding import warn_of_rounded_inputs
@@ -53,9 +53,10 @@ def stacked_runs(positions: PyTree) -> tuple[int, Any]:
 
 def one_key_a_run(rng_key: Array, runs: int) -> Key[Array, " run"]:
     """Return the keys that were given, or one folded in for each run."""
-    check_key("rng_key", rng_key)
-    if not jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key):
-        rng_key = jax.random.wrap_key_data(rng_key)
+    is_typed = isinstance(rng_key, jax.Array) and jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key)
+    is_many = np.ndim(rng_key) == (1 if is_typed else 2)
+    check_key("rng_key", rng_key[0] if is_many and len(rng_key) else rng_key)
+    rng_key = typed_key(rng_key)
     if rng_key.ndim == 0:
         return jax.vmap(lambda run: jax.random.fold_in(rng_key, run))(jnp.arange(runs))
     if len(rng_key) != runs:

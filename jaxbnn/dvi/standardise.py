@@ -6,6 +6,10 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxbnn.numerics import check_finite, check_real
+from jaxbnn.numerics.spread import mean_and_sd
+
+# Rows of a constant column are as near to its mean, beside their size.
+_ROUNDED = 1e-13
 
 
 class Standardisation(NamedTuple):
@@ -18,7 +22,7 @@ class Standardisation(NamedTuple):
     y_mean, y_scale
         Numbers, or (k,).
     constant_columns
-        Columns of x that do not vary: they are kept, as zeros.
+        Columns of x that do not vary, but for rounding: they are kept, as zeros.
     """
 
     x_mean: Float[np.ndarray, " d"]
@@ -28,13 +32,34 @@ class Standardisation(NamedTuple):
     constant_columns: tuple[int, ...]
 
     def inputs(self, x: np.ndarray) -> np.ndarray:
-        """Return x standardised; raise ValueError if its columns are others."""
-        _check_columns("x", x, np.shape(self.x_mean))
-        return (np.asarray(x, np.float64) - self.x_mean) / self.x_scale
+        """Return x standardised.
+
+        Raises
+        ------
+        ValueError
+            Other columns; numbers that are not finite, or that a mask hides.
+        TypeError
+            What are no real numbers: dates, say.
+        """
+        _check("x", x, np.shape(self.x_mean))
+        away = np.asarray(x, np.float64) - self.x_mean
+        if self.constant_columns:
+            columns = np.arange(np.size(self.x_mean)).reshape(np.shape(self.x_mean))
+            is_rounding = np.abs(away) <= _ROUNDED * np.abs(self.x_mean)
+            away = np.where(np.isin(columns, self.constant_columns) & is_rounding, 0.0, away)
+        return away / self.x_scale
 
     def targets(self, y: np.ndarray) -> np.ndarray:
-        """Return y standardised; a log density of it, in the units of y, is less by log y_scale."""
-        _check_columns("y", y, np.shape(self.y_mean))
+        """Return y standardised; a log density of it, in the units of y, is less by log y_scale.
+
+        Raises
+        ------
+        ValueError
+            Other columns; numbers that are not finite, or that a mask hides.
+        TypeError
+            What are no real numbers.
+        """
+        _check("y", y, np.shape(self.y_mean))
         return (np.asarray(y, np.float64) - self.y_mean) / self.y_scale
 
 
@@ -71,10 +96,8 @@ def standardisation(x: np.ndarray, y: np.ndarray) -> Standardisation:
             f"{np.shape(x)} and {np.shape(y)}; give one target per datum."
         )
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
-    x_scale, y_scale = x.std(axis=0), y.std(axis=0)
-    # A constant column's computed deviation is rounding error, not zero.
-    constant = x_scale <= 1e-12 * np.maximum(np.abs(x).max(axis=0), 1e-300)
-    flat = np.atleast_1d(y_scale <= 1e-12 * np.maximum(np.abs(y).max(axis=0), 1e-300))
+    (x_mean, x_scale), (y_mean, y_scale) = mean_and_sd(x), mean_and_sd(y)
+    constant, flat = x_scale == 0, np.atleast_1d(y_scale == 0)
     if flat.any():
         column = "" if y.ndim == 1 else f" in column {int(np.argmax(flat))}"
         raise ValueError(
@@ -83,14 +106,21 @@ def standardisation(x: np.ndarray, y: np.ndarray) -> Standardisation:
         )
     names = tuple(int(i) for i in np.flatnonzero(constant))
     return Standardisation(
-        x.mean(axis=0), np.where(constant, 1.0, x_scale), y.mean(axis=0), y_scale, names
+        np.asarray(x_mean), np.where(constant, 1.0, x_scale), y_mean, y_scale, names
     )
 
 
-def _check_columns(name: str, values: np.ndarray, columns: tuple[int, ...]) -> None:
-    """Raise unless data have the columns of those that the means are of; one column may be any."""
+def _check(name: str, values: np.ndarray, columns: tuple[int, ...]) -> None:
+    """Raise unless data are finite numbers, with the columns of those that the means are of."""
+    check_real(name, values)
+    check_finite(name, values)
     if columns and np.shape(values)[-len(columns) :] != columns:
         raise ValueError(
             f"{name} has shape {np.shape(values)}, but was standardised with columns of shape "
             f"{columns}; give the same columns."
+        )
+    if not columns and np.shape(values)[1:] not in ((), (1,)):
+        raise ValueError(
+            f"{name} has shape {np.shape(values)}, but was standardised as numbers (n,); give "
+            "these."
         )

@@ -26,30 +26,48 @@ _TIMES = (np.datetime64, np.timedelta64, datetime.date, datetime.time, datetime.
 
 
 def check_columns(X: Any) -> None:
-    """Check that the columns of a pandas table are numbers; other X as `check_numbers` does.
+    """Check that the columns of a table are numbers; other X as `check_numbers` does.
+
+    Of a table, as pandas, polars and PyArrow make them, each column is looked at by itself: as one
+    array, dates beside numbers are numbers already, in units of their own.
 
     Raises
     ------
     ValueError
         Text, dates or a missing value, with the column's name; of other X, dates or masked values.
+    TypeError
+        A table that is not computed yet.
     """
-    if not hasattr(getattr(X, "dtypes", None), "items"):
-        check_numbers("X", X)
+    if hasattr(getattr(X, "dtypes", None), "items"):  # pandas'
+        for place, name in enumerate(X.columns):
+            _check_column(name, X.dtypes.iloc[place].kind, X.iloc[:, place])
         return
-    for place, (name, dtype) in enumerate(X.dtypes.items()):
-        if dtype.kind not in "mMO" or not len(X):
-            continue
-        strange = [v for v in X.iloc[:, place] if dtype.kind != "O" or not _is_number(v)]
-        if strange:
-            what = "which is no number; encode it, as scikit-learn's OneHotEncoder does text"
-            if isinstance(strange[0], _TIMES):
-                what = _NO_TIMES
-            elif _is_missing(strange[0]):
-                what = "which is missing; fill it in, as scikit-learn's SimpleImputer does"
-            elif _is_beyond(strange[0]):
-                what = _BEYOND
-            said = f"column {name!r} of X holds {short(strange[0])}, {what}"
-            raise ValueError(f"{said}, or leave it out.")
+    names = getattr(X, "column_names", None) or getattr(X, "columns", None)
+    if names is None:
+        check_numbers("X", X)
+    elif hasattr(X, "collect"):
+        raise TypeError("X is a table that is not computed yet; give X.collect().")
+    else:
+        for name in names:
+            values = np.asarray(X[name])
+            _check_column(name, values.dtype.kind, values)
+
+
+def _check_column(name: Any, kind: str, values: Any) -> None:
+    """Raise ValueError of the first value that is no number, by the kind of NumPy's dtype."""
+    if kind not in "mMOSUT" or not len(values):
+        return
+    strange = [v for v in values if kind in "mM" or not _is_number(v)]
+    if strange:
+        what = "which is no number; encode it, as scikit-learn's OneHotEncoder does text"
+        if isinstance(strange[0], _TIMES):
+            what = _NO_TIMES
+        elif _is_missing(strange[0]):
+            what = "which is missing; fill it in, as scikit-learn's SimpleImputer does"
+        elif _is_beyond(strange[0]):
+            what = _BEYOND
+        said = f"column {name!r} of X holds {short(strange[0])}, {what}"
+        raise ValueError(f"{said}, or leave it out.")
 
 
 def _is_number(value: Any) -> bool:

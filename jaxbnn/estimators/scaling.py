@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxbnn.tabular.spread import mean_and_sd, standardised
+from jaxbnn.numerics.spread import mean_and_sd, standardised
 
 
 class Scaling(NamedTuple):

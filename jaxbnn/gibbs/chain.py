@@ -21,7 +21,7 @@ from jaxbnn.gibbs.validation import (
 from jaxbnn.networks import Network, output_shape, parameter_shapes
 from jaxbnn.networks.validation import check_params
 from jaxbnn.numerics import standard_normal
-from jaxbnn.numerics.arguments import check_key
+from jaxbnn.numerics.arguments import check_key, typed_key
 from jaxbnn.targets import normal_prior
 
 Output = Literal["regression", "probit", "binary_probit"]
@@ -108,6 +108,7 @@ class NoisyChain:
     def sample_prior(self, key: PRNGKeyArray, dtype: DTypeLike = float) -> PyTree:
         """Draw parameters from the prior, in JAX's default float unless told otherwise."""
         check_key("key", key)
+        key = typed_key(key)
         shapes = parameter_shapes(self.network, dtype)
         return tuple(
             {

@@ -173,13 +173,22 @@ def _from_many(uniform, pieces, mean, post, noise_variance, next_noise_variance)
         signs.append(jnp.where(on_left, -1, 1).astype(mean.dtype))
         rests.append(log_mass_from_mode(edges[-1], widths[-1]) + mode.log_scale)
 
+    # Of each entry its own: beside any other mode, those that share its mass would round alike.
+    highest = modes[0]
+    for mode in modes[1:]:
+        gain = _log_density_difference(
+            mode, highest, mean, post, noise_variance, next_noise_variance
+        )
+        highest = highest._replace(
+            point=jnp.where(gain > 0, mode.point, highest.point),
+            value=jnp.where(gain > 0, mode.value, highest.value),
+        )
     heights = [
-        _log_density_difference(mode, modes[0], mean, post, noise_variance, next_noise_variance)
+        _log_density_difference(mode, highest, mean, post, noise_variance, next_noise_variance)
         for mode in modes
     ]
-    highest = jnp.max(jnp.stack(heights), axis=0)
     masses = jax.nn.softmax(
-        jnp.stack([h - highest + rest for h, rest in zip(heights, rests, strict=True)]), axis=0
+        jnp.stack([height + rest for height, rest in zip(heights, rests, strict=True)]), axis=0
     )
     # Piece by piece, given that none before was chosen. What the pieces after it have is added up
     # from the last: as a difference from 1, rounding would leave pieces of no mass a share.

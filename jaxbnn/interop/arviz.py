@@ -20,6 +20,7 @@ from jaxbnn.diagnostics import evaluate
 from jaxbnn.diagnostics.functions import check_positions
 from jaxbnn.interop.arviz_model import as_whole, model_groups
 from jaxbnn.interop.numpyro_model import ModelPosterior
+from jaxbnn.numerics.arguments import check_key
 from jaxbnn.prediction.families import sample_law
 from jaxbnn.sampling.trees import describe, rebuild
 from jaxbnn.targets import CrossEntropy, Posterior
@@ -91,6 +92,8 @@ def to_arviz(
     """
     positions = getattr(draws, "positions", draws)
     chains_and_draws = check_positions("to_arviz", positions)
+    if key is not None:
+        check_key("key", key)
     if posterior is None and key is not None:
         raise ValueError("a key asks for posterior_predictive, which needs the posterior; give it.")
     stats = _sample_stats(draws, chains_and_draws)

@@ -28,6 +28,7 @@ from jaxbnn.interop.numpyro_trace import (
     traced,
 )
 from jaxbnn.numerics import is_concrete, sum_of_differences
+from jaxbnn.numerics.arguments import check_key
 from jaxbnn.targets.powers import powered, powered_likelihood, still_at_zero
 
 
@@ -224,6 +225,7 @@ class ModelPosterior:
 
     def sample_prior(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Sites:
         """Return positions drawn from the prior, with `shape` before each site's own."""
+        check_key("key", key)
         args, kwargs = self.call.join(self.arrays)
         improper = improper_sites(traced(self.model, args, kwargs, anywhere))
         if improper:
@@ -290,6 +292,7 @@ class ModelPosterior:
         Leave out the data that the model should draw: `simulate(key, position, x_new)`. The
         position is of one draw; chains go through jax.vmap.
         """
+        check_key("key", key)
         check_position(position, self.shapes)
         values = self.constrain(position) if self.space == "unconstrained" else position
         one = jax.tree.map(lambda leaf: leaf[None], values)

@@ -77,7 +77,7 @@ def check_function(name: str, value: Any, advice: str, num_arguments: int = 1) -
 
 
 def check_key(name: str, key: Any, advice: str = "write jax.random.key(0)") -> None:
-    """Raise TypeError unless `key` is a key of `jax.random`, typed or of the old kind.
+    """Raise unless `key` is one key of `jax.random`, typed or of the old kind.
 
     Parameters
     ----------
@@ -92,6 +92,9 @@ def check_key(name: str, key: Any, advice: str = "write jax.random.key(0)") -> N
     ------
     TypeError
         Not a key.
+    ValueError
+        Several keys; words of an old key that are not as many as those of JAX's default
+        implementation.
 
     Examples
     --------
@@ -104,6 +107,45 @@ def check_key(name: str, key: Any, advice: str = "write jax.random.key(0)") -> N
     is_old = dtype == np.uint32 and np.ndim(key) > 0
     if not (is_typed or is_old):
         raise TypeError(f"{name} must be a key, but is {a_or_an(key)}; {advice}.")
+    if np.ndim(key) != (0 if is_typed else 1):
+        raise ValueError(
+            f"{name} must be one key, but is an array of them, of the shape {np.shape(key)}; take "
+            "one, or map over them by jax.vmap."
+        )
+    if is_old:
+        check_words(name, key)
+
+
+def check_words(name: str, key: Any) -> None:
+    """Raise ValueError unless an old key has the words of JAX's default implementation.
+
+    Examples
+    --------
+    >>> check_words("key", np.zeros(4, np.uint32))
+    Traceback (most recent call last):
+    ValueError: key is raw and has 4 words, but those of JAX's default implementation have 2; ...
+    """
+    words = np.shape(key)[0]
+    expected = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0))).shape[0]
+    if words == expected:
+        return
+    implementations = {2: "threefry2x32", 4: "rbg"}
+    advice = "write jax.random.key(0)"
+    if words in implementations:
+        advice = f'give jax.random.wrap_key_data(key, impl="{implementations[words]}")'
+    raise ValueError(
+        f"{name} is raw and has {words} words, but those of JAX's default implementation have "
+        f"{expected}; {advice}."
+    )
+
+
+def typed_key(key: Any) -> Any:
+    """Return a key of either kind as a typed one, by which it draws the same numbers.
+
+    NumPyro's distributions take no old keys but those of two words.
+    """
+    is_typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    return key if is_typed else jax.random.wrap_key_data(key)
 
 
 def check_flag(name: str, value: Any) -> None:

@@ -260,13 +260,16 @@ def summary_of(found: Components, tail: Float[Array, ""]) -> dict[str, Array]:
     """
     means = found.family.centre(found.law)
     mean = jnp.mean(means, axis=0)
+    # By the deviations themselves, whose squares may be beyond the numbers of this precision.
+    within = root_mean_square(_deviations(found.law))
+    sd = jnp.hypot(within, root_mean_square(means - mean[None]))
     aleatoric = jnp.mean(_variances(found.law), axis=0)
     epistemic = jnp.mean((means - mean[None]) ** 2, axis=0)
     epistemic = jnp.where(jnp.isposinf(mean), jnp.inf, epistemic)
     values = draw(found, is_shared=True)
     return {
         "mean": mean,
-        "sd": jnp.sqrt(aleatoric + epistemic),
+        "sd": jnp.where(jnp.isposinf(mean), jnp.inf, sd),
         "lower": quantile_of_sorted(values, tail),
         "upper": quantile_of_sorted(values, 1 - tail),
         "aleatoric": aleatoric,
@@ -346,6 +349,23 @@ def scores_of_counts(
         "pit": np.clip(pit, 0, 1).astype(error.dtype),
         "error": error,
     }
+
+
+def root_mean_square(values: Float[Array, "draws *rows"]) -> Float[Array, "*rows"]:
+    """Return it, also where the squares overflow, or are 0."""
+    largest = jnp.max(jnp.abs(values), axis=0)
+    unit = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
+    return unit * jnp.sqrt(jnp.mean((values / unit[None]) ** 2, axis=0))
+
+
+def _deviations(law: Any) -> Array:
+    if isinstance(law, dist.Laplace):
+        return math.sqrt(2) * law.scale
+    if isinstance(law, dist.StudentT):
+        degrees = jnp.maximum(law.df, 2.0)
+        ratio = jnp.sqrt(degrees / jnp.where(law.df > 2, degrees - 2, 1.0))
+        return jnp.where(law.df > 2, law.scale * ratio, jnp.inf)
+    return jnp.sqrt(law.variance)
 
 
 def _variances(law: Any) -> Array:

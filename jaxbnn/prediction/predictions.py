@@ -31,6 +31,7 @@ from jaxbnn.prediction.families import (
     components,
     family_of,
     parameters_of,
+    root_mean_square,
     summary_of,
 )
 
@@ -261,7 +262,7 @@ def _summary(components: Any, tail: Float[Array, ""]) -> dict[str, Array]:
         lower, upper = mixture_quantile(means, sds, tail), -mixture_quantile(-means, sds, tail)
         return {
             "mean": mean,
-            "sd": jnp.hypot(_root_mean_square(sds), _root_mean_square(means - mean[None])),
+            "sd": jnp.hypot(root_mean_square(sds), root_mean_square(means - mean[None])),
             "lower": lower,
             "upper": upper,
             "aleatoric": aleatoric,
@@ -280,13 +281,6 @@ def _summary(components: Any, tail: Float[Array, ""]) -> dict[str, Array]:
         # Not negative but for rounding.
         "epistemic": jnp.maximum(_entropy(mean) - aleatoric, 0),
     }
-
-
-def _root_mean_square(values: Float[Array, "draws *rows"]) -> Float[Array, "*rows"]:
-    """Return it, also where the squares overflow, or are 0."""
-    largest = jnp.max(jnp.abs(values), axis=0)
-    unit = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
-    return unit * jnp.sqrt(jnp.mean((values / unit[None]) ** 2, axis=0))
 
 
 def mixture_quantile(

@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from jaxbnn.numerics import check_count, check_finite, check_positive, check_real, is_concrete
-from jaxbnn.numerics.arguments import check_flag
+from jaxbnn.numerics.arguments import check_flag, check_words
 from jaxbnn.sampling.adaptation import Adaptation
 from jaxbnn.sampling.contract import check_callable, check_pair
 from jaxbnn.sampling.keys import MOST_STEPS
@@ -121,14 +121,7 @@ def check_key(key: Any) -> None:
         found = f"keys of the shape {key.shape}" if is_typed else f"{key!r:.80}"
         raise ValueError(f"key must be one key such as jax.random.key(0), but is {found}.")
     if not is_typed:
-        words = np.shape(key)[0]
-        expected = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0))).shape[0]
-        if words != expected:
-            impl = "rbg" if words == 4 else "threefry2x32"
-            raise ValueError(
-                f"key is raw and has {words} words, but those of JAX's default implementation have "
-                f'{expected}; give jax.random.wrap_key_data(key, impl="{impl}").'
-            )
+        check_words("key", key)
     if str(jax.random.key_impl(key)) == "unsafe_rbg":
         raise ValueError(
             'key is of the implementation "unsafe_rbg", by which a step\'s numbers depend on the '

@@ -19,6 +19,8 @@ LINEAR, ONE_LAYER, DEEP = (), (50,), (16, 16, 16, 16)
 _CHAINS, _ENSEMBLE = 4, 10
 # Of gibbs, in standard deviations of the target, where none is asked for.
 NOISE = 0.3
+# Times the usual prior; beyond, weights leave single precision.
+_LEAST_SCALE, _LARGEST_SCALE = 1e-6, 1e6
 # What "auto" chooses from.
 _CANDIDATES = ("nuts", "ensemble", "dvi")
 
@@ -148,6 +150,11 @@ def check_settings(settings: Settings, spelled: Spelling = as_argument) -> None:
     for name, value in (("noise", settings.noise), ("prior_scale", scale)):
         if value is not None and not 0 < value < math.inf:
             raise ValueError(f"{spelled(name)} must be positive and finite, but is {value}.")
+    if scale is not None and not _LEAST_SCALE <= scale <= _LARGEST_SCALE:
+        raise ValueError(
+            f"{spelled('prior_scale')} is so many times the usual, from {_LEAST_SCALE:g} to "
+            f"{_LARGEST_SCALE:g}, but is {scale:g}; give one in between."
+        )
     if scale is not None and settings.relevance:
         raise ValueError(
             f"{spelled('relevance')} learns what {spelled('prior_scale')} fixes; leave one of "

@@ -14,6 +14,7 @@ from jax.tree_util import keystr, tree_leaves_with_path, tree_map_with_path
 from jaxtyping import Array, PyTree
 
 from jaxbnn.networks import Network, parameter_shapes
+from jaxbnn.numerics.arguments import typed_key
 
 
 class JointPrior(abc.ABC):
@@ -151,6 +152,7 @@ def sample_prior(rng_key: Array, prior: PyTree, shape: tuple[int, ...] = ()) -> 
     (5, 2, 1)
     """
     distributions, treedef = jax.tree.flatten(prior, is_leaf=is_distribution)
+    rng_key = typed_key(rng_key)
 
     def draw(key):
         if isinstance(prior, JointPrior):

@@ -171,6 +171,11 @@ def test_bad_input_is_named(change, message):
         stationarity_time(np.zeros(len(STEPS)), **arguments)
 
 
+def test_blocks_that_are_too_few_are_told_of():
+    with pytest.raises(ValueError, match=r"judges the blocks .* smaller block_length"):
+        blockwise_rhat(np.zeros((2, 600, 3)), np.arange(1, 601))
+
+
 def test_blockwise_rhat_is_formula_16_block_by_block(rng):
     draws = rng.normal(size=(3, 1003, 4)) + rng.normal(size=(3, 1, 1))
     found = blockwise_rhat(draws, 10 * np.arange(1, 1004), block_length=25, threshold=100.0)

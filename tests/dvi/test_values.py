@@ -169,6 +169,47 @@ def test_the_divergence_from_laplace_laws_of_unequal_scales():
     np.testing.assert_allclose(found, cross_entropy - 1.5 * (1 + np.log(2 * np.pi)), rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        1e200 * np.arange(5.0),
+        1e-200 * np.arange(5.0),
+        1.6e15 + 1000 * np.arange(5.0),  # stamps of time in microseconds, by milliseconds
+    ],
+)
+def test_columns_of_any_units_are_standardised(column):
+    found = standardisation(column[:, None], column)
+    assert found.constant_columns == ()
+    exact = np.arange(-2, 3) / np.sqrt(2)
+    np.testing.assert_allclose(found.inputs(column[:, None])[:, 0], exact, rtol=1e-12)
+    np.testing.assert_allclose(found.targets(column), exact, rtol=1e-12)
+
+
+def test_a_column_that_varies_by_rounding_is_kept_as_zeros():
+    column = 2**60 + 256 * np.arange(3)
+    found = standardisation(column[:, None], np.arange(3.0))
+    assert found.constant_columns == (0,)
+    assert not found.inputs(column[:, None]).any()
+    np.testing.assert_allclose(found.inputs(np.array([[1.0]])), -(2.0**60))
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "said"),
+    [
+        (np.ma.array([[1.0, 2.0]], mask=[[False, True]]), ValueError, "x is masked"),
+        (np.array([[1.0, np.nan]]), ValueError, "x"),
+        (np.array([[1j, 2.0]]), TypeError, "x must hold real numbers"),
+        (np.zeros((1, 3)), ValueError, "standardised with columns of shape"),
+    ],
+)
+def test_what_cannot_be_standardised_is_refused(values, error, said):
+    s = standardisation(np.arange(6.0).reshape(3, 2), np.arange(3.0))
+    with pytest.raises(error, match=said):
+        s.inputs(values)
+    with pytest.raises(ValueError, match=r"y has shape .*, but was standardised as numbers"):
+        s.targets(np.zeros((3, 2)))
+
+
 def test_standardised_targets_have_mean_zero_and_variance_one():
     x, y = np.arange(6.0).reshape(3, 2), np.array([[1.0, 7.0], [2.0, 3.0], [6.0, 2.0]])
     found = standardisation(x, y).targets(y)

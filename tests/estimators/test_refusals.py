@@ -34,6 +34,31 @@ MASK = np.arange(12) == 3
 MASKED_X = np.ma.array(X, mask=np.stack([MASK, MASK], axis=1))
 
 
+class Frame:
+    """A table that is an array of doubles, dates too, as those of polars are."""
+
+    def __init__(self, **columns):
+        self.kept = {name: np.asarray(values) for name, values in columns.items()}
+        self.columns = [*columns]
+
+    def __getitem__(self, name):
+        return self.kept[name]
+
+    def __array__(self, dtype=None, copy=None):
+        return np.stack([np.asarray(v).astype(float) for v in self.kept.values()], axis=1)
+
+    def __len__(self):
+        return len(self.kept[self.columns[0]])
+
+
+class Lazy(Frame):
+    def collect(self):
+        return Frame(**self.kept)
+
+
+FRAME = Frame(a=X[:, 0], when=DAYS.to_numpy())
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_sampled(monkeypatch):
     def sampled(*arguments):
@@ -72,6 +97,7 @@ def nothing_is_sampled(monkeypatch):
             ValueError,
             "noise is of gibbs alone, .* or leave noise",
         ),
+        ({"prior_scale": 1e-30}, ValueError, "prior_scale .* from 1e-06 to 1e.06, but is 1e-30"),
         ({"prior_scale": -1}, ValueError, "prior_scale must be positive .* None to learn it"),
         ({"prior_scale": 2, "relevance": True}, ValueError, "leave one of them out"),
         ({"relevance": True, "sampler": "pcn"}, ValueError, "take sampler='nuts', or leave"),
@@ -131,6 +157,9 @@ def test_settings_that_cannot_be_used(settings, error, said):
             Y,
             "column 'day' of X holds datetime.date.*, such as days since the first, or leave",
         ),
+        (BayesianRegressor(), FRAME, Y, "column 'when' of X holds np.datetime64.*; give numbers"),
+        (BayesianRegressor(), Frame(a=X[:, 0], s=SPANS), Y, "column 's' of X holds np.timedelta"),
+        (BayesianRegressor(), Frame(town=LABELS), Y, "column 'town' of X holds np.str_.*'a'.*, or"),
         (BayesianRegressor(), [[10**400], [1]], [0.0, 1.0], "X holds 1000.*, which is beyond the"),
         (BayesianRegressor(), TABLE.assign(a=[10**400] * 12), Y, "'a' of X holds 1000.*, or leave"),
         (BayesianRegressor(), X, [10**400] * 12, "y holds 1000.*, which is beyond the numbers"),
@@ -214,3 +243,13 @@ def test_a_package_that_is_missing_is_named():
     assert jaxbnn.estimators.BayesianRegressor is BayesianRegressor
     with pytest.raises(AttributeError, match="has no attribute 'Bayes'"):
         jaxbnn.estimators.Bayes  # noqa: B018
+
+
+def test_a_table_that_is_not_computed_is_refused():
+    with pytest.raises(TypeError, match=r"not computed yet; give X.collect\(\)"):
+        BayesianRegressor().fit(Lazy(a=X[:, 0]), Y)
+
+
+def test_a_table_of_numbers_is_taken():
+    with pytest.raises(RuntimeError, match="went on to sample"):
+        BayesianRegressor(sampler="dvi", hidden=2).fit(Frame(a=X[:, 0], b=X[:, 1] > 0), Y)

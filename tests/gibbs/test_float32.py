@@ -7,6 +7,7 @@ import pytest
 
 from jaxbnn.gibbs import IntermediateNoise, activation_pieces, gibbs_sampler, pre_activations
 from jaxbnn.gibbs.chain import chain_values
+from jaxbnn.gibbs.pieces import PiecewiseLinear
 from jaxbnn.gibbs.pre_activations import sample_pre_activations
 from jaxbnn.networks import mlp
 from tests.kit import Target, both_sizes, check_exact_start
@@ -95,6 +96,46 @@ def test_pre_activations_agree_with_float64_in_the_tails(name, rng):
     # A uniform next to the odds of two pieces may fall on either side; elsewhere draws agree.
     same = np.abs(single - double) < 1e-3 * np.sqrt(D) + 2e-6 * np.abs(double)
     assert np.mean(same) > 0.998
+
+
+# Steps of one unit, and one slope.
+STAIRS = PiecewiseLinear(
+    (
+        *((0.0, float(k), k - 0.5 if k > -8 else -np.inf, k + 0.5) for k in range(-8, 8)),
+        (0.7, 2.4, 7.5, np.inf),
+    )
+)
+
+
+@pytest.mark.parametrize("variance", [1e-4, 1e-6, 1e-8])
+@pytest.mark.parametrize(
+    ("activation", "border", "values"),
+    [("hard_tanh", 1.0, (1.0, 0.0)), (STAIRS, 7.5, (7.325, 0.1))],
+)
+def test_pieces_far_from_the_first_share_their_mass_as_in_float64(
+    activation, border, values, variance, rng
+):
+    """Two pieces hold the mass; beside the first one their heights would round by 2 and more."""
+    n = 2000
+    pieces = activation_pieces(activation) if isinstance(activation, str) else activation
+    middle, next_variance = values[0], values[1] or variance
+    mean = border + np.sqrt(variance) * rng.normal(size=n)
+    post = middle + np.sqrt(next_variance) * rng.normal(size=n)
+    mean, post = mean.astype(np.float32), post.astype(np.float32)
+    uniform = rng.uniform(size=n).astype(np.float32)
+
+    def draw(dtype):
+        with pytest.MonkeyPatch.context() as patch, jax.enable_x64(dtype == np.float64):
+            patch.setattr(pre_activations, "uniform_open", lambda *_: jnp.asarray(uniform, dtype))
+            given = (jnp.asarray(value, dtype) for value in (mean, post))
+            noise = (dtype(np.float32(v)) for v in (variance, next_variance))
+            return sample_pre_activations(jax.random.key(0), pieces, *given, *noise)
+
+    single, double = (np.asarray(draw(dtype), np.float64) for dtype in (np.float32, np.float64))
+    is_above = single > border, double > border
+    assert 0.2 < is_above[1].mean() < 0.8
+    # A uniform next to the share of a piece may fall on either side, and a draw on the border.
+    assert np.mean(is_above[0] == is_above[1]) > 0.99
 
 
 def test_a_piece_without_mass_is_not_chosen_by_the_largest_uniform(monkeypatch):

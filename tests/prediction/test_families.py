@@ -307,6 +307,16 @@ def test_a_mean_beyond_float32_has_an_interval_and_a_spread_that_say_so():
     assert not np.isnan(scored.crps).any()
 
 
+@pytest.mark.parametrize("scale", [1e-30, 1e20])
+@pytest.mark.parametrize(("likelihood", "ratio"), [(Laplace, 2**0.5), (StudentT, (5 / 3) ** 0.5)])
+def test_spreads_whose_squares_float32_does_not_hold(likelihood, ratio, scale):
+    params = ({"w": np.zeros((2, 3, 1, 1), np.float32), "b": np.zeros((2, 3, 1), np.float32)},)
+    options = {"degrees": 5.0} if likelihood is StudentT else {}
+    told = likelihood(scale=scale, **options)
+    posterior = Posterior(NETWORK, normal_prior(NETWORK), told, X, np.zeros(3, np.float32))
+    np.testing.assert_allclose(predict(params, X, posterior).sd, ratio * scale, rtol=1e-5)
+
+
 def test_what_is_not_a_number_stays_so():
     w = np.full((2, 3, 1, 1), np.nan, np.float32)
     params = ({"w": w, "b": np.zeros((2, 3, 1), np.float32)},)

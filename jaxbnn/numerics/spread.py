@@ -8,6 +8,8 @@ from jaxtyping import Float
 # Of the largest value: columns whose standard deviation is smaller differ by rounding only, by ten
 # of a double's. Stamps of time in microseconds, which differ in the last digits, are above it.
 _ROUNDING = 2e-15
+# Below, beside the largest value, the sums over rows are made from the least value on.
+_NARROW = 1e-6
 # Standard deviations from the mean.
 _FARTHEST = 1e9
 
@@ -29,6 +31,12 @@ def mean_and_sd(values: Float[np.ndarray, "rows *columns"]) -> tuple[Any, Any]:
     _, exponent = np.frexp(np.nanmax(np.abs(values), axis=0))
     scaled = np.ldexp(values, -exponent)  # exact: by a power of two
     mean, sd = np.nanmean(scaled, axis=0), np.nanstd(scaled, axis=0)
+    # Sums of many rows round by more than their last digits: by nothing from the least on.
+    least = np.nanmin(scaled, axis=0)
+    above = scaled - least
+    spread = np.nanstd(above, axis=0)
+    mean = np.where(spread < _NARROW, least + np.nanmean(above, axis=0), mean)
+    sd = np.where(spread < _NARROW, spread, sd)
     sd = np.where(sd <= _ROUNDING, 0.0, sd)
     return np.ldexp(mean, exponent), np.ldexp(sd, exponent)
 
