@@ -4,8 +4,12 @@ import ast
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+
+from jaxbnn import Gaussian, IntermediateNoise, Posterior, dvi, mlp, normal_prior, pcn
+from jaxbnn.networks import init
 
 ROOT = Path(__file__).parents[1]
 # Counters that no split reaches.
@@ -16,6 +20,42 @@ def test_a_folded_key_is_one_of_those_of_a_split():
     key = jax.random.key(7)
     folded = jax.random.key_data(jax.random.fold_in(key, 1))
     np.testing.assert_array_equal(folded, jax.random.key_data(jax.random.split(key, 5)[1]))
+
+
+NETWORK = mlp((2, 2, 1))
+MODEL = IntermediateNoise(NETWORK, 0.1)
+POSTERIOR = Posterior(NETWORK, normal_prior(NETWORK), Gaussian(1.0), np.ones((3, 2)), np.ones(3))
+WITH_A_KEY = {
+    "init": lambda key: init(key, NETWORK),
+    "sample_prior": lambda key: POSTERIOR.sample_prior(key, (2,)),
+    "gibbs": MODEL.sample_prior,
+    "dvi": lambda key: dvi.initial_position(key, NETWORK),
+    "pcn": lambda key: pcn(jnp.sum, 0.5).step(key, pcn(jnp.sum, 0.5).init(jnp.ones(2))),
+}
+
+
+@pytest.mark.usefixtures("annotations_unchecked")
+@pytest.mark.parametrize("name", WITH_A_KEY)
+def test_one_key_is_asked_for_by_one_sentence(name):
+    keys = jax.random.split(jax.random.key(0), 3)
+    for many in (keys, jax.random.key_data(keys)):
+        with pytest.raises(ValueError, match="must be one key, but is an array of them"):
+            WITH_A_KEY[name](many)
+    raw = jax.random.key_data(jax.random.key(0, impl="rbg"))
+    with pytest.raises(ValueError, match=r"raw and has 4 words, .* impl=.rbg."):
+        WITH_A_KEY[name](raw)
+    with pytest.raises(ValueError, match="raw and has 3 words"):
+        WITH_A_KEY[name](jnp.zeros(3, jnp.uint32))
+
+
+@pytest.mark.parametrize("name", WITH_A_KEY)
+def test_old_keys_serve_as_the_typed_ones_do(name):
+    for impl in ("threefry2x32", "rbg"):
+        with jax.default_prng_impl(impl):
+            key = jax.random.key(3)
+            typed, raw = (WITH_A_KEY[name](k) for k in (key, jax.random.key_data(key)))
+        for one, other in zip(jax.tree.leaves(typed), jax.tree.leaves(raw), strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 def used_twice(source: str) -> list[str]:

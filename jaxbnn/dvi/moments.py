@@ -83,7 +83,10 @@ def activation_moments(
         Of the quadrature; by default 8 for "exact" (1e-6 at |rho| <= 0.99 for relu) and 32, of 2
         to 300, for "gauss_hermite": relative errors of variances and covariances of at most 1e-5
         where the variance of a is 1, for tanh, erf, sigmoid, gelu and softplus. At 9 they are 2e-5
-        for softplus, 2e-3 for gelu, 4e-2 for tanh and erf, which are steps from there.
+        for softplus, 2e-3 for gelu, 4e-2 for tanh and erf, which are steps from there: at 100
+        their means are off by up to .1 and their variances by 17 %, with 300 nodes by .002 and 1 %.
+        So wide are units of many inputs by weights of N(0, 1): take more nodes, weights whose
+        variance falls with the number of inputs, or a piecewise-linear function, exact in any case.
 
     Returns
     -------
