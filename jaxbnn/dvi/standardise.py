@@ -10,6 +10,8 @@ from jaxbnn.numerics.spread import mean_and_sd
 
 # Rows of a constant column are as near to its mean, beside their size.
 _ROUNDED = 1e-13
+# Standard deviations, or units of a constant column.
+_UNSEEN = 1e-9
 
 
 class Standardisation(NamedTuple):
@@ -104,10 +106,13 @@ def standardisation(x: np.ndarray, y: np.ndarray) -> Standardisation:
             f"y has no spread{column}, so that it cannot be standardised; there is nothing to "
             "learn, or the wrong column was taken."
         )
+    x_scale = np.where(constant, 1.0, x_scale)
+    with np.errstate(over="ignore"):
+        plain = x.mean(axis=0)
+    # As NumPy sums it, by whose digits recorded fits began, where its rounding cannot be seen.
+    x_mean = np.where(np.abs(plain - x_mean) <= _UNSEEN * x_scale, plain, x_mean)
     names = tuple(int(i) for i in np.flatnonzero(constant))
-    return Standardisation(
-        np.asarray(x_mean), np.where(constant, 1.0, x_scale), y_mean, y_scale, names
-    )
+    return Standardisation(x_mean, x_scale, y_mean, y_scale, names)
 
 
 def _check(name: str, values: np.ndarray, columns: tuple[int, ...]) -> None:
