@@ -173,7 +173,7 @@ def _from_many(uniform, pieces, mean, post, noise_variance, next_noise_variance)
         signs.append(jnp.where(on_left, -1, 1).astype(mean.dtype))
         rests.append(log_mass_from_mode(edges[-1], widths[-1]) + mode.log_scale)
 
-    # Of each entry its own: beside any other mode, those that share its mass would round alike.
+    # Each entry's own: relative to a far lower mode, heights would round by more than they differ.
     highest = modes[0]
     for mode in modes[1:]:
         gain = _log_density_difference(
