@@ -123,10 +123,8 @@ def deterministic_vi(
         Weight of the divergence in the objective: a number, or a function of the number of
         updates made (an Optax schedule).
     moments, num_nodes
-        Rule for covariances of activations and its nodes; see `activation_moments`. By
-        "gauss_hermite" means and variances, too, are sums over the nodes, and far off where a
-        pre-activation's variance is ten or more. Few nodes serve for training; q may then be
-        evaluated by an algorithm with more.
+        Rule for covariances of activations and its nodes; see `activation_moments`. Few nodes
+        serve for training; q may then be evaluated by an algorithm with more.
     expectation, num_samples
         "monte_carlo" replaces the closed form of the expected log likelihood by draws of the
         outputs. num_samples is also the number of draws of "mcvi" and "rmcvi".

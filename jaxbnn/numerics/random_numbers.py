@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, DTypeLike, Float, PRNGKeyArray, UInt, UInt32
 
-from jaxbnn.numerics.arguments import check_key
+from jaxbnn.numerics.arguments import check_key, typed_key
 
 # Below this many numbers the rounds written out cost more to compile than they save.
 _MANY = 2048
@@ -66,8 +66,7 @@ def _for_many(key: PRNGKeyArray, shape: tuple[int, ...]) -> PRNGKeyArray:
     size = math.prod(shape)
     if not _MANY <= size < 2**32 or jax.default_backend() != "cpu":
         return key
-    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-        key = jax.random.wrap_key_data(key)
+    key = typed_key(key)
     # Without `jax_threefry_partitionable` JAX draws other bits.
     if str(jax.random.key_impl(key)) != "threefry2x32" or not _is_partitionable():
         return key

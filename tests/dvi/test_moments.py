@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.special import erf, ndtr
+from scipy.special import ndtr
 
 from jaxbnn.dvi import GaussianMoments, activation_moments, nodes_for
 from jaxbnn.dvi.asymptotic import heaviside_covariance_asymptotic, relu_remainder_asymptotic
@@ -225,21 +225,46 @@ def test_smooth_activations_by_the_hermite_expansion(x64):
     assert np.linalg.eigvalsh(found.covariance[0]).min() > 0
 
 
-def test_errors_of_the_default_rule_are_those_that_are_stated(x64):
-    nodes, weights = np.polynomial.legendre.leggauss(2000)
-    mean = jnp.array([[0.0, 1.0]])
-    for name, function, at_1, at_9 in (
-        ("erf", erf, 1e-5, 4e-2),
-        ("softplus", lambda z: np.logaddexp(z, 0), 1e-5, 2e-5),
-    ):
-        for variance, tolerance in ((1.0, at_1), (9.0, at_9)):
-            found, _ = activation_moments(
-                name, GaussianMoments(mean, jnp.full((1, 2), variance)), rule="gauss_hermite"
-            )
-            values = function(np.asarray(mean).T + np.sqrt(variance) * 10 * nodes)
-            w = 10 * weights * density(10 * nodes)
-            expected = values**2 @ w - (values @ w) ** 2
-            assert np.abs(found.variance[0] / expected - 1).max() < tolerance
+@pytest.mark.parametrize("variance", [1.0, 9.0, 100.0])
+@pytest.mark.parametrize("name", ["tanh", "erf", "sigmoid", "gelu", "softplus"])
+def test_errors_of_the_default_rule_are_those_that_are_stated(name, variance, x64):
+    u = np.linspace(-10, 10, 10_001)
+    w = density(u) / density(u).sum()
+    mean, scale = jnp.array([[0.0, 1.0, -4.0]]), np.sqrt(variance)
+    inputs = GaussianMoments(mean, jnp.full((1, 3), variance))
+    found, slope = activation_moments(name, inputs, rule="gauss_hermite")
+
+    def function(z):
+        return np.asarray(activation_function(name)(jnp.asarray(z)))
+
+    values = function(np.asarray(mean).T + scale * u)
+    centre = values @ w
+    np.testing.assert_allclose(found.mean[0], centre, atol=1e-7)
+    spread = np.square(values - centre[:, None]) @ w
+    np.testing.assert_allclose(found.variance[0], spread, rtol=1e-6)
+    np.testing.assert_allclose(slope[0], (values * u) @ w / scale, atol=1e-7)
+    # A unit's covariance with another, from sums over pairs of nodes.
+    t = np.linspace(-8, 8, 801)
+    on_grid = density(t) / density(t).sum()
+    for rho, tolerance in ((0.9, 4e-4 if variance > 9 else 1e-4), (0.99, 0.03)):
+        pair = variance * jnp.array([[[1.0, rho], [rho, 1.0]]])
+        inputs = GaussianMoments(mean[:, :2], jnp.full((1, 2), variance), pair)
+        found, _ = activation_moments(name, inputs, rule="gauss_hermite")
+        first = on_grid * function(scale * t)
+        both = function(1 + scale * (rho * t[:, None] + np.sqrt(1 - rho**2) * t))
+        expected = first @ both @ on_grid - first.sum() * centre[1]
+        assert float(found.covariance[0, 0, 1]) == pytest.approx(expected, rel=tolerance)
+        np.testing.assert_allclose(found.variance[0], spread[:2], rtol=1e-6)
+
+
+def test_the_hermite_expansion_in_float32_where_units_hardly_vary():
+    middle = 1 / (1 + np.exp(-0.5))
+    expected = middle * (1 - middle)
+    for scale, tolerance in ((1e-3, 2e-4), (1e-4, 1e-2)):
+        inputs = GaussianMoments(jnp.array([[0.5]]), jnp.full((1, 1), scale**2))
+        found, slope = activation_moments("sigmoid", inputs, rule="gauss_hermite")
+        assert float(slope[0, 0]) == pytest.approx(expected, rel=tolerance)
+        assert float(found.variance[0, 0]) == pytest.approx((scale * expected) ** 2, rel=tolerance)
 
 
 @pytest.mark.long
