@@ -147,7 +147,7 @@ def bennett_acceptance_ratio(
     True
     """
     draws, steps = _check_ladder("bennett_acceptance_ratio", log_likelihoods, temperatures)
-    if is_concrete(draws) and bool(jnp.any(jnp.isnan(draws) | (draws == jnp.inf))):
+    if is_concrete(draws) and not np.all(np.asarray(draws) < np.inf):
         raise ValueError(
             "log_likelihoods holds NaN or +inf; look for the draw at which the log likelihood "
             "fails, and leave its chain out."

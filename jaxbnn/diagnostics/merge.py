@@ -77,6 +77,13 @@ def merge_time(
     reference, own_times = settling.check_series("merge_time", informed, own_steps)
     first = settling.judged_records("merge_time", times, judged_fraction)
     own_first = settling.judged_records("merge_time", own_times, judged_fraction)
+    try:
+        np.broadcast_shapes(chain.shape[:-1], reference.shape[:-1])
+    except ValueError:
+        raise ValueError(
+            "merge_time needs as many informed series as uninformed ones, or one, but the shapes "
+            f"are {chain.shape} and {reference.shape}; give one informed series for each."
+        ) from None
     rate = false_alarm_rate / 3
     level = settling.level_of(reference[..., own_first:])
     other = settling.level_of(chain[..., first:])

@@ -15,6 +15,7 @@ from jax.tree_util import keystr, tree_leaves_with_path
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from jaxbnn.dvi.families import Family, entropy, moments_of
+from jaxbnn.dvi.moments import deviation_of
 from jaxbnn.dvi.partition import frozen, set_numbers, sums_of_sets, value_of_sets
 from jaxbnn.dvi.standard_normal import normal_cdf
 from jaxbnn.numerics import check_positive
@@ -234,7 +235,7 @@ def _cross_entropy(distribution: Any, mean: Array, variance: Array) -> Scalar:
         return 0.5 * jnp.sum(quadratic) + log_scales + 0.5 * mean.size * math.log(2 * math.pi)
     if type(base) is dist.Laplace:
         loc, scale = fit(base.loc), fit(base.scale)
-        deviation = jnp.sqrt(variance)
+        deviation = deviation_of(variance)
         z = (mean - loc) / deviation
         distance = deviation * (2 * normal_density(z) + z * (normal_cdf(z) - normal_cdf(-z)))
         log_scales = jnp.sum(jnp.log(2 * scale)) * (mean.size / scale.size)

@@ -198,6 +198,14 @@ def initial_position(
 
     mean = jax.tree_util.tree_map_with_path(draw, keys, shapes, scales)
     log_scale = jax.tree_util.tree_map_with_path(spread, shapes, scales)
+    if is_concrete(log_scale) and not all(
+        np.isfinite(leaf).all() for leaf in jax.tree.leaves(log_scale)
+    ):
+        raise ValueError(
+            "variance and bias_variance divided by the number of inputs must be numbers of "
+            f"{jnp.result_type(dtype)}, but are {variance} and {bias_variance}; give larger ones, "
+            "such as 1e-10."
+        )
     q: Family = FactorisedNormal(mean, log_scale)
     if correlated:
         q = LayerwiseNormal(mean, _map_dense(lambda s: _diagonal_factor(s, shape), log_scale))

@@ -85,8 +85,8 @@ def activation_moments(
         ten times as many nodes, evenly spaced. With 32, for tanh, erf, sigmoid, gelu and softplus:
         means within 1e-7 and variances to a relative 1e-6 where the variance of a is at most 100
         (beyond, take more: at 1e4 tanh's variances are off by 2 %, with 300 by 2e-7);
-        covariances to a relative 1e-4 at |rho| <= .9 and 4e-3 at .99 where it is at most 9, and
-        4e-4 and .03 where it is 100 (with 300: 1e-14 and 4e-5).
+        covariances, in units of both deviations, to 1e-4 at |rho| <= .9 and 4e-3 at .99 where it
+        is at most 9, and to 4e-4 and .03 where it is 100 (with 300: 1e-14 and 4e-5).
 
     Returns
     -------

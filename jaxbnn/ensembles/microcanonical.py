@@ -31,6 +31,7 @@ from jaxbnn.sampling.validation import check_positions
 # In an adjusted trajectory the direction is forgotten over so many times its length: without that,
 # a trajectory could come back to where it began, at any step size.
 _REFRESHMENT = 1.25
+_ENTRIES = ("step_size", "decoherence_length", "inverse_mass_matrix")
 # A step that is shortened is half as long after each that was undone, and as long as before after
 # four that were not.
 _DOUBLINGS = 0.25
@@ -269,7 +270,7 @@ def adjusted_microcanonical(parameters: dict[str, Array], posterior: Any) -> Sam
 
 
 def _check_entries(parameters: dict[str, Array]) -> None:
-    for name in ("step_size", "decoherence_length", "inverse_mass_matrix"):
+    for name in _ENTRIES:
         if not isinstance(parameters, dict) or name not in parameters:
             raise ValueError(
                 f"a microcanonical kernel needs parameters[{name!r}], which is not there; "
@@ -290,8 +291,14 @@ def _checked(
     log_density: Callable[[PyTree], Array],
     whole: Callable[[Float[Array, " d"]], PyTree],
 ) -> Callable[[Float[Array, " d"]], Array]:
-    """Return the log density of a vector, which looks while it is traced at the matrix's shape."""
+    """Return the log density of a vector, which looks while it is traced at the parameters."""
     shape = jnp.shape(parameters["inverse_mass_matrix"])
+    # Python's own numbers are of any dtype.
+    dtypes = {
+        name: parameters[name].dtype
+        for name in _ENTRIES
+        if not getattr(parameters[name], "weak_type", not hasattr(parameters[name], "dtype"))
+    }
 
     def checked(vector):
         _check_size(vector.size)
@@ -300,6 +307,12 @@ def _checked(
                 f"parameters['inverse_mass_matrix'] has shape {shape} a chain, but the position "
                 f"has {vector.size} numbers; give a diagonal of as many."
             )
+        for name, dtype in dtypes.items():
+            if dtype.itemsize > vector.dtype.itemsize:
+                raise ValueError(
+                    f"parameters[{name!r}] is {dtype}, but the position {vector.dtype}; give them "
+                    "in its dtype, as microcanonical_parameters(positions) does."
+                )
         return log_density(whole(vector))
 
     return checked

@@ -113,7 +113,10 @@ def microcanonical_adaptation(
     energy_error
         Of an unadjusted kernel: what E[Delta E^2] / d shall be in the end, Delta E the energy
         change of a step and d the number of dimensions; no units. The smaller, the smaller the
-        draws' bias, and the step size, which goes with its sixth root.
+        draws' bias, and the step size, which goes with its sixth root. Changes whose squares are
+        over twenty times their mean count as twenty times: where few steps have most of it, as on
+        skewed posteriors of few parameters, it comes out several times larger. `energy_errors`
+        measures it.
     start_energy_error
         What it shall be at the beginning, from where it falls geometrically over half the warm-up.
         Parameters that have entries "energy_error" and "start_energy_error" (chains,) are tuned to

@@ -121,7 +121,7 @@ class IntermediateNoise(NoisyChain):
         TypeError
             What is no `GibbsPosition`.
         """
-        _check_one(self.network, position)
+        check_one(self.network, position)
         before = inputs_last(self.network, x)
         values = chain_values(self, position, y, before.dtype)
         _check_rows(before.shape[-1], y, values)
@@ -160,7 +160,7 @@ class IntermediateNoise(NoisyChain):
         return starts.position_from_weights(self, key, params, x, y)
 
 
-def _check_one(network: Network, position: GibbsPosition) -> None:
+def check_one(network: Network, position: GibbsPosition) -> None:
     """Raise unless it is one position of the network; shapes only."""
     check_type("position", position, GibbsPosition, "write model.zero_position(x, y)")
     leaves, wanted = jax.tree.leaves(position.params), jax.tree.leaves(parameter_shapes(network))

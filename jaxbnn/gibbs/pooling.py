@@ -23,9 +23,11 @@ from jaxtyping import Array, DTypeLike, Float, PRNGKeyArray, Shaped
 
 from jaxbnn.gibbs.chain import GibbsPosition
 from jaxbnn.gibbs.latents import sample_pooled
-from jaxbnn.gibbs.model import IntermediateNoise
+from jaxbnn.gibbs.model import IntermediateNoise, check_one
 from jaxbnn.gibbs.validation import check_model, checked_inputs, inputs_last, outputs_last
 from jaxbnn.networks import AvgPool, Conv, Network
+from jaxbnn.numerics import check_finite
+from jaxbnn.numerics.arguments import check_key
 
 Images = Shaped[Array | np.ndarray, "n ..."]
 
@@ -59,13 +61,22 @@ class CollapsedPooling(NamedTuple):
 
         Returns a position of the first model: its law is the posterior's where the other's is. The
         targets `y` are needed where the pooled values are the network's outputs, no layer with
-        noise being after the pooling.
+        noise being after the pooling. Raises ValueError for a position of another model, and for
+        those of several chains, which go through jax.vmap.
         """
+        check_key("key", key)
+        check_one(self.model.network, position)
         _, pool = _pooled_convolution(self.original)
         params = (position.params[0], (), *position.params[1:])
         mean = self.original.stages[0].mean(params, inputs_last(self.original.network, self.images))
         variances = [self.original.variance(j, mean.dtype) for j in (0, 1)]
         pooled = position.pre[0] if position.pre else self._outputs(y, mean.dtype)
+        expected = (*self.model.stages[0].output_shape, len(self.x))
+        if np.shape(pooled) != expected:
+            raise ValueError(
+                f"the pooled values have shape {expected} here, but those of this position have "
+                f"{np.shape(pooled)}; give a position of the collapsed model, whose x they are of."
+            )
         outputs = sample_pooled(key, pool, mean, pooled, *variances)
         return GibbsPosition(params, (outputs, *position.pre), position.post)
 
@@ -75,6 +86,7 @@ class CollapsedPooling(NamedTuple):
                 "the pooled values are the outputs of this network, so that restore needs them; "
                 "write restore(key, position, y)."
             )
+        check_finite("y", y)
         return outputs_last(self.model.network, y, dtype)
 
 

@@ -289,7 +289,7 @@ def _mask(distribution: Any) -> Any:
     mask: Any = True
     for layer in _layers(distribution):
         if isinstance(layer, dist.MaskedDistribution):
-            mask = mask & layer._mask if is_concrete(layer._mask) else mask
+            mask = mask & np.asarray(layer._mask) if is_concrete(layer._mask) else mask
     return np.asarray(mask)
 
 

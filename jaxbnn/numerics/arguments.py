@@ -177,8 +177,10 @@ def check_type(name: str, value: Any, kind: type, advice: str) -> None:
         )
 
 
-def check_optimizer(value: Any) -> None:
-    """Raise TypeError unless `value` looks like an optimizer of Optax.
+def check_optimizer(value: Any, position: Any = None) -> None:
+    """Raise TypeError unless `value` is an optimizer of Optax that does with gradients.
+
+    Whether it does is tried at `position`, if one is given, by shapes only.
 
     Examples
     --------
@@ -190,6 +192,15 @@ def check_optimizer(value: Any) -> None:
         raise TypeError(
             f"optimizer must be one of Optax, such as optax.adam(1e-3), but is {short(value)}."
         )
+    if position is None:
+        return
+    try:
+        jax.eval_shape(lambda p: value.update(p, value.init(p), p), position)
+    except TypeError as error:
+        raise TypeError(
+            "optimizer must do with gradients, its state and the position, "
+            f"update(gradients, state, position), but this one fails there: {error!s:.200}."
+        ) from None
 
 
 def check_progress(value: Any) -> None:

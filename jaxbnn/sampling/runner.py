@@ -160,7 +160,7 @@ def sample(
         Whether to look at every step, and to stop at the first NaN in a state (or infinity in a
         position) with its chain, step and term; also in a proposal of our kernels and of BlackJAX's
         HMC, and at a step that its microcanonical kernel undoes. Its NUTS, MALA and random walk do
-        not tell of proposals. Takes a few times as long.
+        not tell of proposals. Takes a few times as long, and is not stored: no `checkpoint` then.
 
     Returns
     -------

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, PyTree
 
 from jaxbnn.numerics import is_concrete
@@ -26,7 +27,8 @@ def powered_likelihood(power: ArrayLike | None, value: Array) -> Array:
     if power is None:
         return value
     if is_concrete(power):
-        return powered(power, value) if power != 0 else jnp.zeros_like(value)
+        # By NumPy: within `jit` a comparison of JAX's is traced, of a number that is known, too.
+        return powered(power, value) if np.asarray(power) != 0 else jnp.zeros_like(value)
     return jnp.where(jnp.asarray(power) == 0, 0, powered(power, value))
 
 

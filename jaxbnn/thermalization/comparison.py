@@ -126,10 +126,11 @@ def compare(
     Raises
     ------
     ValueError
-        If the informed chain, a chain of a pair or `output_steps` is missing, or a criterion
-        refuses its series.
+        If the informed chain, a chain of a pair or `output_steps` is missing, shapes do not fit, or
+        a criterion refuses its series.
     TypeError
-        If `mse`, `score` or `outputs` is no dict, or `pairs` no sequence of tuples of two names.
+        If `mse`, `score` or `outputs` is no dict by names, or `pairs` no sequence of tuples of two
+        names.
 
     Examples
     --------
@@ -148,6 +149,11 @@ def compare(
             raise TypeError(
                 f"{what} must be a dict of series by the chains' names, but is {a_or_an(given)}."
             )
+        for name in given or ():
+            if not isinstance(name, str):
+                raise TypeError(
+                    f"chains have names, but a key of {what} is {short(name)}; write {str(name)!r}."
+                )
     why = "it judges numbers on the host; call it outside"
     check_outside("compare", why, steps, mse, outputs, output_steps, score)
     if not isinstance(pairs, Sequence) or not all(map(_is_pair, pairs)):
@@ -156,11 +162,20 @@ def compare(
             '[("zero", "informed")].'
         )
     if informed not in mse:
-        raise ValueError(f"mse has no chain {informed!r}, only {', '.join(mse)}; name one of them.")
+        only = f"only {', '.join(mse)}; name one of them" if mse else "nor any other; record one"
+        raise ValueError(f"mse has no chain {informed!r}, {only}.")
     for name in {name for pair in pairs for name in pair} - set(outputs or {}):
         raise ValueError(f"outputs has no chain {name!r}, which pairs names; record its outputs.")
+    length = np.shape(steps)
+    for what, given in (("mse", mse), ("score", score or {})):
+        for name, series in given.items():
+            check_real(f"{what}[{name!r}]", series)
+            if np.shape(series) != length:
+                raise ValueError(
+                    f"{what}[{name!r}] must be one series of a number for each of the steps, of "
+                    f"shape {length}, but has shape {np.shape(series)}; give each chain its own."
+                )
     for name, series in mse.items():
-        check_real(f"mse[{name!r}]", series)
         if (np.asarray(series, float) < 0).any():
             raise ValueError(f"mse[{name!r}] holds negative numbers, which no square is.")
     with np.errstate(divide="ignore"):
@@ -182,8 +197,14 @@ def compare(
         assert outputs is not None
         if output_steps is None:
             raise ValueError("outputs needs output_steps, the step of each record; give them.")
+        both = [_real_array(f"outputs[{name!r}]", outputs[name]) for name in pair]
+        if both[0].shape != both[1].shape:
+            raise ValueError(
+                f"the outputs of {pair[0]!r} and {pair[1]!r} must have one shape, but have "
+                f"{both[0].shape} and {both[1].shape}; record both at the same steps."
+            )
         rhat[pair] = one = blockwise_rhat(
-            np.stack([np.asarray(outputs[name]) for name in pair]),
+            np.stack(both),
             output_steps,
             block_length=block_length,
             threshold=threshold,
@@ -199,6 +220,11 @@ def _is_pair(pair: object) -> bool:
     return (
         isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(name, str) for name in pair)
     )
+
+
+def _real_array(name: str, values: ArrayLike) -> np.ndarray:
+    check_real(name, values)
+    return np.asarray(values)
 
 
 def _estimate(criterion, chains, lower_bound, is_passed, level, error) -> Estimate:

@@ -20,9 +20,9 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Shaped
 
 from jaxbnn.gibbs import GibbsPosition, IntermediateNoise
-from jaxbnn.gibbs.validation import check_model
-from jaxbnn.networks import Activation, Dense, Network
-from jaxbnn.numerics import check_count, check_real
+from jaxbnn.gibbs.validation import check_data, check_model
+from jaxbnn.networks import Activation, Dense, Network, parameter_shapes
+from jaxbnn.numerics import check_count
 from jaxbnn.numerics.arguments import check_key, check_optimizer
 from jaxbnn.numerics.arrays import as_array
 from jaxbnn.numerics.products import product
@@ -72,9 +72,10 @@ def optimised_start(
     Raises
     ------
     ValueError
-        Units to spare for a network that cannot be merged, or no updates.
+        Units to spare for a network that cannot be merged, no updates, or data that do not fit.
     TypeError
-        Data that are not real numbers.
+        Data that are not real numbers; an optimizer that needs more than gradients, its state and
+        the parameters.
 
     Notes
     -----
@@ -94,11 +95,10 @@ def optimised_start(
     check_model(model)
     check_key("key", key)
     if optimizer is not None:
-        check_optimizer(optimizer)
+        check_optimizer(optimizer, parameter_shapes(model.network))
     check_count("num_updates", num_updates)
     check_count("num_refits", num_refits)
-    check_real("x", x)
-    check_real("y", y)
+    check_data(model.network, model.output, x, y)
     x, y = as_array(x), as_array(y)
     most = _mergeable_units(model.network)
     num_extra = most if num_extra is None else num_extra

@@ -203,6 +203,13 @@ def test_bad_input_is_refused(estimate, draws, temperatures, sentence):
         estimate(draws, temperatures)
 
 
+@pytest.mark.parametrize("estimate", [bennett_acceptance_ratio, thermodynamic_integration])
+def test_draws_that_jit_closes_over_are_judged_too(estimate, rng):
+    draws, ladder = jnp.asarray(rng.normal(size=(2, 50, 3))), jnp.linspace(0, 1, 3)
+    inside = jax.jit(lambda: estimate(draws, ladder))()
+    np.testing.assert_allclose(inside, estimate(draws, ladder), rtol=1e-5)
+
+
 def test_float64_stays_float64(x64, rng):
     found = bennett_acceptance_ratio(jnp.asarray(exact_draws(rng)), LADDER)
     assert isinstance(found, Evidence)

@@ -224,3 +224,10 @@ def test_blockwise_rhat_wants_equal_spacing_and_room():
         blockwise_rhat(draws, STEPS)
     with pytest.raises(ValueError, match="block_length"):
         blockwise_rhat(draws, np.arange(len(STEPS)), block_length=1)
+
+
+def test_informed_series_must_be_as_many(rng):
+    many = rng.normal(size=(3, len(STEPS)))
+    assert np.shape(merge_time(many, many[0], STEPS).is_passed) == (3,)
+    with pytest.raises(ValueError, match="as many informed series as uninformed ones, or one"):
+        merge_time(many, many[:2], STEPS)

@@ -205,3 +205,10 @@ def test_data_are_standardised_in_their_own_columns():
     for rows in (0, 1):
         with pytest.raises(ValueError, match="same number of rows, at least one"):
             standardisation(x[:0], y[:rows])
+
+
+def test_variances_that_float32_does_not_hold_are_refused():
+    with pytest.raises(
+        ValueError, match=r"must be numbers of float32, but are .* give larger ones"
+    ):
+        initial_position(key(), LINE, variance=1e-44)

@@ -419,6 +419,19 @@ def test_divergence_from_normal_and_laplace(x64):
         kl_divergence(q, dist.Cauchy(0.0, 1.0))
 
 
+def test_divergence_where_a_variance_underflows():
+    """E|w - loc| / scale of a point, and the entropy of its logarithm."""
+    q = FactorisedNormal({"w": jnp.array([0.3])}, {"w": jnp.array([-50.0])})
+    entropy = 0.5 * np.log(2 * np.pi * np.e) - 50
+    for prior, expected in (
+        (dist.Laplace(0.0, 1.0), np.log(2) + 0.3),
+        (dist.Normal(0.0, 1.0), 0.5 * np.log(2 * np.pi) + 0.045),
+    ):
+        value, slopes = jax.value_and_grad(kl_divergence)(q, prior)
+        assert float(value) == pytest.approx(expected - entropy, rel=1e-5)
+        assert all(bool(jnp.isfinite(slope).all()) for slope in jax.tree.leaves(slopes))
+
+
 def test_divergence_of_correlated_weights(x64):
     generator = np.random.default_rng(4)
     factor = generator.normal(size=(6, 6)) / 3

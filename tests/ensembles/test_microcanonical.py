@@ -246,6 +246,9 @@ def test_parameters_that_do_not_fit_get_one_sentence(make):
     kernel = make(TUNED | {"inverse_mass_matrix": jnp.ones(3)}, POSTERIOR)
     with pytest.raises(ValueError, match=r"shape \(3,\) a chain, but the position has 2 numbers"):
         kernel.init(jnp.zeros(2), jax.random.key(0))
+    kernel = make(TUNED, POSTERIOR)
+    with pytest.raises(ValueError, match=r"matrix'\] is float32, but the position bfloat16"):
+        kernel.init(jnp.zeros(2, jnp.bfloat16), jax.random.key(0))
 
 
 def test_the_unadjusted_kernel_is_blackjax_s():

@@ -125,6 +125,20 @@ def test_the_sampler_takes_it_with_labels():
     assert bool(jnp.isfinite(model.log_density(restored, x, y)))
 
 
+def test_positions_of_others_are_not_restored(annotations_unchecked):
+    model = model_of("square")
+    x, y, position = drawn(model)
+    collapsed = collapse_pooling(model, x)
+    own = collapsed.model.zero_position(collapsed.x, y)
+    key = jax.random.key(0)
+    with pytest.raises(ValueError, match=r"chains go through jax\.vmap"):
+        collapsed.restore(key, jax.tree.map(lambda leaf: jnp.stack([leaf] * 2), own))
+    with pytest.raises(TypeError, match="position must be a GibbsPosition"):
+        collapsed.restore(key, own.params)
+    with pytest.raises(ValueError, match="give a position of the collapsed model"):
+        collapsed.restore(key, own._replace(pre=position.pre))
+
+
 def test_other_networks_are_refused():
     with pytest.raises(ValueError, match="begins with Conv and AvgPool"):
         collapse_pooling(IntermediateNoise(mlp((2, 3, 1)), 0.1), jnp.ones((4, 2)))

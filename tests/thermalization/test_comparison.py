@@ -82,6 +82,23 @@ def test_missing_chains_are_named(rng):
         compare(STEPS, mse, pairs=[("zero", "zero")])
 
 
+def test_names_and_shapes_that_do_not_fit_are_told(rng, annotations_unchecked):
+    mse, _, outputs = recorded(rng)
+    with pytest.raises(TypeError, match="chains have names, but a key of mse is 0; write '0'"):
+        compare(STEPS, {0: mse["zero"], 1: mse["informed"]})
+    with pytest.raises(ValueError, match="no chain 'informed', nor any other"):
+        compare(STEPS, {})
+    with pytest.raises(ValueError, match=r"mse\['zero'\] must be one series .* has shape \(2,"):
+        compare(STEPS, {**mse, "zero": np.stack([mse["zero"]] * 2)})
+    with pytest.raises(ValueError, match=r"score\['zero'\] must be one series"):
+        compare(STEPS, mse, score={"zero": np.ones((2, len(STEPS)))})
+    shorter = {**outputs, "zero": outputs["zero"][:-1]}
+    with pytest.raises(ValueError, match="'zero' and 'informed' must have one shape, but have"):
+        compare(
+            STEPS, mse, output_steps=OUTPUT_STEPS, outputs=shorter, pairs=[("zero", "informed")]
+        )
+
+
 def test_outputs_need_their_steps(rng):
     mse, _, _ = recorded(rng)
     outputs = {name: np.ones((len(STEPS), 2)) for name in ("zero", "informed")}

@@ -117,6 +117,19 @@ def test_any_optimizer_and_networks_that_cannot_be_merged():
         optimised_start(jax.random.key(3), deep, x, y, num_extra=2)
     with pytest.raises(ValueError, match="num_updates"):
         optimised_start(jax.random.key(3), deep, x, y, num_updates=0)
+    with pytest.raises(TypeError, match="optimizer must do with gradients"):
+        optimised_start(jax.random.key(3), deep, x, y, optimizer=optax.lbfgs())
+
+
+@pytest.mark.third_party(reason="Optax adds whole numbers to floats")
+def test_one_output_of_two_classes():
+    model = IntermediateNoise(mlp((2, 3, 1)), 0.5, output="binary_probit")
+    x = jax.random.normal(jax.random.key(0), (20, 2))
+    y = (x[:, 0] > 0).astype(int)
+    start = optimised_start(jax.random.key(1), model, x, y, num_updates=200, num_refits=20)
+    density = classical_posterior(model, x, y).log_density
+    at_zero = density(jax.tree.map(jnp.zeros_like, start.params))
+    assert float(density(start.params)) > float(at_zero) + 2
 
 
 def test_units_to_spare_change_the_network_alone():

@@ -161,8 +161,9 @@ def test_the_temperature_is_that_of_the_paper(output, rng, x64):
         prior = sum(3.0 * (one["w"] ** 2).sum() + 5.0 * (one["b"] ** 2).sum() for one in layers)
         return -loss / (2 * 2.0) - prior / 2
 
-    ours = posterior.log_density(pair[0]) - posterior.log_density(pair[1])
-    np.testing.assert_allclose(ours, log_density(pair[0]) - log_density(pair[1]), rtol=1e-9)
+    for density in (posterior.log_density, jax.jit(posterior.log_density)):
+        ours = density(pair[0]) - density(pair[1])
+        np.testing.assert_allclose(ours, log_density(pair[0]) - log_density(pair[1]), rtol=1e-9)
 
 
 def test_inputs_may_be_numpys_or_halves():
