@@ -10,8 +10,18 @@ import numpy as np
 import pytest
 from jax.errors import JAXIndexError, JAXTypeError
 
-from jaxbnn import dvi, gibbs, numerics, prediction
+from jaxbnn import (
+    Gaussian,
+    Posterior,
+    diagnostics,
+    dvi,
+    gibbs,
+    normal_prior,
+    numerics,
+    prediction,
+)
 from jaxbnn.networks import mlp
+from jaxbnn.thermalization import classical_posterior
 from tests.kit import hostile_options as tried
 
 # Of scikit-learn and Matplotlib, and what needs a model's own trace.
@@ -20,6 +30,13 @@ ELSEWHERE = {"BayesianRegressor", "BayesianClassifier", "sample_network"} | {
 }
 # Made here: within `jit` they would be traced.
 HALF, LABELS, X = jnp.asarray(0.5), jnp.asarray(tried.LABELS), jnp.asarray(tried.X)
+KEY = jax.random.key(0)
+# Temperatures 0, 1/2, 1 for log likelihoods, too.
+LADDERS = jnp.broadcast_to(jnp.linspace(0, 1, 3), (2, 8, 3))
+POSTERIOR = Posterior(mlp((2, 3, 1)), normal_prior(mlp((2, 3, 1))), Gaussian(HALF), X, X[:, :1])
+POSITION = POSTERIOR.sample_prior(KEY)
+BINARY = gibbs.IntermediateNoise(mlp((2, 3, 1)), 0.5, output="binary_probit")
+CLASSES = classical_posterior(BINARY, X, LABELS)
 PROBIT = gibbs.IntermediateNoise(mlp((2, 3, 2), "relu"), jnp.full(3, 0.1), output="probit")
 
 
@@ -77,6 +94,9 @@ ANSWERED = {
         tried.NETWORK, tried.NOISE, dvi.empirical_bayes(), kl_weight=HALF
     ),
     "a fraction": lambda: numerics.check_fraction("level", HALF),
+    "a power": lambda: POSTERIOR.tempered(HALF).log_density(POSITION),
+    "the power of a temperature": lambda: CLASSES.log_density(CLASSES.sample_prior(KEY)),
+    "log likelihoods": lambda: diagnostics.bennett_acceptance_ratio(LADDERS, LADDERS[0, 0]),
 }
 REFUSED = (
     "blockwise_rhat", "compare", "energy_error_in_words", "fit", "merge_time", "predict",
