@@ -141,7 +141,8 @@ def initial_position(
     Raises
     ------
     ValueError
-        If a variance is not one positive number, or log_noise_scale is not finite.
+        If a variance is not one positive number, or too small for the dtype, or log_noise_scale is
+        not finite.
     TypeError
         What is no real number; the network is not a `Network`.
 

@@ -13,8 +13,8 @@ place of K^2 a pair, and is a sum of positive semi-definite matrices; the rest o
 sum of its own, is added to the diagonal.
 
 The averages are sums over evenly spaced u: 10 K of them, 2 / K apart, and the origin. Rules of
-Gauss and Hermite are the better ones for polynomials, but an activation function is none: where s
-is 10, tanh is a step between two nodes of a rule of 32, and variances are off by 17 %. Evenly
+Gauss and Hermite are exact for polynomials, but few activation functions are like polynomials: at
+s = 10 tanh is a step between two nodes of a rule of 32, and variances are off by 17 %. Evenly
 spaced nodes are right to rounding while 2 s / K is below the width over which f bends (for tanh,
 by exp(-pi^2 K / 2 s)). Kinks make any of them converge slowly: for those there are exact moments.
 
@@ -28,6 +28,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+
+from jaxbnn.numerics.products import product
 
 # Of Gauss and Hermite's: from 372 nodes on the weights overflow in float64.
 MOST_NODES = 300
@@ -70,8 +72,8 @@ def hermite_coefficients(
         u, weight, to_coefficients = block
         rest = function(mean[..., None] + scale[..., None] * u[None, None]) - at_mean
         coefficients, square = totals
-        coefficients += _sum(rest, to_coefficients)
-        square += _sum(jnp.square(rest), weight)
+        coefficients += product(rest, to_coefficients)
+        square += product(jnp.square(rest), weight)
         return (coefficients, square), None
 
     # K nodes at a time, recomputed in the backward pass: the memory of a rule of K nodes.
@@ -134,7 +136,3 @@ def _normalised_hermite(nodes: np.ndarray, count: int) -> np.ndarray:
         before = table[..., k - 2] * math.sqrt(k - 1) if k > 1 else 0.0
         table[..., k] = (nodes * table[..., k - 1] - before) / math.sqrt(k)
     return table
-
-
-def _sum(values: Array, weights: Array) -> Array:
-    return jnp.matmul(values, weights, precision=jax.lax.Precision.HIGHEST)
