@@ -18,11 +18,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jaxtyping import Array, Float, Int, PyTree, Shaped
+from jaxtyping import Array, ArrayLike, Float, Int, PyTree, Shaped
 
 from jaxbnn.diagnostics.functions import check_positions
 from jaxbnn.numerics import check_finite, check_fraction
-from jaxbnn.numerics.arrays import without_wrapping
+from jaxbnn.numerics.arrays import float_dtype, without_wrapping
 from jaxbnn.numerics.checks import check_outside, check_unmasked
 from jaxbnn.numerics.outside import reading_anew
 from jaxbnn.prediction.families import (
@@ -103,8 +103,9 @@ def predict(
         What `sample` returns, or a PyTree of positions with leaves (chain, draw, ...); or what
         `optimised_starts` returns, a deep ensemble.
     x
-        Inputs, shape (n, ...). They go through in batches, so that memory holds the predictions of
-        all draws for a few rows only.
+        Inputs, shape (n, ...), real ones in the draws' precision: the widest of a position's parts.
+        They go through in batches, so that memory holds the predictions of all draws for a few
+        rows only.
     posterior
         The `Posterior` that was sampled; its data are not looked at.
     level
@@ -184,13 +185,14 @@ def over_rows(
     if x.ndim == 0 or len(x) == 0:
         raise ValueError(f"x needs a row for each datum, but has shape {x.shape}; give rows.")
     check_finite("x", x)
-    leaf = jax.tree.leaves(positions)[0]
+    leaves = jax.tree.leaves(positions)
     if np.issubdtype(x.dtype, np.floating):
+        dtype = _precision(leaves)
         with np.errstate(over="ignore"):
-            arrays = (x.astype(leaf.dtype), *arrays[1:])
-        check_finite(f"x, as {leaf.dtype},", arrays[0])
+            arrays = (x.astype(dtype), *arrays[1:])
+        check_finite(f"x, as {dtype},", arrays[0])
     n = len(x)
-    rows = max(1, min(n, _NUMBERS // max(len(leaf), FEWEST_DRAWN)))
+    rows = max(1, min(n, _NUMBERS // max(len(leaves[0]), FEWEST_DRAWN)))
     batches = []
     with reading_anew([_run], posterior):
         for start in range(0, n, rows):
@@ -201,6 +203,13 @@ def over_rows(
             found = jax.device_get(_run(function, positions, posterior, *block, *shared))
             batches.append(found if on_host is None else on_host(found, *block[1:]))
     return {name: np.concatenate([batch[name] for batch in batches])[:n] for name in batches[0]}
+
+
+def _precision(leaves: list[Array]) -> Any:
+    """Return the widest floating-point type of a position's parts, JAX's default if none is."""
+    floating = [leaf.dtype for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    with jax.numpy_dtype_promotion("standard"):
+        return jnp.result_type(*floating) if floating else float_dtype(jnp.int32)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -219,7 +228,10 @@ def flat_positions(draws: Any) -> PyTree:
 def mixture(
     posterior: Any, positions: PyTree, x: Array
 ) -> tuple[Array, Array] | Array | Components:
-    """Return means and deviations of normal components, log probabilities, or other components."""
+    """Return means and deviations of normal components, log probabilities, or other components.
+
+    Of a network in half precision they are in single: quantiles and scores need it.
+    """
     kinds: list[type] = []
 
     def one(position):
@@ -227,18 +239,18 @@ def mixture(
         while isinstance(predictive, dist.Independent):
             predictive = predictive.base_dist
         if isinstance(predictive, dist.Normal):
-            scale = predictive.scale  # not 0, at which scores are 0 / 0
-            scale = jnp.maximum(scale, float(jnp.finfo(jnp.result_type(scale)).tiny))
-            return jnp.broadcast_arrays(predictive.loc, scale)
+            loc, scale = _widened(predictive.loc), _widened(predictive.scale)
+            scale = jnp.maximum(scale, float(jnp.finfo(scale.dtype).tiny))  # scores at 0 are 0 / 0
+            return jnp.broadcast_arrays(loc, scale)
         if isinstance(predictive, dist.BernoulliLogits):
-            logits = predictive.logits
+            logits = _widened(predictive.logits)
             return jnp.stack([jax.nn.log_sigmoid(-logits), jax.nn.log_sigmoid(logits)], axis=-1)
         if isinstance(predictive, dist.CategoricalLogits):
-            return jax.nn.log_softmax(predictive.logits, axis=-1)
+            return jax.nn.log_softmax(_widened(predictive.logits), axis=-1)
         kind = family_of(predictive)
         if kind is not None:
             kinds.append(kind)
-            return parameters_of(predictive)
+            return tuple(_widened(parameter) for parameter in parameters_of(predictive))
         raise TypeError(
             f"the predictive distribution is of the family {type(predictive).__name__}, which "
             "predict does not know; it takes normal, Student-t, Laplace, Poisson and negative "
@@ -249,6 +261,11 @@ def mixture(
     if kinds:
         return components(kinds[0], tuple(out))
     return tuple(out) if isinstance(out, list | tuple) else out
+
+
+def _widened(numbers: ArrayLike) -> Array:
+    array = jnp.asarray(numbers)
+    return array.astype(float_dtype(array.dtype))
 
 
 def _summary(components: Any, tail: Float[Array, ""]) -> dict[str, Array]:

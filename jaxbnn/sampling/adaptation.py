@@ -241,6 +241,8 @@ def schedule(
     ValueError
         In `sample`: a parameter that it does not have, or one of whole numbers for which the
         function returns a float.
+    TypeError
+        In `sample`: a function that returns something else than a dict.
 
     Examples
     --------
@@ -256,6 +258,11 @@ def schedule(
 
     def init(parameters):
         first = function(jnp.zeros((), jnp.int32))
+        if not isinstance(first, dict):
+            raise TypeError(
+                "function must return a dict of parameters, but returns "
+                f"{type(first).__name__}; give step -> {{name: value}}."
+            )
         _require(parameters, *first)
         real = [name for name in first if jnp.issubdtype(jnp.result_type(first[name]), jnp.inexact)]
         require_floats(parameters, *real)

@@ -22,6 +22,8 @@ import numpyro.distributions as dist
 from jax.tree_util import GetAttrKey
 from jaxtyping import Array, ArrayLike, Float, Shaped
 
+from jaxbnn.numerics import check_floating
+
 Outputs = Float[Array, "n *outputs"]
 Targets = Shaped[Array, "n *columns"]
 Terms = Float[Array, " n"]
@@ -162,11 +164,17 @@ def make_unchecked(cls: type, **fields: Any) -> Any:
 def lay_out(outputs: Outputs, rank: int) -> Float[Array, "n *columns"]:
     """Read outputs (n, 1) as (n,) or the other way round, as y of this rank has it.
 
+    Raises
+    ------
+    TypeError
+        Outputs of whole numbers, in whose type targets and scales would be cut off.
+
     Examples
     --------
     >>> lay_out(jnp.zeros((3, 1)), 1).shape, lay_out(jnp.zeros((3, 2)), 2).shape
     ((3,), (3, 2))
     """
+    check_floating("outputs", outputs)
     if rank == 1:
         return outputs.reshape(outputs.shape[0])
     return outputs[:, None] if outputs.ndim == 1 else outputs

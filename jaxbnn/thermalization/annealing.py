@@ -25,7 +25,7 @@ from jaxbnn.kernels import cycle, repeat
 from jaxbnn.kernels.arguments import check_step_size
 from jaxbnn.numerics import check_count, check_fraction, check_positive, is_concrete
 from jaxbnn.numerics.arguments import check_function, check_type, kept
-from jaxbnn.numerics.checks import check_one_number, check_positive_number
+from jaxbnn.numerics.checks import check_one_number, check_positive_number, check_real
 from jaxbnn.sampling import Adaptation, Draws, sample
 from jaxbnn.sampling.adaptation import require_floats
 
@@ -69,7 +69,8 @@ def annealing(
         Of the move with the noise held fixed.
     schedule
         In place of `start` and `hold`: a function of the step, an int32 that counts from 0, that
-        returns one noise variance or one for each stage.
+        returns one noise variance or one for each stage. Within `jit` its last value is not
+        compared with the model's.
 
     Returns
     -------
@@ -78,8 +79,11 @@ def annealing(
     Raises
     ------
     ValueError
-        A schedule that does not end at the model's noise variances or is not positive, a start
-        that is not positive, a part or a rate outside (0, 1), no warm-up.
+        A schedule that does not end at the model's noise variances, is not positive or returns
+        another number of them, a start that is not positive, a part or a rate outside (0, 1), no
+        warm-up.
+    TypeError
+        A schedule that returns no real numbers.
 
     Notes
     -----
@@ -367,8 +371,21 @@ def _geometric(final_variance: Array, start: ArrayLike, num_cooling: int) -> Cal
 
 
 def _check_schedule(schedule: Schedule, final_variance: Array, num_warmup: int) -> None:
-    steps = jnp.arange(num_warmup, dtype=jnp.int32)
-    found = np.asarray(jax.vmap(lambda step: jnp.asarray(schedule(step)))(steps))
+    def value(step):
+        found = schedule(step)
+        check_real("what schedule returns", found)
+        return jnp.asarray(found)
+
+    with jax.ensure_compile_time_eval():
+        found = jax.vmap(value)(np.arange(num_warmup, dtype=np.int32))
+    if found.shape[1:] not in ((), (1,), final_variance.shape):
+        raise ValueError(
+            "schedule must return one noise variance, or one for each of the "
+            f"{len(final_variance)} stages, but returns shape {found.shape[1:]}."
+        )
+    if not is_concrete(found):  # of numbers that are themselves traced
+        return
+    found = np.asarray(found)
     is_sound = np.all((found > 0) & np.isfinite(found), axis=tuple(range(1, found.ndim)))
     if not is_sound.all():
         step = int(np.argmin(is_sound))

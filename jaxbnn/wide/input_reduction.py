@@ -30,6 +30,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree, Shaped
 from jaxbnn.kernels.arguments import check_one_number
 from jaxbnn.kernels.crank_nicolson import check_beta
 from jaxbnn.networks import Dense, Network, apply
+from jaxbnn.networks.validation import check_params
 from jaxbnn.numerics import check_finite, check_floating, is_concrete, standard_normal
 from jaxbnn.numerics.arguments import check_key
 from jaxbnn.numerics.products import product
@@ -139,10 +140,11 @@ class InputReduction:
         ------
         ValueError
             Counts that are no whole numbers, one a draw, or that decrease; a beta outside (0, 1],
-            or more than one.
+            or more than one; positions of another network or number of draws, or none.
         """
         check_key("key", key)
         _check_counts(accepted)
+        check_kept(self.network, positions, len(accepted), "accepted")
         check_one_number("step_size", step_size)
         check_beta("step_size", step_size)
         shape, dtype = (self.basis.shape[0], self.width), self.basis.dtype
@@ -170,6 +172,32 @@ def _check_counts(accepted: Int[Array | np.ndarray, " draw"]) -> None:
             "accepted must be whole numbers (draw,) that never decrease, the moves accepted up to "
             "each kept draw; collect state.accepted of count_accepted."
         )
+
+
+def check_kept(network: Network, positions: PyTree, num_draws: int, beside: str) -> None:
+    """Raise ValueError unless positions are `num_draws` draws of the reduced network, one or more.
+
+    Parameters
+    ----------
+    network
+        The reduced network.
+    positions
+        Leaves (draw, ...).
+    num_draws
+        Entries of what was kept with them.
+    beside
+        What that is called in the caller's signature.
+    """
+    if num_draws == 0:
+        raise ValueError(f"there is no draw to fill in: {beside} is empty.")
+    for path, leaf in jax.tree_util.tree_leaves_with_path(positions):
+        if np.shape(leaf)[:1] != (num_draws,):
+            raise ValueError(
+                f"positions must have one entry a draw, {num_draws} as {beside} has, but "
+                f"positions{jax.tree_util.keystr(path)} has shape {np.shape(leaf)}; keep both in "
+                "one run."
+            )
+    check_params(network, jax.tree.map(lambda leaf: leaf[0], positions))
 
 
 def reduce_inputs(

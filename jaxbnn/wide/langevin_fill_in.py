@@ -11,7 +11,7 @@ from jaxbnn.numerics import check_count, check_real, is_concrete
 from jaxbnn.numerics.arguments import check_function, check_key
 from jaxbnn.numerics.products import product
 from jaxbnn.wide.complement_pair import Pair, gram_schmidt
-from jaxbnn.wide.input_reduction import InputReduction
+from jaxbnn.wide.input_reduction import InputReduction, check_kept
 from jaxbnn.wide.reduced_langevin import coordinates
 
 
@@ -48,7 +48,7 @@ def fill_in_langevin(
     Raises
     ------
     ValueError
-        Draws that were kept at other steps.
+        Draws that were kept at other steps, of another network or in other numbers, or none.
 
     Examples
     --------
@@ -73,6 +73,7 @@ def fill_in_langevin(
     """
     check_key("key", key)
     _check_steps(steps, thinning)
+    check_kept(reduction.network, positions, len(steps), "steps")
     check_function("function", function, "give params -> value")
     (p, _), h = reduction.basis.shape, reduction.width
     dtype, dimension = reduction.basis.dtype, reduction.dimension

@@ -14,6 +14,7 @@ from jaxbnn.prediction import coverage, expected_calibration_error, predict, rel
 from jaxbnn.prediction.families import FEWEST_DRAWN
 from jaxbnn.prediction.predictions import mixture_quantile
 from jaxbnn.prediction.scoring import mixture_crps
+from jaxbnn.targets import Laplace, Poisson, StudentT
 
 X_NEW = np.array([[-1.0, 0.3], [0.4, 2.0], [1.5, -0.7]], np.float32)
 RNG = np.random.default_rng(8)
@@ -48,6 +49,45 @@ def test_moments_of_the_mixture(numbers):
     np.testing.assert_allclose(found.epistemic, OUTPUTS.var(0), rtol=1e-4)
     np.testing.assert_allclose(found.aleatoric, np.tile(SDS**2, (3, 1)), rtol=1e-5)
     np.testing.assert_allclose(found.sd**2, found.aleatoric + found.epistemic, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [bool, jnp.int32, jnp.bfloat16, jnp.float16])
+def test_inputs_keep_their_digits_whatever_the_first_part_of_a_position_is(dtype):
+    """Rows were rounded to the type of the part that comes first: to 0 and 1 of an indicator."""
+    x = np.array([[0.3], [1.003], [-2.5], [257.0]], np.float32)
+
+    def apply(p, x):
+        return p["b"] * x[:, 0] + p["a"].astype(jnp.float32)
+
+    priors = {"a": dist.Normal(0.0, 1.0), "b": dist.Normal(0.0, 1.0)}
+    posterior = jaxbnn.Posterior(apply, priors, jaxbnn.Gaussian(0.5), x, x[:, 0])
+    a = jnp.array([[1, 0, 1], [0, 1, 1]]).astype(dtype)
+    b = jnp.array([[0.9, 1.0, 1.3], [1.1, 0.7, 0.2]])
+    right = (np.asarray(b)[..., None] * x[:, 0] + np.asarray(a, float)[..., None]).mean((0, 1))
+    found = predict({"a": a, "b": b}, x, posterior)
+    np.testing.assert_allclose(found.mean, right, rtol=1e-6)
+
+
+HALVES = [jaxbnn.Gaussian(0.5), StudentT(4.0, 0.5), Laplace(0.5), Poisson(), jaxbnn.Bernoulli()]
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+@pytest.mark.parametrize("likelihood", HALVES, ids=lambda one: type(one).__name__)
+def test_draws_of_half_precision_are_predicted_and_scored(likelihood, dtype):
+    y = np.array([0, 1, 1])
+    draws = jax.tree.map(lambda leaf: jnp.asarray(leaf[..., :1], dtype), DRAWS)
+    wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), draws)
+    network = jaxbnn.mlp((2, 1))
+    is_real = not isinstance(likelihood, Poisson | jaxbnn.Bernoulli)
+    rows = y.astype(np.float32) if is_real else y
+    posterior = jaxbnn.Posterior(network, jaxbnn.normal_prior(network), likelihood, X_NEW, rows)
+    unit = 2 * float(jnp.finfo(dtype).eps)
+    for found, expected in [
+        (predict(draws, X_NEW, posterior), predict(wide, X_NEW, posterior)),
+        (scores(draws, X_NEW, rows, posterior), scores(wide, X_NEW, rows, posterior)),
+    ]:
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=8 * unit, atol=4 * unit)
 
 
 def test_intervals_are_quantiles_of_the_mixture(numbers):

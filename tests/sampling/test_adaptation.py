@@ -349,6 +349,12 @@ def test_a_schedule_refuses_whole_numbers_that_it_would_cut_off():
     assert found.parameters["t"].tolist() == [1, 1]
 
 
+@pytest.mark.parametrize("value", [0.5, (("t", 0.5),)])
+def test_a_schedule_that_returns_no_dict_is_refused(value, annotations_unchecked):
+    with pytest.raises(TypeError, match="function must return a dict of parameters, but returns"):
+        jaxbnn.schedule(lambda step: value).init({"t": jnp.array(1.0)})
+
+
 def test_final_parameters_of_another_dtype_are_refused():
     adapt = jaxbnn.Adaptation(
         lambda p: p, lambda a, *_: (a, a), lambda a: {"t": a["t"].astype(jnp.int32)}

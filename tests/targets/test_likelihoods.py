@@ -21,6 +21,7 @@ from jaxbnn.targets import (
     HeteroscedasticGaussian,
     LearnedGaussian,
     Likelihood,
+    Ordinal,
     Posterior,
     SoftplusScaleGaussian,
     normal_prior,
@@ -310,3 +311,23 @@ def test_attributes_that_are_no_fields_are_refused():
     object.__setattr__(scaled, "scale", 2.0)
     with pytest.raises(TypeError, match="Scaled has attributes but is no dataclass"):
         jax.tree.leaves(scaled)
+
+
+@pytest.mark.parametrize(
+    "likelihood", [Gaussian(0.5), SoftplusScaleGaussian(), Ordinal(3, jnp.array([-0.5, 0.5]))]
+)
+def test_outputs_of_whole_numbers_are_refused(likelihood, annotations_unchecked):
+    """In their type targets, scales and cutpoints of .5 were 0, and terms NaN or wrong."""
+    is_ordinal = isinstance(likelihood, Ordinal)
+    y = np.arange(N) % 3 if is_ordinal else np.linspace(-1, 1, N)
+    width = 2 if isinstance(likelihood, SoftplusScaleGaussian) else 1
+
+    def above(params, x):
+        return jnp.tile(jnp.where(x > params["threshold"], 1, 0), (1, width))
+
+    prior = {"threshold": dist.Normal(0.0, 1.0)}
+    posterior = Posterior(above, prior, likelihood, np.ones((N, 1)), y)
+    params = {"threshold": jnp.zeros(())}
+    for function in (posterior.log_likelihood, lambda p: posterior.predictive(p, posterior.x)):
+        with pytest.raises(TypeError, match="outputs must be floating point, but has dtype int32"):
+            function(params)

@@ -78,6 +78,10 @@ def test_one_call_ends_at_the_models_posterior():
             {"schedule": lambda step: jnp.where(step == 40, -1.0, 0.1)},
             "noise variance at step 40 must be positive",
         ),
+        (
+            {"schedule": lambda step: jnp.full(5, 1e-3)},
+            r"one for each of the 3 stages, but returns shape \(5,\)",
+        ),
         ({"start": 0.0}, "start must be positive"),
         ({"hold": 1.0}, "hold must lie between 0 and 1"),
     ],
@@ -85,6 +89,33 @@ def test_one_call_ends_at_the_models_posterior():
 def test_bad_schedules_get_one_sentence(options, words):
     with pytest.raises(ValueError, match=words):
         annealing(MODEL, 100, **options)
+
+
+def test_a_schedule_of_no_numbers_is_refused():
+    with pytest.raises(TypeError, match="what schedule returns must hold real numbers"):
+        annealing(MODEL, 100, schedule=lambda step: None)
+
+
+def test_a_schedule_serves_within_jit():
+    """Of a model that is known there, of one that is traced, and of numbers that are."""
+
+    def last(variance, start):
+        model = dataclasses.replace(MODEL, noise_variance=variance)
+
+        def values(step):
+            return jnp.where(step < 50, start, jnp.stack(variance))
+
+        adapt = annealing(model, 100, schedule=values)
+        a, info = adapt.init(PARAMETERS), Accepted(jnp.asarray(0.9))
+        steps = jnp.array([3, 98])
+        return jnp.stack([adapt.update(a, step, None, info)[1]["noise_variance"] for step in steps])
+
+    variance = tuple(jnp.asarray(v) for v in (0.3, 1e-3, 0.02))
+    expected = [[0.5] * 3, [0.3, 1e-3, 0.02]]
+    np.testing.assert_allclose(last(variance, 0.5), expected, rtol=1e-6)
+    known = jax.jit(lambda _: last((0.3, 1e-3, 0.02), 0.5))
+    np.testing.assert_allclose(known(0.0), expected, rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(last)(variance, jnp.asarray(0.5)), expected, rtol=1e-6)
 
 
 def test_a_warm_up_ends_at_the_models_noise_however_little_is_held():

@@ -221,6 +221,28 @@ def test_what_is_no_count_of_moves_is_refused(accepted, annotations_unchecked):
         REDUCTION.fill_in(jax.random.key(1), positions, np.array(accepted), 0.5)
 
 
+def _kept(number, params=None):
+    start = REDUCTION.reduce(init(jax.random.key(0), NETWORK)) if params is None else params
+    return jax.tree.map(lambda leaf: jnp.zeros((number, *leaf.shape)), start)
+
+
+@pytest.mark.parametrize(
+    ("positions", "accepted", "words"),
+    [
+        (_kept(3), np.arange(4), r"one entry a draw, 4 as accepted has, but positions\[0\]"),
+        (_kept(0), np.arange(0), "there is no draw to fill in: accepted is empty"),
+        (_kept(3, init(jax.random.key(0), NETWORK)), np.arange(3), "params do not fit the network"),
+    ],
+)
+def test_positions_that_are_not_the_kept_draws_are_refused(
+    positions, accepted, words, annotations_unchecked
+):
+    with pytest.raises(ValueError, match=words):
+        REDUCTION.fill_in(jax.random.key(1), positions, accepted, 0.5)
+    with pytest.raises(ValueError, match=words.replace("accepted", "steps")):
+        wide.fill_in_langevin(REDUCTION, jax.random.key(1), positions, None, accepted, thinning=1)
+
+
 def test_a_traced_beta_above_one_leaves_what_is_carried_finite():
     """An adaptation may try one; pCN takes it as 1."""
     noise, fresh = jax.random.normal(jax.random.key(0), (2, 5))
