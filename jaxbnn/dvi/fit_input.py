@@ -10,9 +10,10 @@ from jaxtyping import Array, Key, PyTree
 
 from jaxbnn.numerics import check_count
 from jaxbnn.numerics.arguments import a_or_an, check_key, typed_key
+from jaxbnn.numerics.arrays import widest_float
 from jaxbnn.numerics.checks import check_positive_number
 from jaxbnn.numerics.data import finite_array
-from jaxbnn.targets.rounding import warn_of_rounded_inputs
+from jaxbnn.targets.rounding import as_computed, warn_of_rounded_inputs
 
 # How many values of the ELBO there must be before a run is said to stand still.
 CHUNKS_TO_JUDGE = 10
@@ -48,7 +49,7 @@ def stacked_runs(positions: PyTree) -> tuple[int, Any]:
             "positions must be stacked, with one leading axis of runs on every leaf, but these are "
             f"{sorted(lengths)}; use initial_position(..., shape=(runs,)), or x[None] for one."
         )
-    return lengths.pop()[0], leaves[0].dtype
+    return lengths.pop()[0], widest_float(positions)
 
 
 def one_key_a_run(rng_key: Array, runs: int) -> Key[Array, " run"]:
@@ -97,7 +98,7 @@ def checked_data(algorithm, x, y, own_data, runs, dtype) -> tuple[Array, Array, 
         else np.reshape(data, (flat, *np.shape(data)[lead + 1 :]))
         for data in (x, y)
     )
-    algorithm.check(x, y)
+    algorithm.check(x, as_computed(y, dtype))
     warn_of_rounded_inputs(x, np.dtype(dtype))
     is_real = jnp.issubdtype(kept_y.dtype, jnp.floating)
     return kept_x.astype(dtype), kept_y.astype(dtype) if is_real else kept_y, count

@@ -24,6 +24,7 @@ from jaxbnn.dvi.fit_input import (
     whole_batches,
 )
 from jaxbnn.numerics.arguments import check_progress
+from jaxbnn.numerics.arrays import widest_float
 from jaxbnn.numerics.checks import check_outside
 from jaxbnn.sampling.store.fingerprint import digest
 from jaxbnn.sampling.store.training import stored_training
@@ -290,7 +291,7 @@ def _chunk(
                 rows = order[: batches * batch_size].reshape(batches, batch_size)
             return jax.lax.scan(update, carry, (steps, rows))
 
-        zero = jnp.zeros((), jax.tree.leaves(state.position)[0].dtype)
+        zero = jnp.zeros((), widest_float(state.position))
         carry = (state, status, zero, jnp.zeros((), jnp.int32))
         firsts = done + batches * jnp.arange(epochs)
         (state, status, total, made), _ = jax.lax.scan(epoch, carry, firsts)

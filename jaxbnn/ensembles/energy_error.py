@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from jaxbnn.ensembles.step_size_rules import is_energy_blow_up
+from jaxbnn.numerics.arrays import widened
 from jaxbnn.sampling import Reducer
 
 
@@ -81,5 +82,5 @@ def energy_errors() -> Reducer:
 def _error_of(state: Any, info: Any) -> tuple[Array, Array]:
     is_blow_up = is_energy_blow_up(info)
     size = sum(jnp.size(leaf) for leaf in jax.tree.leaves(state.position))
-    error = jnp.square(jnp.asarray(info.energy_change)) / size
+    error = jnp.square(widened(info.energy_change)) / size
     return jnp.where(is_blow_up, jnp.zeros_like(error), error), is_blow_up

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import DictKey, SequenceKey, keystr, tree_leaves_with_path
 from jaxtyping import PRNGKeyArray, PyTree
@@ -200,7 +201,7 @@ def _by_path(positions: PyTree) -> tuple[dict, dict]:
                 f"two parameters of the positions would both be called {name!r}; give one of them "
                 "a key without dots."
             )
-        values[name] = np.asarray(leaf)
+        values[name] = _readable(leaf)
         dims[name] = tuple(f"{name}_dim_{i}" for i in range(np.ndim(leaf) - 2))
         if own:  # of several networks each has its own axes
             before = _network(path) if len(networks) > 1 else ""
@@ -231,11 +232,18 @@ def _layer_dims(path: tuple, rank: int) -> tuple[str, ...]:
 def _sample_stats(draws: Any, shape: tuple[int, int]) -> dict[str, np.ndarray]:
     stats = {}
     for path, leaf in tree_leaves_with_path(getattr(draws, "infos", None)):
-        values = np.asarray(leaf)
+        values = _readable(leaf)
         if values.shape[:2] == shape:
             name = _name(path)
             stats[_STATS.get(name, name)] = values
     return stats
+
+
+def _readable(leaf: Any) -> np.ndarray:
+    """Return an array of NumPy; numbers of bfloat16, which are none to NumPy, as float32."""
+    array = np.asarray(leaf)
+    is_foreign = array.dtype.kind == "V" and jnp.issubdtype(array.dtype, jnp.floating)
+    return array.astype(np.float32) if is_foreign else array
 
 
 def _stat_dims(name: str, values: np.ndarray) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ from jaxbnn.kernels.swaps import (
 from jaxbnn.kernels.trees import as_scalar, as_terms
 from jaxbnn.numerics import check_real, is_concrete
 from jaxbnn.numerics.arguments import check_function
-from jaxbnn.numerics.arrays import float_dtype
+from jaxbnn.numerics.arrays import float_dtype, widened, widest_float
 
 
 class Replicas(NamedTuple):
@@ -312,9 +312,7 @@ def power_posterior(
             )
         new_state = _state(inner, count, follow_trips(state.trips, swaps.order))
         has_moved = _differ(new_state.position, state.position)
-        log_likelihood = jax.vmap(lambda x: jnp.sum(jnp.asarray(log_likelihood_fn(x))))(
-            inner.position
-        )
+        log_likelihood = jax.vmap(lambda x: jnp.sum(widened(log_likelihood_fn(x))))(inner.position)
         return new_state, PowerPosteriorInfo(
             has_moved.astype(dtype), has_moved, log_likelihood, swaps, infos
         )
@@ -358,9 +356,8 @@ def _state(inner: Any, step: Array, trips: RoundTrips) -> PowerPosteriorState:
 
 
 def _dtype(position: PyTree) -> jnp.dtype:
-    """Temperatures have the precision of the position."""
-    dtypes = [jnp.result_type(leaf) for leaf in jax.tree.leaves(position)]
-    return next((d for d in dtypes if jnp.issubdtype(d, jnp.floating)), jnp.result_type(float))
+    """Temperatures have the precision of the position, which is at least single."""
+    return float_dtype(widest_float(position))
 
 
 def _differ(a: PyTree, b: PyTree) -> Bool[Array, ""]:

@@ -34,7 +34,7 @@ from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.kernels.symmetry_priors import base_distribution
 from jaxbnn.kernels.trees import check_position
 from jaxbnn.numerics import check_real
-from jaxbnn.numerics.arrays import float_dtype
+from jaxbnn.numerics.arrays import float_dtype, widest_float
 from jaxbnn.targets import LearnedGaussian, LogGamma, Posterior
 from jaxbnn.targets.hierarchical import HierarchicalPrior, squares_of
 from jaxbnn.targets.likelihoods import lay_out
@@ -249,22 +249,23 @@ def _draw(
     All at once: the program of a Gamma variable is long, and takes a while to compile.
     """
     old = [jnp.asarray(value) for value in old]
+    wide = float_dtype(widest_float(old))
 
     def in_one(numbers: Sequence[Array]) -> Array:
         pairs = zip(numbers, old, strict=True)
-        return jnp.concatenate([jnp.broadcast_to(n, o.shape).reshape(-1) for n, o in pairs])
+        each = [jnp.broadcast_to(n, o.shape).reshape(-1).astype(wide) for n, o in pairs]
+        return jnp.concatenate(each)
 
     concentration, rate = (in_one([pair[i] for pair in conditionals]) for i in (0, 1))
     before = in_one(old)
     # The logarithm itself is drawn: of a small concentration, the Gamma variable underflows.
-    wide = float_dtype(before.dtype)
-    log_gamma = jax.random.loggamma(key, concentration.astype(wide), dtype=wide)
-    new = (log_gamma - jnp.log(rate.astype(wide))).astype(before.dtype)
+    log_gamma = jax.random.loggamma(key, concentration, dtype=wide)
+    new = log_gamma - jnp.log(rate)
     is_sound = jnp.isfinite(new)
     new = jnp.where(is_sound, new, before)
     ends = list(itertools.accumulate(value.size for value in old))
     parts = [
-        new[end - value.size : end].reshape(value.shape)
+        new[end - value.size : end].reshape(value.shape).astype(value.dtype)
         for end, value in zip(ends, old, strict=True)
     ]
     return parts, jnp.all(is_sound)

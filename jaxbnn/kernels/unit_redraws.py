@@ -133,10 +133,10 @@ def redraw_units(
     def step(rng_key, state):
         check_step(rng_key, state)
         key_draw, key_accept = jax.random.split(rng_key)
-        dtype = jax.tree.leaves(state.position)[0].dtype
         # One draw of everything serves all units: each takes what is its own.
         fresh = sample_prior(key_draw, prior)
-        fresh = [leaf.astype(dtype) for leaf in jax.tree.leaves(fresh)]
+        leaves = zip(jax.tree.leaves(fresh), jax.tree.leaves(state.position), strict=True)
+        fresh = [new.astype(old.dtype) for new, old in leaves]
         rates, accepted, divergent = [], [], []
         for group, units in enumerate(groups):
             key_group = jax.random.fold_in(key_accept, group)

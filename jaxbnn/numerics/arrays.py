@@ -55,6 +55,32 @@ def float_dtype(dtype: Any) -> Any:
     return jnp.float32 if jnp.finfo(dtype).bits < 32 else dtype
 
 
+def widened(values: Shaped[ArrayLike, "..."]) -> Shaped[Array, "..."]:
+    """Return an array in the type in which its numbers are computed with, see `float_dtype`.
+
+    Examples
+    --------
+    >>> widened(jnp.array([1, 2])).dtype.name, widened(jnp.ones(2, jnp.float16)).dtype.name
+    ('float32', 'float32')
+    """
+    array = jnp.asarray(values)
+    return array.astype(float_dtype(array.dtype))
+
+
+def widest_float(tree: PyTree) -> Any:
+    """Return the widest floating-point type of a PyTree's arrays; JAX's default if there is none.
+
+    Examples
+    --------
+    >>> widest_float({"a": jnp.array(True), "b": jnp.ones(2, jnp.float16)}).name
+    'float16'
+    """
+    dtypes = [jnp.result_type(leaf) for leaf in jax.tree.leaves(tree)]
+    floating = [dtype for dtype in dtypes if jnp.issubdtype(dtype, jnp.floating)]
+    with jax.numpy_dtype_promotion("standard"):
+        return jnp.result_type(*floating) if floating else jnp.zeros(()).dtype
+
+
 def check_held(name: str, tree: PyTree) -> None:
     """Raise where numbers lie beyond those that JAX holds: it would wrap them, or make them inf.
 

@@ -18,11 +18,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jaxtyping import Array, ArrayLike, Float, Int, PyTree, Shaped
+from jaxtyping import Array, Float, Int, PyTree, Shaped
 
 from jaxbnn.diagnostics.functions import check_positions
 from jaxbnn.numerics import check_finite, check_fraction
-from jaxbnn.numerics.arrays import float_dtype, without_wrapping
+from jaxbnn.numerics.arrays import widened, widest_float, without_wrapping
 from jaxbnn.numerics.checks import check_outside, check_unmasked
 from jaxbnn.numerics.outside import reading_anew
 from jaxbnn.prediction.families import (
@@ -187,7 +187,7 @@ def over_rows(
     check_finite("x", x)
     leaves = jax.tree.leaves(positions)
     if np.issubdtype(x.dtype, np.floating):
-        dtype = _precision(leaves)
+        dtype = widest_float(leaves)
         with np.errstate(over="ignore"):
             arrays = (x.astype(dtype), *arrays[1:])
         check_finite(f"x, as {dtype},", arrays[0])
@@ -203,13 +203,6 @@ def over_rows(
             found = jax.device_get(_run(function, positions, posterior, *block, *shared))
             batches.append(found if on_host is None else on_host(found, *block[1:]))
     return {name: np.concatenate([batch[name] for batch in batches])[:n] for name in batches[0]}
-
-
-def _precision(leaves: list[Array]) -> Any:
-    """Return the widest floating-point type of a position's parts, JAX's default if none is."""
-    floating = [leaf.dtype for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
-    with jax.numpy_dtype_promotion("standard"):
-        return jnp.result_type(*floating) if floating else float_dtype(jnp.int32)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -239,18 +232,18 @@ def mixture(
         while isinstance(predictive, dist.Independent):
             predictive = predictive.base_dist
         if isinstance(predictive, dist.Normal):
-            loc, scale = _widened(predictive.loc), _widened(predictive.scale)
+            loc, scale = widened(predictive.loc), widened(predictive.scale)
             scale = jnp.maximum(scale, float(jnp.finfo(scale.dtype).tiny))  # scores at 0 are 0 / 0
             return jnp.broadcast_arrays(loc, scale)
         if isinstance(predictive, dist.BernoulliLogits):
-            logits = _widened(predictive.logits)
+            logits = widened(predictive.logits)
             return jnp.stack([jax.nn.log_sigmoid(-logits), jax.nn.log_sigmoid(logits)], axis=-1)
         if isinstance(predictive, dist.CategoricalLogits):
-            return jax.nn.log_softmax(_widened(predictive.logits), axis=-1)
+            return jax.nn.log_softmax(widened(predictive.logits), axis=-1)
         kind = family_of(predictive)
         if kind is not None:
             kinds.append(kind)
-            return tuple(_widened(parameter) for parameter in parameters_of(predictive))
+            return tuple(widened(parameter) for parameter in parameters_of(predictive))
         raise TypeError(
             f"the predictive distribution is of the family {type(predictive).__name__}, which "
             "predict does not know; it takes normal, Student-t, Laplace, Poisson and negative "
@@ -261,11 +254,6 @@ def mixture(
     if kinds:
         return components(kinds[0], tuple(out))
     return tuple(out) if isinstance(out, list | tuple) else out
-
-
-def _widened(numbers: ArrayLike) -> Array:
-    array = jnp.asarray(numbers)
-    return array.astype(float_dtype(array.dtype))
 
 
 def _summary(components: Any, tail: Float[Array, ""]) -> dict[str, Array]:

@@ -24,6 +24,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
 from jaxbnn.networks import Network
 from jaxbnn.numerics.arguments import check_flag, check_type
+from jaxbnn.numerics.arrays import float_dtype, widened
 from jaxbnn.targets.log_gamma import LogGamma, numbers_of
 from jaxbnn.targets.prior_density import prior_log_prob, prior_log_ratio
 from jaxbnn.targets.prior_trees import (
@@ -184,7 +185,7 @@ class HierarchicalPrior(JointPrior):
     def _normals(self, position: Mapping[str, PyTree]) -> PyTree:
         def normal(base, log_precision):
             shape = base.event_shape
-            log_precision = jnp.asarray(log_precision)
+            log_precision = widened(log_precision)
             mean, sd = mean_and_sd(base, log_precision.dtype)
             sd = sd * jnp.exp(-column_of(log_precision, sd) / 2)
             sd = jnp.broadcast_to(sd, shape) if sd.ndim else sd
@@ -315,7 +316,13 @@ def mean_and_sd(base: Any, dtype: Any) -> tuple[Array, Array]:
     """
     while isinstance(base, dist.Independent | dist.ExpandedDistribution):
         base = base.base_dist
+    dtype = _real(dtype)
     return jnp.asarray(base.loc, dtype), jnp.asarray(base.scale, dtype)
+
+
+def _real(dtype: Any) -> Any:
+    """Return the type itself if it is floating point, else one that holds fractions."""
+    return dtype if jnp.issubdtype(dtype, jnp.floating) else float_dtype(dtype)
 
 
 def column_of(log_precision: ArrayLike, like: Any) -> Array:
@@ -326,7 +333,7 @@ def column_of(log_precision: ArrayLike, like: Any) -> Array:
     >>> column_of(jnp.zeros(3), jnp.zeros((3, 2))).shape, column_of(0.0, jnp.zeros(2)).shape
     ((3, 1), ())
     """
-    array = jnp.asarray(log_precision, like.dtype)
+    array = jnp.asarray(log_precision, _real(like.dtype))
     return array[:, None] if array.ndim else array
 
 
@@ -348,6 +355,7 @@ def squares_of(base: Any, theta: Array, log_precision: ArrayLike) -> tuple[Array
 
 
 def _log_ratio_of_precisions(base: Any, new: Array, old: Array, theta: Array) -> Array:
+    new, old, theta = (widened(value) for value in (new, old, theta))
     squares, count = squares_of(base, theta, old)
     difference = new - old
     return jnp.sum(0.5 * count * difference - 0.5 * squares * jnp.exp(old) * jnp.expm1(difference))

@@ -13,7 +13,7 @@ from numpyro.distributions import Distribution
 from jaxbnn.networks import Network, apply
 from jaxbnn.numerics import check_real, is_concrete, sum_of_differences
 from jaxbnn.numerics.arguments import check_key
-from jaxbnn.numerics.arrays import as_array
+from jaxbnn.numerics.arrays import as_array, widened
 from jaxbnn.numerics.data import finite_array
 from jaxbnn.targets.likelihoods import Likelihood, check_learned, check_likelihood
 from jaxbnn.targets.padding import pad_rows
@@ -21,7 +21,7 @@ from jaxbnn.targets.positions import layout, part_names, position_shapes, whose_
 from jaxbnn.targets.powers import powered, powered_likelihood, still_at_zero
 from jaxbnn.targets.prior_density import prior_log_prob, prior_log_ratio
 from jaxbnn.targets.prior_trees import JointPrior, expand_prior, sample_prior
-from jaxbnn.targets.rounding import warn_of_rounded_inputs
+from jaxbnn.targets.rounding import as_computed, warn_of_rounded_inputs
 
 Scalar = Float[Array, ""]
 
@@ -107,7 +107,7 @@ class Posterior:
         _set(self, network, prior, likelihood, kept_x, kept_y, None, None)
         shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype), shapes)
         outputs = _outputs_shape(self, shapes)
-        likelihood.check(outputs, y)
+        likelihood.check(outputs, as_computed(y, dtype))
         warn_of_rounded_inputs(x, dtype)
 
     def log_prior(self, params: PyTree) -> Scalar:
@@ -321,9 +321,9 @@ class Posterior:
     def _total(self, params: PyTree) -> Scalar:
         """Sum the log-likelihood terms."""
         if not isinstance(self.network, Network):  # its rows might not be independent
-            return jnp.sum(self._terms(params))
+            return jnp.sum(widened(self._terms(params)))
         x, y, is_datum = pad_rows(self.x, self.y)
-        terms = self._terms_at(params, x, y)
+        terms = widened(self._terms_at(params, x, y))
         return jnp.sum(terms if is_datum is None else jnp.where(is_datum, terms, 0))
 
 

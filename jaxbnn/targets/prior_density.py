@@ -12,9 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax.tree_util import keystr, tree_leaves_with_path
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, ArrayLike, Float, PyTree
 from numpyro.distributions import constraints
 
+from jaxbnn.numerics.arrays import float_dtype, widened
 from jaxbnn.targets.prior_trees import JointPrior, is_distribution
 
 _HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)
@@ -107,7 +108,15 @@ def _pairs(prior: PyTree, position: PyTree) -> list[tuple[Any, Array]]:
                 f"shape {distribution.shape()}; chains go through jax.vmap, and a prior through "
                 "expand_prior."
             )
-    return [(d, jnp.asarray(leaf)) for d, (_, leaf) in zip(distributions, leaves, strict=True)]
+    return [(d, _value(d, leaf)) for d, (_, leaf) in zip(distributions, leaves, strict=True)]
+
+
+def _value(distribution: Any, leaf: ArrayLike) -> Array:
+    """Return a parameter in a type that holds its density; whole numbers of laws of such stay."""
+    array = jnp.asarray(leaf)
+    if jnp.issubdtype(array.dtype, jnp.floating) or not distribution.support.is_discrete:
+        return widened(array)
+    return array.astype(jnp.int32) if array.dtype == bool else array
 
 
 def _total(parts: list) -> Float[Array, ""]:
@@ -154,16 +163,17 @@ def _normal_log_ratio(distribution: Any, p: Array, reference: Array) -> Array:
 
 def log_prob_terms(distribution: Any, p: Array) -> Array:
     """Return the terms of the log density, -inf outside the support, one per independent event."""
+    dtype = float_dtype(p.dtype)
     while isinstance(distribution, dist.Independent):
         distribution = distribution.base_dist
     if _is_everywhere(distribution.support):
-        return distribution.log_prob(p).astype(p.dtype)
+        return distribution.log_prob(p).astype(dtype)
     inside = distribution.support(p)
     # NumPyro's densities are right inside the support only, and their gradients outside it may be
     # NaN, which jnp.where would let through: evaluate them at a point that is inside.
     mask = jnp.expand_dims(inside, range(inside.ndim, p.ndim))
     feasible = jnp.asarray(distribution.support.feasible_like(p), p.dtype)
-    terms = distribution.log_prob(jnp.where(mask, p, feasible)).astype(p.dtype)
+    terms = distribution.log_prob(jnp.where(mask, p, feasible)).astype(dtype)
     return jnp.where(inside, terms, -jnp.inf)
 
 

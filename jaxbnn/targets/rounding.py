@@ -1,6 +1,7 @@
 """Warnings of targets and inputs so large beside what varies in them that their floats round it."""
 
 import warnings
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -45,6 +46,22 @@ def warn_of_rounded_targets(y: Shaped[ArrayLike, "..."], noise_scale: ArrayLike 
             "mean, or give x and y as float64 with jax_enable_x64.",
             stacklevel=4,
         )
+
+
+def as_computed(y: Shaped[ArrayLike, "..."], dtype: Any) -> Shaped[ArrayLike, "..."]:
+    """Return targets in the type of the outputs, if it is narrower than that which JAX holds.
+
+    Otherwise they are what was given.
+
+    Examples
+    --------
+    >>> as_computed(np.array([1.0, 2.0]), np.dtype(np.float32)).dtype.name
+    'float64'
+    """
+    held = jax.dtypes.canonicalize_dtype(jnp.result_type(y))
+    if not jnp.issubdtype(held, jnp.floating) or jnp.finfo(held).bits <= jnp.finfo(dtype).bits:
+        return y
+    return jnp.asarray(y).astype(dtype)
 
 
 def _warn_of_coarse(y: np.ndarray, dtype: np.dtype) -> None:
