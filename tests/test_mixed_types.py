@@ -127,6 +127,11 @@ def test_targets_that_outputs_round_are_warned_of(x64):
         dvi.fit(jax.random.key(0), q, start, X, y, num_updates=1, progress=False)
 
 
+def test_targets_may_be_a_list(annotations_unchecked):
+    posterior = Posterior(NETWORK, normal_prior(NETWORK), Gaussian(0.5), X[:3], [0.0, 1.0, 2.0])
+    assert posterior.y.tolist() == [0, 1, 2]
+
+
 @pytest.mark.parametrize("dtype", HALVES)
 def test_a_redrawn_unit_has_each_part_in_its_own_type(dtype):
     prior = expand_prior(dist.Normal(100.0, 1.0), init(jax.random.key(0), NETWORK))

@@ -58,7 +58,8 @@ def as_computed(y: Shaped[ArrayLike, "..."], dtype: Any) -> Shaped[ArrayLike, ".
     >>> as_computed(np.array([1.0, 2.0]), np.dtype(np.float32)).dtype.name
     'float64'
     """
-    held = jax.dtypes.canonicalize_dtype(jnp.result_type(y))
+    given = y.dtype if hasattr(y, "dtype") else np.asarray(y).dtype
+    held = jax.dtypes.canonicalize_dtype(given)
     if not jnp.issubdtype(held, jnp.floating) or jnp.finfo(held).bits <= jnp.finfo(dtype).bits:
         return y
     return jnp.asarray(y).astype(dtype)
