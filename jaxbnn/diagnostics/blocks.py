@@ -24,7 +24,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from jaxbnn.diagnostics.draws import check_draws
 from jaxbnn.diagnostics.ranks import quantile, sorted_draws
 from jaxbnn.numerics import check_count, is_concrete
-from jaxbnn.numerics.arrays import float_dtype
+from jaxbnn.numerics.arrays import widened
 from jaxbnn.numerics.products import product
 
 # Part of each block that is left out at its start. Without it neighbours of 62 draws of an AR(1)
@@ -72,7 +72,7 @@ def check_flat(name: str, draws: ArrayLike, min_draws: int = 2) -> Float[Array, 
     """Draws with their trailing axes flattened, as floats."""
     checked = check_draws(name, draws, min_draws=min_draws)
     flat = checked.reshape(*checked.shape[:2], math.prod(checked.shape[2:]))
-    return flat.astype(float_dtype(checked.dtype))
+    return widened(flat)
 
 
 def block_index(

@@ -36,7 +36,7 @@ from jaxbnn.diagnostics.moment_blocks import (
     side_of,
 )
 from jaxbnn.numerics import check_count, check_real, is_concrete, solve_triangular
-from jaxbnn.numerics.arrays import float_dtype
+from jaxbnn.numerics.arrays import widened
 
 # Below these the p-values were seen to be wrong (docs/covariance_agreement.md).
 _DRAWS_PER_COORDINATE = 5
@@ -185,7 +185,7 @@ def _check(
         )
     checked = check_draws(name, draws, min_chains=min_chains, min_draws=2 * num_blocks)
     flat = checked.reshape(*checked.shape[:2], math.prod(checked.shape[2:]))
-    return flat.astype(float_dtype(checked.dtype))
+    return widened(flat)
 
 
 def _refuse(

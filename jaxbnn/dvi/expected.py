@@ -21,9 +21,10 @@ from jaxbnn.dvi.learned import Learned, Noise, draw_learned, learned_moments, mo
 from jaxbnn.dvi.moments import GaussianMoments, check_moments, floating
 from jaxbnn.dvi.monte_carlo import draw_outputs
 from jaxbnn.dvi.noise_likelihoods import FlooredGaussian, SoftplusGaussian
-from jaxbnn.numerics import check_count, check_finite
+from jaxbnn.numerics import check_count
 from jaxbnn.numerics.arguments import check_key
 from jaxbnn.numerics.arrays import as_array
+from jaxbnn.numerics.data import finite_array
 from jaxbnn.targets import (
     Bernoulli,
     Categorical,
@@ -114,7 +115,7 @@ def expected_log_likelihood(
     check_likelihood(likelihood)
     check_choice("expectation", expectation, Expectation)
     outputs = checked_outputs(outputs)
-    check_finite("y", y)
+    finite_array("y", y)
     if np.shape(y)[:1] != np.shape(outputs.mean)[:1]:
         raise ValueError(
             f"y must have a row for each of {len(outputs.mean)} outputs, but has shape "

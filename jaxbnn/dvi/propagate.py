@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, Shaped
 from jaxbnn.dvi.families import Family, LayerwiseNormal, check_q, lower_triangle, moments_of
 from jaxbnn.dvi.moments import GaussianMoments, Rule, check_rule, transform
 from jaxbnn.networks import Activation, Dense, Flatten, Layer, Network, Residual, apply
-from jaxbnn.numerics import check_finite
+from jaxbnn.numerics.data import finite_array
 from jaxbnn.numerics.products import product
 
 Covariance = Literal["full", "diagonal"]
@@ -86,7 +86,7 @@ def propagate(
         raise ValueError(f"covariance must be 'full' or 'diagonal', but is {covariance!r}.")
     check_rule(rule, num_nodes)
     check_q(q)
-    check_finite("x", x)
+    finite_array("x", x)
     jax.eval_shape(lambda p, x: apply(network, p, x), q.mean, x)  # says what does not fit
     mean, spread = q.mean, moments_of(q)[1]
     if isinstance(q, LayerwiseNormal):

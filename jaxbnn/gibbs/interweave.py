@@ -134,7 +134,7 @@ def interweave(
     (3, 5)
     """
     check_model(model)
-    check_data(model.network, model.output, x, y)
+    check_data(model, x, y)
     proposal = _proposal_of(model, proposal)
     check_step_size(step_size)
     if proposal == "pcn":

@@ -153,7 +153,7 @@ def noncentred_scale_moves(
     ((3, 5), True)
     """
     check_model(model)
-    check_data(model.network, model.output, x, y)
+    check_data(model, x, y)
     check_step_size(step_size)
     groups = hidden_groups(model)
     if not groups:

@@ -26,8 +26,8 @@ from jaxbnn.gibbs.latents import sample_pooled
 from jaxbnn.gibbs.model import IntermediateNoise, check_one
 from jaxbnn.gibbs.validation import check_model, checked_inputs, inputs_last, outputs_last
 from jaxbnn.networks import AvgPool, Conv, Network
-from jaxbnn.numerics import check_finite
 from jaxbnn.numerics.arguments import check_key
+from jaxbnn.numerics.data import finite_array
 
 Images = Shaped[Array | np.ndarray, "n ..."]
 
@@ -86,7 +86,7 @@ class CollapsedPooling(NamedTuple):
                 "the pooled values are the outputs of this network, so that restore needs them; "
                 "write restore(key, position, y)."
             )
-        check_finite("y", y)
+        finite_array("y", y)
         return outputs_last(self.model.network, y, dtype)
 
 

@@ -121,7 +121,7 @@ def redraw_noisy_units(
     True
     """
     check_model(model)
-    check_data(model.network, model.output, x, y)
+    check_data(model, x, y)
     check_count("num_candidates", num_candidates)
     groups = hidden_groups(model)
     if not groups:

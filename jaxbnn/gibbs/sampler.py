@@ -117,7 +117,7 @@ def gibbs_sampler(
     (3, 5)
     """
     check_model(model)
-    check_data(model.network, model.output, x, y)
+    check_data(model, x, y)
     if bias not in ("joint", "separate"):
         raise ValueError(f"bias must be 'joint' or 'separate', but is {bias!r}.")
     if order not in ("sequential", "parallel", "backward"):

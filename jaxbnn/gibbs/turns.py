@@ -141,7 +141,7 @@ def turn_units(
     True
     """
     check_model(model)
-    check_data(model.network, model.output, x, y)
+    check_data(model, x, y)
     _check_kind(model)
     inputs = inputs_last(model.network, x)
     move = _Turn(model, inputs, outputs_last(model.network, y, inputs.dtype)[0])

@@ -11,10 +11,12 @@ from jaxtyping import Array, ArrayLike, Float, Shaped
 
 from jaxbnn.networks import Flatten, Network, layer_shapes, output_shape
 from jaxbnn.networks.validation import check_inputs
-from jaxbnn.numerics import check_finite, check_positive, check_real, is_concrete
+from jaxbnn.numerics import check_positive, check_real, is_concrete
 from jaxbnn.numerics.arguments import a_or_an
 from jaxbnn.numerics.arrays import as_array
 from jaxbnn.numerics.checks import check_float
+from jaxbnn.numerics.data import finite_array
+from jaxbnn.targets.rounding import as_computed, warn_of_rounded_inputs, warn_of_rounded_targets
 
 _LIMITS = (
     "without noise at some stages the Gibbs sampler cannot move: for the limits of none but the "
@@ -61,7 +63,7 @@ def outputs_last(
 
 def checked_inputs(network: Network, x) -> Float[Array, "..."]:
     """Return x with the data axis last; refuse data that no sweep can take."""
-    check_finite("x", x)
+    finite_array("x", x)
     inputs = inputs_last(network, x)
     if inputs.shape[-1] == 0:
         raise ValueError("x has no rows; give at least one, or draw from the prior.")
@@ -78,12 +80,19 @@ def check_model(model: Any) -> None:
         )
 
 
-def check_data(network: Network, output: str, x, y) -> None:
-    """Say what is wrong with x and y, as far as it can be seen."""
+def check_data(model: Any, x, y) -> None:
+    """Say what is wrong with x and y, as far as it can be seen; warn of what floats round."""
+    network = model.network
     inputs = checked_inputs(network, x)
-    check_rows(network, output, inputs, y)
-    if output == "regression":
-        check_finite("y", y)
+    warn_of_rounded_inputs(x, inputs.dtype, stacklevel=4)
+    is_regression = model.output == "regression"
+    if is_regression:
+        finite_array("y", y)
+    check_rows(network, model.output, inputs, y)
+    if is_regression:
+        if is_concrete(model.noise_variance):
+            noise_scale = math.sqrt(np.ravel(np.asarray(model.noise_variance))[-1])
+            warn_of_rounded_targets(as_computed(y, inputs.dtype), noise_scale)
         return
     dtype = as_array(y).dtype
     if np.ndim(y) != 1 or not jnp.issubdtype(dtype, jnp.integer):

@@ -63,7 +63,7 @@ def widened(values: Shaped[ArrayLike, "..."]) -> Shaped[Array, "..."]:
     >>> widened(jnp.array([1, 2])).dtype.name, widened(jnp.ones(2, jnp.float16)).dtype.name
     ('float32', 'float32')
     """
-    array = jnp.asarray(values)
+    array = as_array(values)
     return array.astype(float_dtype(array.dtype))
 
 

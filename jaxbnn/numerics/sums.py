@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxbnn.numerics.arrays import as_array, float_dtype
+from jaxbnn.numerics.arrays import widened
 from jaxbnn.numerics.checks import check_real
 
 
@@ -54,10 +54,4 @@ def sum_of_differences(
             "sum_of_differences needs as many proposed as current terms, one a datum, in one "
             f"shape, but their shapes are {np.shape(proposed)} and {np.shape(current)}."
         )
-    return jnp.sum(_as_floats(proposed) - _as_floats(current))
-
-
-def _as_floats(terms: Array) -> Float[Array, "..."]:
-    """Return the terms in a type that holds their differences: whole numbers would wrap."""
-    array = as_array(terms)
-    return array.astype(float_dtype(array.dtype))
+    return jnp.sum(widened(proposed) - widened(current))

@@ -10,8 +10,8 @@ from jax.scipy.special import logsumexp, ndtr
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Shaped
 
-from jaxbnn.numerics import check_finite
 from jaxbnn.numerics.checks import check_outside
+from jaxbnn.numerics.data import finite_array
 from jaxbnn.prediction.families import Components, scores_of, scores_of_counts
 from jaxbnn.prediction.predictions import WHY_OUTSIDE, check_posterior, over_rows
 
@@ -107,7 +107,7 @@ def scores(
     """
     check_outside("scores", WHY_OUTSIDE, draws, x, y)
     check_posterior(posterior)
-    check_finite("y", y)
+    finite_array("y", y)
     y = np.asarray(y)
     if np.shape(y)[:1] != np.shape(x)[:1] or y.shape[1:] != posterior.y.shape[1:]:
         raise ValueError(

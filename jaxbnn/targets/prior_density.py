@@ -112,7 +112,7 @@ def _pairs(prior: PyTree, position: PyTree) -> list[tuple[Any, Array]]:
 
 
 def _value(distribution: Any, leaf: ArrayLike) -> Array:
-    """Return a parameter in a type that holds its density; whole numbers of laws of such stay."""
+    """Return a parameter as floats, or, if its law is of whole numbers, as such."""
     array = jnp.asarray(leaf)
     if jnp.issubdtype(array.dtype, jnp.floating) or not distribution.support.is_discrete:
         return widened(array)

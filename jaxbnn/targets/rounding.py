@@ -80,7 +80,9 @@ def _warn_of_coarse(y: np.ndarray, dtype: np.dtype) -> None:
     )
 
 
-def warn_of_rounded_inputs(x: Shaped[ArrayLike, "..."], dtype: np.dtype) -> None:
+def warn_of_rounded_inputs(
+    x: Shaped[ArrayLike, "..."], dtype: np.dtype, stacklevel: int = 3
+) -> None:
     """Warn where inputs were given in more precision than floats of a dtype have, and need it.
 
     Examples
@@ -105,7 +107,7 @@ def warn_of_rounded_inputs(x: Shaped[ArrayLike, "..."], dtype: np.dtype) -> None
         f"rounded to {dtype}, which steps by {_spacing(size, dtype):.2g} there, so that "
         f"{len(np.unique(column.astype(dtype))):,} of {len(np.unique(column)):,} inputs are told "
         "apart; subtract the mean, or use float64 with jax_enable_x64.",
-        stacklevel=3,
+        stacklevel=stacklevel,
     )
 
 

@@ -23,13 +23,12 @@ from jaxbnn.gibbs import GibbsPosition, IntermediateNoise, interwoven_gibbs, tur
 from jaxbnn.gibbs.validation import check_data, check_model
 from jaxbnn.kernels import cycle, repeat
 from jaxbnn.kernels.arguments import check_step_size
-from jaxbnn.numerics import check_count, check_fraction, check_positive, is_concrete
+from jaxbnn.numerics import check_count, check_fraction, is_concrete
 from jaxbnn.numerics.arguments import check_function, check_type, kept
-from jaxbnn.numerics.checks import check_one_number, check_positive_number, check_real
+from jaxbnn.numerics.checks import check_one_number, check_positive_number
 from jaxbnn.sampling import Adaptation, Draws, sample
 from jaxbnn.sampling.adaptation import require_floats
-
-Schedule = Callable[[Array], ArrayLike]
+from jaxbnn.thermalization.schedules import Schedule, check_schedule, geometric
 
 
 class _AnnealingState(NamedTuple):
@@ -107,7 +106,7 @@ def annealing(
     final_variance = stage_variances(model)
     if schedule is not None:
         check_function("schedule", schedule, "give step -> noise variances")
-        _check_schedule(schedule, final_variance, num_warmup)
+        check_schedule(schedule, final_variance, num_warmup)
     dtype = final_variance.dtype
     is_known = is_concrete(final_variance)
     # What a schedule reads may change between two calls.
@@ -142,7 +141,7 @@ def _annealing_to(
 
         def variance_at(step, parameters):
             first = parameters.get("anneal_from", start)
-            return _geometric(final_variance, first, num_cooling)(step)
+            return geometric(final_variance, first, num_cooling)(step)
 
     else:
 
@@ -264,7 +263,7 @@ def sample_annealed(
     (2, 10, 2, 3)
     """
     check_model(model)
-    check_data(model.network, model.output, x, y)  # inside the program values cannot be seen
+    check_data(model, x, y)  # inside the program values cannot be seen
     check_count("turns_every", turns_every, least=0)
     check_type("positions", positions, GibbsPosition, "stack those of the model, a chain each")
     check_one_number("start", start)
@@ -358,46 +357,6 @@ def stage_variances(model: IntermediateNoise) -> Float[Array, " stages"]:
     """
     dtype = jnp.result_type(float)
     return jnp.stack([model.variance(j, dtype) for j in range(len(model.stages))])
-
-
-def _geometric(final_variance: Array, start: ArrayLike, num_cooling: int) -> Callable:
-    ratio = jnp.log(jnp.maximum(jnp.asarray(start, final_variance.dtype) / final_variance, 1))
-
-    def variance_at(step):
-        left = 1 - jnp.minimum(step.astype(final_variance.dtype) / num_cooling, 1)
-        return final_variance * jnp.exp(left * ratio)
-
-    return variance_at
-
-
-def _check_schedule(schedule: Schedule, final_variance: Array, num_warmup: int) -> None:
-    def value(step):
-        found = schedule(step)
-        check_real("what schedule returns", found)
-        return jnp.asarray(found)
-
-    with jax.ensure_compile_time_eval():
-        found = jax.vmap(value)(np.arange(num_warmup, dtype=np.int32))
-    if found.shape[1:] not in ((), (1,), final_variance.shape):
-        raise ValueError(
-            "schedule must return one noise variance, or one for each of the "
-            f"{len(final_variance)} stages, but returns shape {found.shape[1:]}."
-        )
-    if not is_concrete(found):  # of numbers that are themselves traced
-        return
-    found = np.asarray(found)
-    is_sound = np.all((found > 0) & np.isfinite(found), axis=tuple(range(1, found.ndim)))
-    if not is_sound.all():
-        step = int(np.argmin(is_sound))
-        check_positive(f"the schedule's noise variance at step {step}", found[step])
-    last = found[-1]
-    if is_concrete(final_variance) and not np.allclose(last, final_variance, rtol=1e-5, atol=0):
-        wanted = np.unique(np.asarray(final_variance, np.float64))
-        raise ValueError(
-            "the schedule must end at the model's noise variance, "
-            f"{', '.join(f'{v:.6g}' for v in wanted)}, but is "
-            f"{', '.join(f'{v:.6g}' for v in np.atleast_1d(last))} at step {num_warmup - 1}."
-        )
 
 
 def _one_row(model: IntermediateNoise, positions: GibbsPosition, start: ArrayLike) -> Array:

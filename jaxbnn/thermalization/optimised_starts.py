@@ -98,7 +98,7 @@ def optimised_start(
         check_optimizer(optimizer, parameter_shapes(model.network))
     check_count("num_updates", num_updates)
     check_count("num_refits", num_refits)
-    check_data(model.network, model.output, x, y)
+    check_data(model, x, y)
     x, y = as_array(x), as_array(y)
     most = _mergeable_units(model.network)
     num_extra = most if num_extra is None else num_extra

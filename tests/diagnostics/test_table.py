@@ -142,6 +142,16 @@ def test_acceptance(rng):
     assert "acceptance 40.0% (0.1% to 100.0%)" in str(table)
 
 
+def test_a_chain_without_a_rate_is_left_out_of_the_table_and_named_below(rng):
+    rate = np.full(SHAPE, 0.3)
+    rate[1, 7] = np.nan
+    table = summary(rng.normal(size=(*SHAPE, 3)), acceptance_rate=rate)
+    assert "acceptance 30.0% (30.0% to 30.0%)" in str(table)
+    assert any(s.startswith("The acceptance rate of chain 1 is NaN") for s in table.warnings)
+    unknown = summary(rng.normal(size=(*SHAPE, 3)), acceptance_rate=np.full(SHAPE, np.nan))
+    assert ", acceptance" not in str(unknown)
+
+
 def test_a_replica_that_hardly_accepts_is_told_with_its_rate(rng):
     rate = np.full((*SHAPE, 2), 0.3)
     rate[2, :, 1] = 0.002

@@ -212,3 +212,8 @@ def test_variances_that_float32_does_not_hold_are_refused():
         ValueError, match=r"must be numbers of float32, but are .* give larger ones"
     ):
         initial_position(key(), LINE, variance=1e-44)
+
+
+def test_targets_beyond_float32_have_no_expected_log_likelihood():
+    with pytest.raises(ValueError, match="y, as float32, holds inf"):
+        expected_log_likelihood(Gaussian(1.0), OUTPUTS, np.array([[0.0], [1e39]]))

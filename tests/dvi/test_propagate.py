@@ -233,6 +233,8 @@ def test_what_cannot_be_propagated():
         propagate(network, position(network, dtype=np.float32), jnp.ones((2, 5)))
     with pytest.raises(ValueError, match="x holds nan"):
         propagate(network, position(network, dtype=np.float32), jnp.full((2, 3), jnp.nan))
+    with pytest.raises(ValueError, match="x, as float32, holds inf"):
+        propagate(network, position(network, dtype=np.float32), np.full((2, 3), 1e39))
 
 
 @pytest.mark.parametrize(

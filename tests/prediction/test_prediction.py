@@ -309,6 +309,8 @@ def test_errors_are_sentences(numbers, classes):
         predict(({"w": W, "b": B[0]},), X_NEW, posterior)
     with pytest.raises(ValueError, match="y must be laid out"):
         scores(DRAWS, X_NEW, np.zeros(3), posterior)
+    with pytest.raises(ValueError, match="y, as float32, holds inf"):
+        scores(DRAWS, X_NEW, np.full((3, 2), 1e39), posterior)
     with pytest.raises(ValueError, match="labels must lie in"):
         reliability([[0.5, 0.5]], [2])
     with pytest.raises(ValueError, match="non-negative"):

@@ -1,4 +1,6 @@
-"""A warm-up that is annealed ends at the model's posterior, with a step size found there."""
+"""Tests of thermalization.annealing and thermalization.schedules: an annealed warm-up ends at the
+model's posterior, with a step size found there.
+"""
 
 import dataclasses
 from functools import partial
