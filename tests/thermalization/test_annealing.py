@@ -17,7 +17,8 @@ from jaxbnn.gibbs import IntermediateNoise
 from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.networks import mlp
 from jaxbnn.thermalization import annealing, sample_annealed
-from jaxbnn.thermalization.annealing import _geometric, stage_variances
+from jaxbnn.thermalization.annealing import stage_variances
+from jaxbnn.thermalization.schedules import geometric
 
 MODEL = IntermediateNoise(mlp((2, 3, 1)), (0.3, 1e-3, 0.02), 2.0, 1.5)
 PARAMETERS = {"noise_variance": jnp.full(3, 0.1), "step_size": jnp.asarray(0.3)}
@@ -45,7 +46,7 @@ def dataset():
 
 def test_the_schedule_is_geometric_and_raises_no_noise_that_is_larger():
     variances = np.stack(
-        [_geometric(stage_variances(MODEL), 0.1, 10)(jnp.asarray(step)) for step in range(12)]
+        [geometric(stage_variances(MODEL), 0.1, 10)(jnp.asarray(step)) for step in range(12)]
     )
     np.testing.assert_allclose(variances[0], (0.3, 0.1, 0.1), rtol=1e-5)
     np.testing.assert_allclose(variances[10:], np.tile((0.3, 1e-3, 0.02), (2, 1)), rtol=1e-5)
