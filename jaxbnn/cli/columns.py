@@ -9,11 +9,15 @@ import numpy as np
 from jaxbnn.cli.dates import (
     Order,
     as_days,
+    dates_of_another_kind,
     find_order,
+    is_unseen,
     look_like_dates,
     part_features,
     part_names,
     parts_known,
+    parts_seen,
+    weekday_of,
     with_and_without_zone,
     written,
     written_in_two_ways,
@@ -44,6 +48,7 @@ class Column:
 
     `categories` is None but for text, `date` but for dates, whose numbers are days since 1970.
     `has_zone` is whether dates have a time zone; None for fits of before, whose parts are of UTC.
+    `parts_seen` holds the weekdays and times of day of the training rows, none in fits of before.
     """
 
     name: str
@@ -56,12 +61,13 @@ class Column:
     date: Order | None = None
     date_parts: list[str] = field(default_factory=list)
     has_zone: bool | None = None
+    parts_seen: dict[str, list[int]] = field(default_factory=dict)
 
     def is_outside(self, values: list[str]) -> np.ndarray:
         """Return which values lie outside the training rows' by more than a tenth of their range.
 
-        Of dates, all before the first and after the last; of text, those that did not occur; of
-        fits that wrote no range, none.
+        Of dates, all before the first and after the last, and those of a weekday or a time of day
+        that did not occur; of text, what did not occur; of fits that wrote no range, none.
         """
         if self.categories is not None:
             known = set(self.categories)
@@ -70,21 +76,48 @@ class Column:
         if not isinstance(numbers, np.ndarray) or self.low is None or self.high is None:
             return np.zeros(len(values), bool)
         margin = (self.high - self.low) / 10 if self.date is None else 0.0
-        return (numbers < self.low - margin) | (numbers > self.high + margin)
+        is_outside = (numbers < self.low - margin) | (numbers > self.high + margin)
+        return is_outside | self._is_of_unseen_part(values)
+
+    def _is_of_unseen_part(self, values: list[str]) -> np.ndarray:
+        """Return which dates are of a weekday or at a time of day that did not occur."""
+        found = np.zeros(len(values), bool)
+        days = self._days(values, is_local=bool(self.has_zone)) if self.date else ""
+        if not isinstance(days, str):
+            for part, seen in self.parts_seen.items():
+                found |= is_unseen(days, part, seen)
+        return found
 
     def dates_outside(self, values: list[str]) -> list[str]:
-        """Return a sentence on the dates before the first and after the last of the fit."""
+        """Return sentences on dates beyond the fit's, and on weekdays and times that it lacked."""
         days = self._days(values)
         if isinstance(days, str) or self.low is None or self.high is None:
             return []
-        seen = days[(days < self.low) | (days > self.high)]
-        if not len(seen):
-            return []
-        return [
-            f"{self.name}: {len(seen)} of {len(values)} dates, {written(seen.min())} to "
-            f"{written(seen.max())}, lie outside the fit's, {written(self.low)} to "
-            f"{written(self.high)}."
-        ]
+        found = days[(days < self.low) | (days > self.high)]
+        notes = []
+        if len(found):
+            has_times = bool((found % 1).any() or self.low % 1 or self.high % 1)
+            ends = [
+                written(day, with_time=has_times)
+                for day in (found.min(), found.max(), self.low, self.high)
+            ]
+            notes.append(
+                f"{self.name}: {len(found)} of {len(values)} dates, {ends[0]} to {ends[1]}, lie "
+                f"outside the fit's, {ends[2]} to {ends[3]}."
+            )
+        is_strange = self._is_of_unseen_part(values)
+        if is_strange.any():
+            local = self._days(values, is_local=bool(self.has_zone))
+            assert not isinstance(local, str)
+            first = local[is_strange][0]
+            parts = " or ".join(
+                {"weekday": "weekday", "time of day": "time"}[p] for p in self.parts_seen
+            )
+            notes.append(
+                f"{self.name}: {is_strange.sum()} of {len(values)} dates are of a {parts} that "
+                f"the fit lacked, such as {weekday_of(first)}, {written(first, with_time=True)}."
+            )
+        return notes
 
     def encode(self, values: list[str], source: str) -> list[np.ndarray]:
         """Return the features, each (n,); a category that the fit did not see is 0 in all.
@@ -192,6 +225,12 @@ def learn_column(
                 f"column {name!r} holds {slip!r} among its numbers; {how_to_mend(slip)}, or leave "
                 f"the column out by --drop {name!r}."
             )
+        other = dates_of_another_kind(everywhere)
+        if len(categories) > _MOST_CATEGORIES and other is not None:
+            raise ValueError(
+                f"column {name!r} holds {other!r}; write dates as 2020-12-31 and times as hours, "
+                f"18.5, or leave the column out by --drop {name!r}."
+            )
         if len(categories) > _MOST_CATEGORIES:
             raise ValueError(
                 f"column {name!r} holds text with {len(categories)} different values "
@@ -268,7 +307,8 @@ def _learn_dates(
     far = far_off(days, written)
     note = f"{name}: dates, written {order}, {written(low)} to {written(high)}; taken as {made}."
     note += f" {far}." if far else ""
-    return replace(dates, mean=mean, sd=sd, date_parts=parts), note
+    seen = parts_seen(local, parts)
+    return replace(dates, mean=mean, sd=sd, date_parts=parts, parts_seen=seen), note
 
 
 def _of_one_value(column: Column, shown: str) -> tuple[Column | None, str]:

@@ -20,10 +20,15 @@ _TIME = (
 )
 _YEAR_FIRST = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})" + _TIME)
 _YEAR_LAST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4})" + _TIME)
+_OTHER_DATES = re.compile(
+    r"(\d{1,2}[-/. ][A-Za-z]{3,9}[-/. ]\d{2,4}|[A-Za-z]{3,9}[-/. ]\d{1,2},? \d{4}"
+    r"|\d{1,2}[-/.]\d{1,2}[-/.]\d{2})( .*)?|\d{1,2}:\d\d(:\d\d)?"
+)
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _DAYS_A_YEAR = 365.2425
 # A season is known where more than one year of it was seen, a weekday where two weeks were.
 _LEAST_FOR_SEASON, _LEAST_FOR_WEEKDAY = 1.5 * _DAYS_A_YEAR, 14
+_QUARTERS = 96  # of an hour, in a day
 
 
 def find_order(values: list[str]) -> Order | Literal["open"] | None:
@@ -56,6 +61,19 @@ def find_order(values: list[str]) -> Order | Literal["open"] | None:
         return "day-month-year" if first > 12 else "month-day-year"
     has_points = all(part[2] == "." for part in parts if part)
     return "day-month-year" if has_points else "open"
+
+
+def dates_of_another_kind(values: list[str]) -> str | None:
+    """Return the first field if most are dates or times as people write them, but not read here.
+
+    Examples
+    --------
+    >>> dates_of_another_kind(["01 Feb 2022", "3 Feb 2022"]), dates_of_another_kind(["00:56", "b"])
+    ('01 Feb 2022', None)
+    """
+    known = [v for v, m in zip(values, is_missing(values), strict=True) if not m]
+    found = [v for v in known if _OTHER_DATES.fullmatch(v)]
+    return found[0] if len(found) > len(known) / 2 else None
 
 
 def look_like_dates(values: list[str]) -> list[str]:
@@ -161,6 +179,25 @@ def parts_known(days: np.ndarray) -> list[str]:
     return parts
 
 
+def parts_seen(days: np.ndarray, parts: list[str]) -> dict[str, list[int]]:
+    """Return the weekdays, from Monday, and the quarter hours that the training rows tell of."""
+    seen = days[~np.isnan(days)]
+    found = {"weekday": _weekday(seen), "time of day": np.floor(seen % 1 * _QUARTERS)}
+    return {part: np.unique(found[part]).astype(int).tolist() for part in parts if part in found}
+
+
+def is_unseen(days: np.ndarray, part: str, seen: list[int]) -> np.ndarray:
+    """Return which dates are of no weekday seen, or more than a tenth of a day from every time."""
+    known = np.nan_to_num(days)
+    if part == "weekday":
+        is_strange = ~np.isin(_weekday(known), seen)
+    else:
+        apart = np.abs((known % 1)[:, None] * _QUARTERS - (np.asarray(seen) + 0.5))
+        apart = np.minimum(apart, _QUARTERS - apart)
+        is_strange = apart.min(axis=1) > _QUARTERS / 10 + 0.5
+    return is_strange & ~np.isnan(days)
+
+
 def part_names(part: str) -> list[str]:
     """Return the names of the features that a part becomes."""
     return list(_WEEKDAYS) if part == "weekday" else [f"{part} (cos)", f"{part} (sin)"]
@@ -177,9 +214,23 @@ def part_features(days: np.ndarray, part: str) -> list[np.ndarray]:
     return [np.where(np.isnan(days), 0.0, feature) for feature in features]
 
 
-def written(days: float) -> str:
-    """Return a day as 2020-04-03."""
-    return str(date(1970, 1, 1) + timedelta(days=int(np.floor(days))))
+def written(days: float, *, with_time: bool = False) -> str:
+    """Return a day as 2020-04-03, with its time as 2020-04-03 18:00."""
+    minutes = round(days * 1440) if with_time else int(np.floor(days)) * 1440
+    day = str(date(1970, 1, 1) + timedelta(days=minutes // 1440))
+    hours = f" {minutes // 60 % 24:02}:{minutes % 60:02}" if with_time else ""
+    return day + hours
+
+
+def weekday_of(days: float) -> str:
+    """Return the name of a day.
+
+    Examples
+    --------
+    >>> weekday_of(0.5)
+    'Thursday'
+    """
+    return _WEEKDAYS[int(_weekday(np.array([days]))[0])]
 
 
 def _weekday(days: np.ndarray) -> np.ndarray:

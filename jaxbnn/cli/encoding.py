@@ -145,6 +145,12 @@ def usable_rows(table: Table, target: str, drop: list[str]) -> tuple[Table, list
         )
     kept = {name: values for name, values in table.columns.items() if name not in drop}
     kept[target] = one_spelling(values)
+    spellings = sorted({values[row] for row in known})
+    if len(spellings) > 1 and len({kept[target][row] for row in known}) == 1:
+        raise ValueError(
+            f"the target {target!r} is one number in every row, written {spellings[0]} and "
+            f"{spellings[1]}; if these name classes, write them as words, v{spellings[0]}."
+        )
     return take(table._replace(columns=kept), known), notes
 
 

@@ -61,6 +61,20 @@ def one_spelling(values: list[str]) -> list[str]:
     ]
 
 
+def one_number_twice(values: list[str]) -> tuple[str, str] | None:
+    """Return two ways in which a column spells one number, as 1.10 and 1.1; None if it does not.
+
+    Examples
+    --------
+    >>> one_number_twice(["1.1", "2", "1.10"])
+    ('1.10', '1.1')
+    """
+    for value, kept in zip(values, one_spelling(values), strict=True):
+        if value != kept:
+            return value, kept
+    return None
+
+
 def no_numbers(values: list[str]) -> list[str]:
     """Return the fields that are neither numbers nor missing."""
     return [v for v in values if v.lower() not in _MISSING and _number(v) is None]

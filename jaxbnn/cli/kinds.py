@@ -7,22 +7,8 @@ import numpy as np
 from jaxbnn.cli.fields import as_numbers, how_to_mend
 from jaxbnn.cli.hints import odd_number, slip_among_numbers
 from jaxbnn.tabular.kinds import CLASSES, COUNTS, MOST_COUNT, are_counts, likelihood_of_numbers
+from jaxbnn.tabular.scales import known_scale
 from jaxbnn.tabular.wording import as_option
-
-# Words in order, of which a target may have some.
-_SCALES = (
-    ("very low", "low", "medium", "high", "very high"),
-    ("low", "moderate", "high"),
-    ("low", "mid", "high"),
-    ("tiny", "small", "medium", "large", "huge"),
-    ("xs", "s", "m", "l", "xl", "xxl"),
-    ("never", "rarely", "sometimes", "often", "always"),
-    ("very poor", "poor", "fair", "good", "very good", "excellent"),
-    ("bad", "average", "good"),
-    ("none", "mild", "moderate", "severe"),
-    ("strongly disagree", "disagree", "neutral", "agree", "strongly agree"),
-    ("very dissatisfied", "dissatisfied", "neutral", "satisfied", "very satisfied"),
-)
 
 
 class Kind(NamedTuple):
@@ -86,7 +72,7 @@ def choose_likelihood(
                 "the field empty if its value is not known, or give --task classification if all "
                 "of them name classes."
             )
-        known = _known_scale(distinct) if newer else None
+        known = known_scale(distinct) if newer else None
         if known is not None:
             words = " < ".join(known)
             return Kind(
@@ -116,17 +102,6 @@ def _check_counts(name: str, numbers: np.ndarray | None, asked: str) -> None:
         )
 
 
-def _known_scale(distinct: list[str]) -> list[str] | None:
-    """Return the values in order, if three or more are all words of one scale."""
-    lower = {value.lower().replace("_", " ").replace("-", " "): value for value in distinct}
-    if len(lower) < max(3, len(distinct)):
-        return None
-    for scale in _SCALES:
-        if set(lower) <= set(scale):
-            return [lower[word] for word in scale if word in lower]
-    return None
-
-
 def _ordered(name: str, distinct: list[str], order: list[str] | None) -> list[str]:
     if order is not None:
         if set(order) != set(distinct) or len(order) != len(distinct):
@@ -138,7 +113,7 @@ def _ordered(name: str, distinct: list[str], order: list[str] | None) -> list[st
     numbers = as_numbers(distinct)
     if numbers is not None:
         return [distinct[i] for i in np.argsort(numbers, kind="stable")]
-    known = _known_scale(distinct)
+    known = known_scale(distinct)
     if known is None:
         raise ValueError(
             f"the order of {', '.join(distinct[:20])} is not known; give the values of {name!r} "

@@ -8,11 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxbnn.cli.encoding import Encoding, learn_encoding, usable_rows
-from jaxbnn.cli.fields import with_points
+from jaxbnn.cli.fields import one_number_twice, with_points
 from jaxbnn.cli.kinds import Kind, choose_likelihood
 from jaxbnn.cli.options import separator_of
 from jaxbnn.cli.table import Table, read_table, take
 from jaxbnn.tabular.candidates import Candidate, are_of_few_rows, candidates
+from jaxbnn.tabular.kinds import notes_of_another
 from jaxbnn.tabular.noise import noise_notes, rounding_noise
 from jaxbnn.tabular.settings import (
     DEEP,
@@ -81,19 +82,31 @@ def prepare(options: argparse.Namespace, settings: Settings) -> Prepared:
     if order and target in table.as_written:  # 1,5 was read as 1.5
         order = with_points(order)
 
-    def encoded(newer: bool) -> tuple[Kind, Encoding, list[str]]:
+    def kind_of(newer: bool) -> Kind:
         asked = options.likelihood, options.task, order
         values, learnt_from = table.columns[target], rows.columns[target]
-        kind = choose_likelihood(target, values, *asked, newer=newer, learnt_from=learnt_from)
+        return choose_likelihood(target, values, *asked, newer=newer, learnt_from=learnt_from)
+
+    def encoded(newer: bool) -> tuple[Kind, Encoding, list[str]]:
+        kind = kind_of(newer)
         encoding, notes = learn_encoding(table, rows, target, options.task, kind)
         return kind, replace(encoding, width=width), notes
 
     kind, encoding, more = encoded(settings.sampler not in ("dvi", "gibbs"))
     is_class = encoding.classes is not None
+    twice = one_number_twice(whole.columns[target])
+    if is_class and twice is not None:
+        notes.append(
+            f"{target}: {twice[0]} and {twice[1]} are one class, being one number; write them as "
+            f"words, v{twice[0]}, if they are two."
+        )
     shape = len(training), len(encoding.features)
     sampler = choose_sampler(settings, kind.likelihood, *shape, is_class=is_class)
     if settings.sampler == "auto" and sampler == "dvi":
         kind, encoding, more = encoded(False)
+    if sampler in ("dvi", "gibbs"):
+        wanted = kind_of(True).likelihood
+        notes += notes_of_another(wanted, kind.likelihood, sampler, as_option)
     check_sampler(sampler, kind.likelihood, relevance=settings.relevance, spelled=as_option)
     tried = candidates(settings, kind.likelihood, sampler, *shape, is_class=is_class)
     settings = settings._replace(least_noise=rounding_noise(encoding.targets(rows)))

@@ -57,7 +57,7 @@ def _check_column(name: Any, kind: str, values: Any) -> None:
     """Raise ValueError of the first value that is no number, by the kind of NumPy's dtype."""
     if kind not in "mMOSUT" or not len(values):
         return
-    strange = [v for v in values if kind in "mM" or not _is_number(v)]
+    strange = [v for v in values if kind in "mM" or not is_number(v)]
     if strange:
         what = "which is no number; encode it, as scikit-learn's OneHotEncoder does text"
         if isinstance(strange[0], _TIMES):
@@ -70,7 +70,8 @@ def _check_column(name: Any, kind: str, values: Any) -> None:
         raise ValueError(f"{said}, or leave it out.")
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Return whether a value is a number, or text that names one."""
     try:
         float(value)
     except (TypeError, ValueError, OverflowError):
@@ -80,7 +81,7 @@ def _is_number(value: Any) -> bool:
 
 def _is_beyond(value: Any) -> bool:
     """Return whether this is a whole number that no double holds."""
-    return isinstance(value, int) and not _is_number(value)
+    return isinstance(value, int) and not is_number(value)
 
 
 def check_numbers(name: str, values: Any) -> None:
@@ -115,7 +116,7 @@ def check_targets(y: Any) -> None:
     found = np.asarray(y)
     if found.dtype.kind not in "OUT":
         return
-    strange = [v for v in found.ravel() if isinstance(v, str) and not _is_number(v)]
+    strange = [v for v in found.ravel() if isinstance(v, str) and not is_number(v)]
     if strange:
         raise ValueError(
             f"y holds {str(strange[0])!r}, which is no number; take BayesianClassifier for "

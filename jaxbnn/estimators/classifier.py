@@ -10,10 +10,11 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_X_y
 
-from jaxbnn.estimators.arguments import check_labels, settings_of
+from jaxbnn.estimators.arguments import check_labels, is_number, settings_of
 from jaxbnn.estimators.base import BayesianNetwork
 from jaxbnn.tabular.candidates import candidates
 from jaxbnn.tabular.kinds import CLASSES
+from jaxbnn.tabular.scales import known_scale
 from jaxbnn.tabular.settings import SAMPLERS, check_sampler, choose_sampler
 
 
@@ -36,8 +37,8 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
         those that end in minutes in a benchmark of like size.
     likelihood
         "categorical", or "ordinal" for classes whose order means something: that of the categories,
-        where y is an ordered Categorical of pandas, else the sorted one; `notes_` tells which was
-        taken. "auto": categorical.
+        where y is an ordered Categorical of pandas, else that of numbers, also as text, or of words
+        such as low, medium, high; `notes_` tells which was taken. "auto": categorical.
     prior_scale
         Fixes the weights' prior standard deviations at so many times the usual ones. None: nuts
         and ensemble learn them, the others take 1.
@@ -154,7 +155,7 @@ class BayesianClassifier(ClassifierMixin, BayesianNetwork):
         check_sampler(sampler, settings.likelihood, relevance=settings.relevance)
         tried = candidates(settings, settings.likelihood, sampler, *X.shape, is_class=True)
         is_ordinal = settings.likelihood == "ordinal"
-        order = _order_of(classes, categories if is_ordinal else None)
+        order = _order_of(classes, categories) if is_ordinal else np.arange(len(classes))
         self._sample(X, np.argsort(order)[labels].astype(np.int32), tried, settings, len(classes))
         if is_ordinal:
             self.notes_.append(_told(classes[order], categories))
@@ -209,12 +210,32 @@ def _ordered_categories(y: Any) -> list | None:
 def _order_of(classes: Shaped[np.ndarray, " classes"], categories: list | None) -> np.ndarray:
     """Return the places of the classes, which are sorted, in the order of the categories.
 
-    The class at place k of that order is `classes[order[k]]`.
+    The class at place k of that order is `classes[order[k]]`. Without categories numbers are in
+    their own order, those written as text too, and words in that of a known scale.
+
+    Raises
+    ------
+    ValueError
+        Words whose order is not known.
     """
     if categories is None:
-        return np.arange(len(classes))
+        if not isinstance(classes[0], str):
+            return np.arange(len(classes))
+        categories = _known_order(classes.tolist())
     places = {category: place for place, category in enumerate(categories)}
     return np.argsort([places[one] for one in classes.tolist()])
+
+
+def _known_order(words: list[str]) -> list[str]:
+    if all(is_number(word) for word in words):
+        return sorted(words, key=float)
+    known = known_scale(words)
+    if known is None:
+        raise ValueError(
+            f"the order of {', '.join(words[:20])} is not known; give y as an ordered Categorical "
+            "of pandas, or as numbers 0, 1, 2, ..."
+        )
+    return known
 
 
 def _told(classes: Shaped[np.ndarray, " classes"], categories: list | None) -> str:
@@ -223,6 +244,6 @@ def _told(classes: Shaped[np.ndarray, " classes"], categories: list | None) -> s
     if categories is not None:
         return f"The classes were taken in the order of y's categories: {order}."
     return (
-        f"The classes were taken in their sorted order: {order} (an ordered Categorical of pandas "
-        "has another)."
+        f"The classes were taken in this order: {order} (an ordered Categorical of pandas has "
+        "another)."
     )

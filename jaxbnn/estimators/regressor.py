@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_X_y
 
@@ -21,6 +21,7 @@ from jaxbnn.tabular.kinds import (
     MOST_COUNT,
     are_counts,
     likelihood_of_numbers,
+    notes_of_another,
 )
 from jaxbnn.tabular.settings import SAMPLERS, check_sampler, choose_sampler
 
@@ -164,9 +165,9 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
             )
         check_targets(y)
         X, y = self._validated(X, y, y_numeric=True, ensure_min_samples=2)
-        y = np.asarray(y, float)
+        y = _finite(y)
         asked = settings.likelihood
-        likelihood = likelihood_of_numbers(y)[0] if asked == "auto" else asked
+        likelihood = wanted = likelihood_of_numbers(y)[0] if asked == "auto" else asked
         sampler = choose_sampler(settings, likelihood, *X.shape, is_class=False)
         if asked == "auto" and sampler in ("dvi", "gibbs"):  # these two know the Gaussian only
             likelihood = "gaussian"
@@ -179,6 +180,7 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
             settings._replace(likelihood=asked), likelihood, sampler, *X.shape, is_class=False
         )
         self._sample(X, scaling.standardised(y), tried, settings)
+        self.notes_ += notes_of_another(wanted, likelihood, sampler)
         self.y_scaling_: Scaling = scaling
 
     def predict(
@@ -229,7 +231,7 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
         inputs = self._inputs(X)
         check_targets(y)
         _, y = check_X_y(inputs, y, y_numeric=True)
-        numbers = np.asarray(y, float)
+        numbers = _finite(y)
         _check_counts(self.likelihood_, numbers, "score counts")
         targets = self._near_targets(numbers)
         return float(self._log_scores(inputs, targets).mean() - np.log(self.y_scaling_.sd))
@@ -245,6 +247,17 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
                 "scored; leave it out."
             )
         return targets
+
+
+def _finite(y: Shaped[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """Return targets in double precision; None among others passes scikit-learn's check as NaN."""
+    numbers = np.asarray(y, float)
+    missing = np.flatnonzero(~np.isfinite(numbers))
+    if len(missing):
+        raise ValueError(
+            f"y holds {numbers[missing[0]]:g} at row {missing[0]}; leave out rows without a target."
+        )
+    return numbers
 
 
 def _check_counts(likelihood: str, y: Float[np.ndarray, " n"], what_to_do: str) -> None:

@@ -22,7 +22,8 @@ DENSITIES = ("gaussian", "heteroscedastic", "student-t", "laplace")
 NEWER = ("heteroscedastic", "student-t", "laplace", "poisson", "negative-binomial", "ordinal")
 # Single precision tells whole numbers apart up to this one.
 MOST_COUNT = 2**24
-_FAR, _MOST_FAR = 6.0, 0.005
+# Of values so many robust deviations from the median; of more than a fifth there is another centre.
+_FAR, _LEAST_FAR, _MOST_FAR = 6.0, 0.005, 0.2
 
 
 def likelihood_of_numbers(numbers: np.ndarray, spelled: Spelling = as_argument) -> tuple[str, str]:
@@ -42,13 +43,33 @@ def likelihood_of_numbers(numbers: np.ndarray, spelled: Spelling = as_argument) 
             f"({spelled('likelihood', 'gaussian')} takes them for measurements)",
         )
     far = _fraction_far(numbers)
-    if far > _MOST_FAR:
+    if _LEAST_FAR < far <= _MOST_FAR:
         return (
             "student-t",
             f"student-t, for {far:.1%} of its values are far from the rest; its degrees of freedom "
             "are learnt",
         )
     return "gaussian", "gaussian, for it holds numbers"
+
+
+def notes_of_another(
+    wanted: str, taken: str, sampler: str, spelled: Spelling = as_argument
+) -> list[str]:
+    """Return a sentence where the likelihood of a target's kind gave way to one a sampler knows.
+
+    Examples
+    --------
+    >>> notes_of_another("gaussian", "gaussian", "dvi")
+    []
+    >>> notes_of_another("ordinal", "categorical", "dvi")[0][:37]
+    'The likelihood is categorical, though'
+    """
+    if wanted == taken:
+        return []
+    return [
+        f"The likelihood is {taken}, though the target's values ask for {wanted}, which {sampler} "
+        f"does not know; {spelled('sampler', 'nuts')} does, and takes its time."
+    ]
 
 
 def are_counts(numbers: np.ndarray) -> bool:

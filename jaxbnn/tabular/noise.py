@@ -10,7 +10,8 @@ from jaxbnn.tabular.kinds import DENSITIES
 LEAST_NOISE = 1e-3
 # Of the rows, and of those that have the second commonest value: grades repeat, too.
 _MANY, _TIMES_THE_NEXT = 0.2, 5
-_NEARLY_ALL = 0.9
+# Of the rows, or one of them, may be off the grid of those that repeat.
+_OFF_GRID = 0.01
 
 
 def rounding_noise(y: Shaped[np.ndarray, " n"]) -> float:
@@ -19,9 +20,9 @@ def rounding_noise(y: Shaped[np.ndarray, " n"]) -> float:
     Of numbers that are rounded to multiples of g the error is uniform, with standard deviation
     g / 12^(1/2). A density that is narrower is not learnt from such numbers; it is as high as one
     likes on those that repeat, and loses thousands of nats where the next row differs. For g the
-    smallest difference between two values is taken; where nine rows in ten have a value that
-    repeats, between two of these, so that one 5.5 among whole grades changes nothing. Of classes it
-    is .001.
+    smallest difference between two values is taken; where all but one row, or 99 of 100, have a
+    value that repeats, between two of these, so that one 5.5 among whole grades changes nothing. Of
+    classes it is .001.
 
     Parameters
     ----------
@@ -34,7 +35,7 @@ def rounding_noise(y: Shaped[np.ndarray, " n"]) -> float:
     0.2887
     """
     values, counts = np.unique(y, return_counts=True)
-    if counts[counts > 1].sum() >= _NEARLY_ALL * len(y):
+    if (counts == 1).sum() <= max(1, _OFF_GRID * len(y)):
         values = values[counts > 1]
     if np.issubdtype(values.dtype, np.integer) or len(values) < 2:
         return LEAST_NOISE

@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
+from jaxbnn.cli import prepare as prepare_module
 from jaxbnn.cli.encoding import learn_encoding, usable_rows
 from jaxbnn.cli.kinds import Kind, choose_likelihood
+from jaxbnn.cli.options import parse, settings_of
+from jaxbnn.cli.prepare import prepare
 from jaxbnn.cli.table import Table, read_table
 
 JANUARY = [f"2020-01-{day:02d}" for day in range(1, 31)]
@@ -200,8 +203,9 @@ def test_columns_of_dates_become_days_and_what_else_is_known():
     new = Table({"when": ["2020-07-20", "2021-01-01", "", "2018-12-31"]}, "n")
     assert again.inputs(new)[0, 0] == pytest.approx(float(x[7, 0]))
     assert again.columns[0].is_outside(new.columns["when"]).tolist() == [False, True, False, True]
-    (remark,) = again.remarks(new)
+    remark, other = again.remarks(new)
     assert "2 of 4 dates, 2018-12-31 to 2021-01-01, lie outside" in remark
+    assert "dates are of a weekday that the fit lacked" in other
     with pytest.raises(ValueError, match="holds 'soon', but was all dates"):
         again.inputs(Table({"when": ["soon"]}, "n"))
 
@@ -263,3 +267,43 @@ def test_another_date_where_there_was_one_is_but_given():
     encoding, _ = learnt(z=dates, x=["1", "2", "3", "4"], y=["1", "2", "3", "5"])
     new = Table({"z": ["2020-06-01", ""], "x": ["1", "1"]}, "new.csv")
     assert encoding.inputs(new)[:, :2].tolist() == [[0, 0], [0, 1]]
+
+
+def test_classes_that_are_one_number_are_told(tmp_path):
+    def prepared(versions):
+        path = tmp_path / "releases.csv"
+        path.write_text("x,version\n" + "".join(f"{i},{v}\n" for i, v in enumerate(versions)))
+        arguments = ["fit", str(path), "--target", "version", "--task", "classification"]
+        options = parse(arguments)
+        return prepare(options, settings_of(options))
+
+    found = prepared(["1.1", "1.10", "1.2"] * 8)
+    assert found.encoding.classes == ["1.1", "1.2"]
+    assert any(note.startswith("version: 1.10 and 1.1 are one class") for note in found.notes)
+    assert not any("are one class" in note for note in prepared(["1", "2", "3"] * 8).notes)
+    with pytest.raises(ValueError, match=r"one number in every row, written 1.1 and 1.10; if"):
+        prepared(["1.1", "1.10"] * 12)
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        (["0", "3", "1", "0", "9", "0", "1", "3"], "negative-binomial"),
+        (["low", "high", "medium", "low"], "ordinal"),
+        (["0.5", "1.5", "2.25", "3.125"], None),
+    ],
+)
+@pytest.mark.parametrize("asked", ["dvi", "auto"])
+def test_a_likelihood_that_the_sampler_does_not_know_is_told(
+    values, wanted, asked, tmp_path, monkeypatch
+):
+    """As `auto` takes dvi for very many rows."""
+    if asked == "auto":
+        monkeypatch.setattr(prepare_module, "choose_sampler", lambda *given, **more: "dvi")
+    path = tmp_path / "table.csv"
+    path.write_text("x,y\n" + "".join(f"{i},{v}\n" for i, v in enumerate(values * 5)))
+    options = parse(["fit", str(path), "--target", "y", "--sampler", asked])
+    found = prepare(options, settings_of(options))
+    told = [note for note in found.notes if "which dvi does not know" in note]
+    assert len(told) == (wanted is not None)
+    assert all(f"ask for {wanted}" in note for note in told)

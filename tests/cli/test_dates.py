@@ -197,3 +197,44 @@ def test_the_one_value_of_a_column_is_not_outside_it(value, count):
     assert not column.is_outside(values).any()
     assert column.encode(values, "new.csv")[0].tolist() == [0.0] * len(values)
     assert column.is_outside([f"{1.001 * float(value)}"]).tolist() == [True]
+
+
+OFFICE = [
+    f"{day:%Y-%m-%d} {hour:02d}:30"
+    for day in (datetime(2021, 3, 1) + timedelta(days=number) for number in range(40))
+    if day.weekday() < 5
+    for hour in range(9, 18)
+]
+
+
+def test_weekdays_and_times_of_day_that_the_fit_lacked_are_told():
+    """Inside the range of dates, but of features whose weights nothing was learnt of."""
+    column, _ = learn_column("when", OFFICE, OFFICE)
+    assert column.date_parts == ["weekday", "time of day"]
+    new = ["2021-03-14 03:15", "2021-03-13 12:00", "2021-03-12 12:00", "2021-03-12 23:59", ""]
+    new += ["2021-03-12 07:45", "2021-03-12 19:45"]  # less than a tenth of a day away
+    assert column.is_outside(new).tolist() == [True, True, False, True, False, False, False]
+    (told,) = column.dates_outside(new)
+    assert told == (
+        "when: 3 of 7 dates are of a weekday or time that the fit lacked, such as Sunday, "
+        "2021-03-14 03:15."
+    )
+    assert not column.is_outside(OFFICE).any()
+    assert column.dates_outside(OFFICE) == []
+    before = replace(column, parts_seen={})  # of a fit that did not write them
+    assert not before.is_outside(new).any()
+
+
+def test_the_ends_of_times_are_written_with_their_hours():
+    column, _ = learn_column("when", OFFICE[:9], OFFICE[:9])
+    told = column.dates_outside(["2021-03-01 03:20", "2021-03-01 04:00", OFFICE[0]])
+    assert (
+        "2021-03-01 03:20 to 2021-03-01 04:00, lie outside the fit's, 2021-03-01 09:30" in told[0]
+    )
+
+
+@pytest.mark.parametrize("way", ["{:02d} Feb 2022", "Feb {}, 2022", "1/{}/18", "00:{:02d}"])
+def test_dates_that_are_not_read_are_named_as_such(way):
+    values = [way.format(number % 28 + 1) for number in range(60)]
+    with pytest.raises(ValueError, match="write dates as 2020-12-31 and times as hours"):
+        learn_column("when", values, values)

@@ -154,7 +154,7 @@ def test_ordinal_classes_have_the_order_of_their_categories():
     assert found.log_score(X, y) == pytest.approx(np.log(of_class).mean(), rel=1e-5)
     np.testing.assert_array_equal(found.sample_y(NEW, 3), names[expected.sample_y(NEW, 3)])
     np.testing.assert_array_equal(found.predict(NEW), names[expected.predict(NEW)])
-    assert "in their sorted order: 0 < 1 < 2 (" in expected.notes_[-1]
+    assert "in this order: 0 < 1 < 2 (" in expected.notes_[-1]
 
 
 def test_a_row_is_predicted_as_it_is_alone_and_nothing_compiles(numbers):

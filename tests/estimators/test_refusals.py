@@ -18,6 +18,7 @@ from sklearn.base import clone
 from sklearn.utils import estimator_checks
 
 from jaxbnn.estimators import BayesianClassifier, BayesianRegressor, base
+from jaxbnn.estimators.classifier import _order_of
 
 pytestmark = [
     pytest.mark.third_party(reason="users run scikit-learn without strict checks"),
@@ -253,3 +254,30 @@ def test_a_table_that_is_not_computed_is_refused():
 def test_a_table_of_numbers_is_taken():
     with pytest.raises(RuntimeError, match="went on to sample"):
         BayesianRegressor(sampler="dvi", hidden=2).fit(Frame(a=X[:, 0], b=X[:, 1] > 0), Y)
+
+
+def test_a_missing_target_is_told_with_its_row():
+    """scikit-learn lets None among numbers through, as NaN."""
+    y = [*Y[:7], None, *Y[8:]]
+    with pytest.raises(ValueError, match="y holds nan at row 7; leave out rows without a target"):
+        BayesianRegressor(hidden=(3,), sampler="pcn", samples=5).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("labels", "order"),
+    [
+        (["1", "2", "10"], ["1", "2", "10"]),
+        (["low", "medium", "high"], ["low", "medium", "high"]),
+        ([True, False], [False, True]),
+        ([0.5, 3.0, 2.0], [0.5, 2.0, 3.0]),
+    ],
+)
+def test_ordinal_classes_have_the_order_that_is_known(labels, order):
+    classes = np.unique(labels)
+    assert classes[_order_of(classes, None)].tolist() == order
+
+
+def test_an_unknown_order_is_refused():
+    model = BayesianClassifier(likelihood="ordinal", hidden=(), sampler="pcn", samples=5)
+    with pytest.raises(ValueError, match="the order of cold, hot, warm is not known; give y as an"):
+        model.fit(X, np.array(["cold", "warm", "hot"] * 4))

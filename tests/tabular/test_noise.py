@@ -42,3 +42,12 @@ def test_the_least_noise_is_told_where_it_is_more_than_nothing():
     y = np.arange(9.0)
     assert "0.048" in noise_notes("heteroscedastic", 0.048, y)[0]
     assert noise_notes("heteroscedastic", 1e-3, y) == noise_notes("gaussian", 0.048, y) == []
+
+
+@pytest.mark.parametrize("commonest", [[0.0, 100.0], [0.0, 50.0, 100.0], np.arange(0, 101, 25.0)])
+def test_values_between_the_commonest_are_no_grid_of_these(commonest, rng):
+    """Of 200 rows 8 % lie between them, given to a hundredth."""
+    between = np.round(rng.uniform(1, 99, 16), 2)
+    y = np.concatenate([rng.choice(commonest, 184), between])
+    gaps = np.diff(np.unique(y))
+    assert rounding_noise(y) == pytest.approx(max(1e-3, gaps.min() / 12**0.5))
