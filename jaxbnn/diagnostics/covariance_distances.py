@@ -48,6 +48,8 @@ def covariance_distance(a: ArrayLike, b: ArrayLike) -> Float[Array, "*batch"]:
         )
     for matrix in (a, b):
         check_symmetric("a covariance matrix", matrix)
+    if is_concrete((a, b)):
+        a, b = _in_units(np.asarray(a), np.asarray(b))
     left, right = jnp.asarray(a), jnp.asarray(b)
     dtype = jnp.promote_types(float_dtype(left.dtype), float_dtype(right.dtype))
     batch = jnp.broadcast_shapes(left.shape, right.shape)
@@ -59,6 +61,19 @@ def covariance_distance(a: ArrayLike, b: ArrayLike) -> Float[Array, "*batch"]:
     logs = jnp.where(eigenvalues > floor, jnp.log(jnp.maximum(eigenvalues, floor)), jnp.inf)
     logs = jnp.where(jnp.isnan(eigenvalues), jnp.nan, logs)
     return jnp.sqrt(jnp.sum(logs**2, axis=-1))
+
+
+def _in_units(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return both matrices in units of the coordinates' deviations by a, in their own precision.
+
+    No unit matters to the distance, but the squares of small ones are no numbers of float32.
+    """
+    variances = np.diagonal(np.asarray(a, float), axis1=-2, axis2=-1)
+    with np.errstate(invalid="ignore"):
+        units = np.where(variances > 0, np.sqrt(variances), 1)[..., None]
+    row = np.swapaxes(units, -1, -2)
+    first, second = ((m / units / row).astype(float_dtype(m.dtype)) for m in (a, b))
+    return first, second
 
 
 def check_symmetric(name: str, matrix: ArrayLike) -> None:

@@ -159,7 +159,12 @@ def covariance_agreement(
             )
         check_real("the reference covariance", reference)
         check_symmetric("the reference covariance", reference)
-        matrix = jnp.asarray(reference, chains.dtype) / unit[:, None] / unit[None]
+        if is_concrete((reference, unit)):  # in double precision: squares of small units are none
+            units = np.asarray(unit, float)
+            reference = np.asarray(reference, float) / units[:, None] / units
+            matrix = jnp.asarray(reference, chains.dtype)
+        else:
+            matrix = jnp.asarray(reference, chains.dtype) / unit[:, None] / unit[None]
         found = _against_matrix(chains, matrix, num_blocks)
         return _refuse(found, [(found.effective_draws, len(chains))], dim, num_blocks)
     others = _check(name, reference, num_blocks, 1)

@@ -175,7 +175,8 @@ def per_coordinate(
     Leaves shaped like the diagnostic's, followed by the trailing shape of the draws. NaN
     for coordinates that hold a NaN or an infinity; the others are untouched.
     """
-    return _map_blocks(diagnostic, options, draws)
+    with jax.debug_nans(False):  # NaN stands for what is not known of a coordinate that is bad
+        return _map_blocks(diagnostic, options, draws)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

@@ -10,7 +10,7 @@ from jaxtyping import PyTree
 
 from jaxbnn.numerics import check_count, check_real
 from jaxbnn.numerics.arguments import check_function
-from jaxbnn.numerics.arrays import in_memory
+from jaxbnn.numerics.arrays import check_held, in_memory
 from jaxbnn.numerics.outside import reading_anew
 
 # Inputs and outputs of one batch hold at most this many numbers, unless one draw has more.
@@ -55,6 +55,7 @@ def evaluate(
     """
     check_function("function", function, "give position -> value")
     check_positions("evaluate", positions)
+    check_held("positions", positions)
     if batch_size is not None:
         check_count("batch_size", batch_size)
     with reading_anew([_evaluate], function):

@@ -8,7 +8,7 @@ from jaxtyping import Array, ArrayLike, Float, Shaped
 
 from jaxbnn.diagnostics.draws import check_draws
 from jaxbnn.numerics import check_finite, check_real, is_concrete
-from jaxbnn.numerics.arrays import float_dtype
+from jaxbnn.numerics.arrays import check_held, float_dtype
 
 
 def swap_acceptance(
@@ -96,6 +96,7 @@ def by_replica(
     [0.0, 0.699..., 0.5]
     """
     check_real("values", values)
+    check_held("values", values)
     for name, other in (("replica", replica), ("order", order)):
         if other is not None:
             _check_order(name, other, np.shape(values))

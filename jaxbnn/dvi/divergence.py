@@ -20,6 +20,7 @@ from jaxbnn.dvi.partition import frozen, set_numbers, sums_of_sets, value_of_set
 from jaxbnn.dvi.standard_normal import normal_cdf
 from jaxbnn.numerics import check_positive
 from jaxbnn.numerics.arguments import check_flag
+from jaxbnn.numerics.arrays import widened
 from jaxbnn.numerics.tails import normal_density
 from jaxbnn.targets import expand_prior
 from jaxbnn.targets.prior_trees import is_distribution
@@ -142,6 +143,7 @@ def kl_divergence(q: Family, prior: PyTree | EmpiricalBayes) -> Scalar:
     >>> float(kl_divergence(q, dist.Normal(0.0, 1.0)))
     1.0
     """
+    q = jax.tree.map(widened, q)
     mean, variance = moments_of(q)
     if isinstance(prior, EmpiricalBayes):
         return _empirical_cross_entropy(prior, mean, variance) - entropy(q)

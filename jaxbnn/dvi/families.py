@@ -26,6 +26,7 @@ from jaxbnn.numerics import (
     standard_normal,
 )
 from jaxbnn.numerics.arguments import check_flag, check_key, check_type
+from jaxbnn.numerics.arrays import widened
 from jaxbnn.numerics.checks import broadcasts_to, check_one_number
 from jaxbnn.numerics.products import product
 
@@ -284,6 +285,7 @@ def entropy(q: Family) -> Scalar:
     >>> round(float(entropy(FactorisedNormal(jnp.zeros(2), jnp.zeros(2)))), 4)  # 2 * 1.4189
     2.8379
     """
+    q = jax.tree.map(widened, q)
     if isinstance(q, FactorisedNormal):
         log_scales = [jnp.sum(leaf) for leaf in jax.tree.leaves(q.log_scale)]
     else:

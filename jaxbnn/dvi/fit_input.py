@@ -12,8 +12,8 @@ from jaxbnn.numerics import check_count
 from jaxbnn.numerics.arguments import a_or_an, check_key, typed_key
 from jaxbnn.numerics.arrays import widest_float
 from jaxbnn.numerics.checks import check_positive_number
-from jaxbnn.numerics.data import finite_array
-from jaxbnn.targets.rounding import as_computed, warn_of_rounded_inputs
+from jaxbnn.numerics.data import finite_array, warn_of_rounded_inputs
+from jaxbnn.targets.rounding import as_computed
 
 # How many values of the ELBO there must be before a run is said to stand still.
 CHUNKS_TO_JUDGE = 10

@@ -22,7 +22,7 @@ from jaxbnn.dvi.monte_carlo import activation_draws, weight_draws
 from jaxbnn.dvi.predictive import Density, columns_of, mixture, predictive
 from jaxbnn.dvi.propagate import propagate
 from jaxbnn.networks import Network, apply, init, output_shape
-from jaxbnn.numerics.arrays import as_array
+from jaxbnn.numerics.arrays import as_array, widened
 from jaxbnn.numerics.checks import check_positive_number
 from jaxbnn.numerics.data import finite_array
 from jaxbnn.targets import Likelihood
@@ -94,7 +94,7 @@ class VariationalModel:
         x, y = as_array(x), as_array(y)
         terms = self._expected_terms(position, x, y, rng_key)
         scale = 1.0 if num_data is None else jnp.asarray(num_data, terms.dtype) / x.shape[0]
-        expected = scale * jnp.sum(terms)
+        expected = scale * jnp.sum(widened(terms))
         kl = self._divergence(position)
         return VIInfo(expected - kl, expected, kl)
 

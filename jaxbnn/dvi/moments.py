@@ -73,7 +73,7 @@ def activation_moments(
         Of an `Activation`. "exact" and "asymptotic" know relu, leaky_relu, abs, identity,
         heaviside and sign.
     inputs
-        Moments of a; without variances a is not random.
+        Moments of a; without variances a is not random. A variance below 1e-30 counts as 1e-30.
     rule
         "exact": erratum C2, to the tolerance that `nodes_for` states and positive semi-definite
         to rounding once converged. "asymptotic": the paper's approximation, corrected by

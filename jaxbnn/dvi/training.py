@@ -26,6 +26,7 @@ from jaxbnn.dvi.fit_input import (
 from jaxbnn.numerics.arguments import check_progress
 from jaxbnn.numerics.arrays import widest_float
 from jaxbnn.numerics.checks import check_outside
+from jaxbnn.numerics.outside import reading_anew
 from jaxbnn.sampling.store.fingerprint import digest
 from jaxbnn.sampling.store.training import stored_training
 from jaxbnn.sampling.validation import check_checkpoint
@@ -198,7 +199,11 @@ def fit(
         lengths = {"num_updates": f"{num_updates}", "chunk_size": f"{size}"}
         return _fingerprint(keys, start, x, y, num_updates, how) | lengths | stopping
 
-    with stored_training(checkpoint, fingerprint) as store:
+    programs = [_chunk, _elbo_of_all]
+    with (
+        reading_anew(programs, algorithm.step, algorithm.elbo),
+        stored_training(checkpoint, fingerprint) as store,
+    ):
         now, done = store.restored(start)
         own = progress if callable(progress) else None
         report = _line_from(done) if own is None and progress else own

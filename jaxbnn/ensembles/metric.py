@@ -12,12 +12,11 @@ import numpy as np
 from blackjax.mcmc.metrics import LowRankInverseMassMatrix, Metric, default_metric
 from jaxtyping import Array, Float
 
+from jaxbnn.kernels.diagonal_metric import diagonal_metric
+
 DIAGONAL, DIRECTIONS, FACTORS = "inverse_mass_matrix", "directions", "factors"
 # Entries of a kernel's parameters.
 METRIC = (DIAGONAL, DIRECTIONS, FACTORS)
-# Up to so many numbers BlackJAX's kinetic energy, a dot product that the CPU adds up in turn, loses
-# less than a hundredth of a nat in float32.
-_MOST_BY_DOT = 10_000
 
 
 def inverse_mass_matrix(
@@ -64,16 +63,9 @@ def euclidean_metric(parameters: dict[str, Array]) -> Metric:
     These are sums of squares. A diagonal of at most 10,000 numbers keeps BlackJAX's.
     """
     matrix = inverse_mass_matrix(parameters)
-    whole = default_metric(matrix)
     if isinstance(matrix, LowRankInverseMassMatrix):
-        return _with_directions(matrix, whole)
-    if jnp.ndim(matrix) != 1 or jnp.size(matrix) <= _MOST_BY_DOT:
-        return whole
-
-    def kinetic_energy(momentum, position=None):
-        return jnp.sum(jnp.square(jnp.sqrt(matrix) * momentum)) / 2
-
-    return whole._replace(kinetic_energy=kinetic_energy)
+        return _with_directions(matrix, default_metric(matrix))
+    return diagonal_metric(matrix) if jnp.ndim(matrix) == 1 else default_metric(matrix)
 
 
 def _with_directions(matrix: LowRankInverseMassMatrix, whole: Metric) -> Metric:

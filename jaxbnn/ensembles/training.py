@@ -209,7 +209,7 @@ def optimised_starts(
     else:
         positions = check_starts(positions, posterior, num_chains)
     data = ordered(posterior)
-    with reading_anew([begin, train], posterior):
+    with reading_anew([begin, train], posterior, asked.plan):
         chains = begin(members, data, positions, plan=asked.plan)
     report = choose_reporter(progress)
     place = placement(mesh, asked.num_chains, data)

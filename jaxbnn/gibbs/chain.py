@@ -22,6 +22,7 @@ from jaxbnn.networks import Network, output_shape, parameter_shapes
 from jaxbnn.networks.validation import check_params
 from jaxbnn.numerics import standard_normal
 from jaxbnn.numerics.arguments import check_key, typed_key
+from jaxbnn.numerics.data import finite_array
 from jaxbnn.targets import normal_prior
 
 Output = Literal["regression", "probit", "binary_probit"]
@@ -139,6 +140,7 @@ class NoisyChain:
         """
         check_key("key", key)
         check_params(self.network, params)
+        finite_array("x", x)
         values = self.forward(key, params, inputs_last(self.network, x))
         latent = self.latent_stages
         pre, post = split(latent, values[: len(latent)])

@@ -40,6 +40,7 @@ from jaxbnn.gibbs.validation import check_data, check_model, inputs_last
 from jaxbnn.kernels import pcn
 from jaxbnn.kernels.arguments import check_step_size
 from jaxbnn.kernels.crank_nicolson import check_beta
+from jaxbnn.kernels.diagonal_metric import diagonal_metric
 from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.numerics import check_count, sum_of_differences
 from jaxbnn.targets.prior_density import prior_log_ratio
@@ -272,9 +273,9 @@ def _move_of(model, x, step_size, num_integration_steps, proposal):
             return sum_of_differences(log_terms(block), reference) + log_prior_ratio(whole)
 
         scales = layer_scales(model, params, x.shape[-1], stage)
-        inverse_mass = jnp.square(ravel_pytree(scales)[0])
+        metric = diagonal_metric(jnp.square(ravel_pytree(scales)[0]))
         return blackjax.hmc(
-            log_density, step_size, inverse_mass, num_integration_steps=num_integration_steps
+            log_density, step_size, metric, num_integration_steps=num_integration_steps
         )
 
     def move(rng_key, params, errors, last):

@@ -13,6 +13,7 @@ from jaxbnn.networks import parameter_shapes
 from jaxbnn.networks.validation import check_params
 from jaxbnn.numerics.arguments import a_or_an, check_key
 from jaxbnn.numerics.checks import check_float, check_real
+from jaxbnn.numerics.data import finite_array
 
 Data = Shaped[Array | np.ndarray, "n ..."]
 
@@ -97,6 +98,7 @@ def position_from_weights(
         Parameters of another network; data that do not fit the model.
     """
     check_params(model.network, params)
+    finite_array("x", x)
     before = inputs_last(model.network, x)
     check_rows(model.network, model.output, before, y)
     values = model.forward(key, params, before)

@@ -15,8 +15,8 @@ from jaxbnn.numerics import check_positive, check_real, is_concrete
 from jaxbnn.numerics.arguments import a_or_an
 from jaxbnn.numerics.arrays import as_array
 from jaxbnn.numerics.checks import check_float
-from jaxbnn.numerics.data import finite_array
-from jaxbnn.targets.rounding import as_computed, warn_of_rounded_inputs, warn_of_rounded_targets
+from jaxbnn.numerics.data import finite_array, warn_of_rounded_inputs
+from jaxbnn.targets.rounding import as_computed, warn_of_rounded_targets
 
 _LIMITS = (
     "without noise at some stages the Gibbs sampler cannot move: for the limits of none but the "

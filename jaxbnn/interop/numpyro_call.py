@@ -8,6 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxbnn.numerics.arrays import check_held
+from jaxbnn.numerics.data import warn_of_rounded_inputs
+
 
 @dataclass(frozen=True)
 class Call:
@@ -29,7 +32,7 @@ class Call:
             if not is_array:
                 _check_hashable(leaf)
             elif isinstance(leaf, np.ndarray):
-                leaf = jnp.asarray(leaf)  # which traced indices can index
+                leaf = _as_jax(leaf)  # which traced indices can index
             arrays += [leaf] if is_array else []
             # In the place of an array nothing, which no argument is: None is no leaf.
             static.append(None if is_array else (leaf,))
@@ -60,6 +63,15 @@ def check_call(model: Any, args: tuple, kwargs: dict) -> None:
             f"the model is called with arguments that it does not take ({error}); give those of "
             "its signature after the model."
         ) from None
+
+
+def _as_jax(given: np.ndarray) -> jax.Array:
+    """Return an array of JAX; refuse numbers that it would wrap, and warn of those it rounds."""
+    check_held("an argument of the model", given)
+    if given.dtype.kind == "f" and given.ndim:
+        dtype = np.dtype(jax.dtypes.canonicalize_dtype(given.dtype))
+        warn_of_rounded_inputs(given, dtype, stacklevel=5, name="an argument of the model")
+    return jnp.asarray(given)
 
 
 def _check_hashable(value: Any) -> None:

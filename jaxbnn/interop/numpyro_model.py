@@ -27,8 +27,9 @@ from jaxbnn.interop.numpyro_trace import (
     of_this_step,
     traced,
 )
-from jaxbnn.numerics import is_concrete, sum_of_differences
+from jaxbnn.numerics import check_real, is_concrete, sum_of_differences
 from jaxbnn.numerics.arguments import check_key
+from jaxbnn.numerics.arrays import widened
 from jaxbnn.targets.powers import powered, powered_likelihood, still_at_zero
 
 
@@ -213,6 +214,9 @@ class ModelPosterior:
         """
         if what not in ("likelihood", "posterior"):
             raise ValueError(f"what must be 'likelihood' or 'posterior', but is {what!r}.")
+        check_real("t", t)
+        if np.ndim(t):
+            raise ValueError(f"t must be one power, but has shape {np.shape(t)}; map over several.")
         if is_concrete(t) and not (np.isfinite(t) and np.asarray(t) >= 0):
             raise ValueError(f"t must be a finite power, zero or more, but is {t}.")
 
@@ -339,11 +343,11 @@ def _check_shape(name: str, given: tuple[int, ...], shape: tuple[int, ...]) -> N
 
 
 def _flat(terms: dict) -> Float[Array, " terms"]:
-    return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(terms)])
+    return jnp.concatenate([jnp.ravel(widened(leaf)) for leaf in jax.tree.leaves(terms)])
 
 
 def _total(terms: dict) -> Float[Array, ""]:
-    parts = [jnp.sum(leaf) for leaf in jax.tree.leaves(terms)]
+    parts = [jnp.sum(widened(leaf)) for leaf in jax.tree.leaves(terms)]
     return sum(parts[1:], start=parts[0])
 
 

@@ -18,6 +18,7 @@ from numpyro.infer import init_to_uniform
 from numpyro.primitives import Messenger
 
 from jaxbnn.numerics import is_concrete
+from jaxbnn.numerics.arrays import widened
 
 Sites = dict[str, Any]
 Trace = dict[str, dict]
@@ -66,7 +67,7 @@ def model_terms(
             deterministic[name] = site["value"]
         if site["type"] != "sample":
             continue
-        terms = _log_prob(site)
+        terms = _log_prob(site, is_inside=site["is_observed"] or space == "unconstrained")
         if site["is_observed"]:
             likelihood[name] = terms
             continue
@@ -272,8 +273,20 @@ def of_this_step(site: dict, value: Any) -> Any:
     return value if step is None else value[step]
 
 
-def _log_prob(site: dict) -> Any:
-    terms = site["fn"].log_prob(site["value"])
+def _log_prob(site: dict, *, is_inside: bool) -> Any:
+    """Return a site's terms: where its value may lie outside the support, -inf there.
+
+    NumPyro's own are that with its validation only, and have gradients outside, which may be NaN.
+    """
+    law = site["fn"]
+    value = site["value"] if site["is_observed"] else widened(site["value"])
+    if is_inside:
+        terms = law.log_prob(value)
+    else:
+        inside = law.support(value)
+        mask = jnp.expand_dims(inside, range(jnp.ndim(inside), jnp.ndim(value)))
+        feasible = jnp.asarray(law.support.feasible_like(value), jnp.result_type(value))
+        terms = jnp.where(inside, law.log_prob(jnp.where(mask, value, feasible)), -jnp.inf)
     return terms if site["scale"] is None else terms * site["scale"]
 
 

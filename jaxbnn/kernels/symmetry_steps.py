@@ -94,7 +94,8 @@ def flip_move(priors: list, units: Units) -> Move:
             log_ratio, growth, uniform = unit
             grown = dict(biases)
             for absorption, amount in zip(units.absorptions, growth, strict=True):
-                grown[absorption.bias] = grown[absorption.bias] + amount
+                bias = grown[absorption.bias]
+                grown[absorption.bias] = bias + amount.astype(bias.dtype)
             log_ratio = log_ratio + log_ratio_of_leaves(priors, biases, grown, list(biases))
             probability = _probability(log_ratio)
             accept = happens(uniform, probability)

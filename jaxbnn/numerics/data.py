@@ -1,10 +1,12 @@
 """Data as they are given, and as the floats that JAX holds have them."""
 
+import warnings
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Shaped
+from jaxtyping import Array, ArrayLike, Bool, PyTree, Shaped
 
 from jaxbnn.numerics.arrays import as_array
 from jaxbnn.numerics.checks import check_finite, is_concrete
@@ -76,3 +78,55 @@ def coarse_columns(values: Shaped[ArrayLike, "n ..."], dtype: Any) -> Bool[np.nd
             sd = np.std(columns[:, coarse].astype(float), axis=0)
             coarse[coarse] = spacing[coarse] > _COARSE * sd
     return coarse.reshape(values.shape[1:])
+
+
+def warn_of_rounded_inputs(
+    x: Shaped[ArrayLike, "..."], dtype: np.dtype, stacklevel: int = 3, name: str = "x"
+) -> None:
+    """Warn where inputs were given in more precision than floats of a dtype have, and need it.
+
+    `name` is what they are called in the caller's signature.
+
+    Examples
+    --------
+    >>> warn_of_rounded_inputs(np.array([[1.0], [2.0]]), np.dtype(np.float32))
+    """
+    if not is_concrete(x):
+        return
+    given = x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype
+    if given.kind not in "iuf" or np.can_cast(given, dtype):
+        return
+    values = np.asarray(x)
+    coarse = coarse_columns(values, dtype)
+    if not coarse.any():
+        return
+    place = tuple(int(i) for i in np.argwhere(coarse)[0])
+    column = values.reshape(len(values), -1)[:, int(np.argmax(coarse))].astype(float)
+    size = np.max(np.abs(column))
+    named = f"{name}[:, {', '.join(map(str, place))}]" if place else name
+    warnings.warn(
+        f"{named}, of numbers up to {size:.3g} with standard deviation {np.std(column):.3g}, is "
+        f"rounded to {dtype}, which steps by {spacing(size, dtype):.2g} there, so that "
+        f"{len(np.unique(column.astype(dtype))):,} of {len(np.unique(column)):,} inputs are told "
+        "apart; subtract the mean, or use float64 with jax_enable_x64.",
+        stacklevel=stacklevel,
+    )
+
+
+def warn_of_rounded_data(data: PyTree, stacklevel: int = 4) -> None:
+    """Warn where leaves of floats are wider than JAX's, which round what varies in them.
+
+    Examples
+    --------
+    >>> warn_of_rounded_data((np.array([[1.0], [2.0]]), np.array([1.0, 2.0])))
+    """
+    for path, leaf in jax.tree_util.tree_leaves_with_path(data):
+        if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f" and leaf.ndim:
+            held = np.dtype(jax.dtypes.canonicalize_dtype(leaf.dtype))
+            name = f"data{jax.tree_util.keystr(path)}"
+            warn_of_rounded_inputs(leaf, held, stacklevel=stacklevel, name=name)
+
+
+def spacing(size: float, dtype: np.dtype) -> float:
+    """Return the distance of a number of this size to the next one of a dtype."""
+    return float(np.spacing(np.asarray(size, dtype)))

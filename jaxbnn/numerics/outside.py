@@ -56,8 +56,9 @@ def taken(functions: Any) -> list[Any]:
     """Return what the functions in a tuple, however nested, take from outside, to be compared.
 
     Functions that they take are followed, and their code counts. So do numbers and arrays in lists,
-    dicts and other PyTrees, what is static in the latter, and objects that are compared by their
-    parts, as networks are; what is reached through a module or another object does not.
+    dicts and other PyTrees, what is static in the latter, objects that are compared by their parts,
+    as networks are, and the functions that lists, dicts and dataclasses hold, as a posterior's
+    network or an activation; what is reached through a module or another object does not.
 
     Examples
     --------
@@ -117,6 +118,8 @@ def _look_at(value: Any, found: list[Any], seen: set[int]) -> None:
             found.append(value.__code__)
         for part in _parts(value):
             _look_at(part, found, seen)
+        if dataclasses.is_dataclass(value):
+            _look_into(value, found, seen)
     elif isinstance(value, tuple):
         for part in value:
             _look_at(part, found, seen)
@@ -132,6 +135,14 @@ def _look_at(value: Any, found: list[Any], seen: set[int]) -> None:
                 _look_at(leaf, found, seen)
             elif _is_of_value(leaf):
                 found.append(_Equal(leaf))
+        _look_into(value, found, seen)
+
+
+def _look_into(value: Any, found: list[Any], seen: set[int]) -> None:
+    """Look at the functions that data hold: a posterior's network, a likelihood's methods."""
+    with contextlib.suppress(RecursionError):  # of data that hold themselves
+        for function in functions_in(value):
+            _look_at(function, found, seen)
 
 
 def _is_of_value(value: Any) -> bool:

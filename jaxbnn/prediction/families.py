@@ -26,6 +26,8 @@ from jaxbnn.targets.heavy_tails import log_gamma_step
 # probability p, with a standard deviation of (p (1 - p) / 4096)^(1/2).
 FEWEST_DRAWN = 4096
 _SEED = 0
+# Whatever JAX's default keys are; `jax.random.poisson` knows no others.
+_IMPL = "threefry2x32"
 # From here on Poisson counts are drawn from the normal that has their mean, variance and skewness,
 # whose distribution function is off by 2e-6: that of `jax.random.poisson` in float32 is by .001 at
 # 3e4 and by .003 at 1e5, it draws too few far ones from 1e6 on, and none beyond 2^31.
@@ -179,11 +181,17 @@ def sample_law(law: Any, key: PRNGKeyArray) -> Shaped[Array, "..."]:
         rate = jnp.broadcast_to(law.rate, law.batch_shape)
     else:
         return law.sample(key)
-    small = jax.random.poisson(key, jnp.minimum(rate, _LARGE_RATE), rate.shape)
+    small = jax.random.poisson(_as_threefry(key), jnp.minimum(rate, _LARGE_RATE), rate.shape)
     z = jax.random.normal(jax.random.fold_in(key, 1), rate.shape, rate.dtype)
     large = jnp.round(rate + jnp.sqrt(rate) * z + (z**2 - 1) / 6)
     large = jnp.where(jnp.isfinite(rate), large, rate)
     return jnp.where(rate <= _LARGE_RATE, small.astype(rate.dtype), large)
+
+
+def _as_threefry(key: PRNGKeyArray) -> PRNGKeyArray:
+    if str(jax.random.key_impl(key)) == _IMPL:
+        return key
+    return jax.random.wrap_key_data(jax.random.bits(key, (2,), jnp.uint32), impl=_IMPL)
 
 
 def draw(found: Components, *, is_shared: bool) -> Float[Array, "number *rows"]:
@@ -200,7 +208,7 @@ def draw(found: Components, *, is_shared: bool) -> Float[Array, "number *rows"]:
     """
     number, *rows = found.law.batch_shape
     each = math.ceil(FEWEST_DRAWN / number)
-    keys = jax.random.split(jax.random.key(_SEED), each)
+    keys = jax.random.split(jax.random.key(_SEED, impl=_IMPL), each)
     parameters = parameters_of(found.law)
     dtype = parameters[0].dtype
     if not is_shared:
@@ -292,7 +300,7 @@ def scores_of(found: Components, y: Array, rows: Int[Array, " rows"]) -> dict[st
         "error": y - jnp.mean(means, axis=0),
     }
     if found.family.cdf is None:
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(_SEED + 1), rows)
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(_SEED + 1, impl=_IMPL), rows)
         place = jax.vmap(lambda key: jax.random.uniform(key, y.shape[1:], float_dtype(y.dtype)))(
             keys
         )

@@ -116,8 +116,8 @@ def predict(
     `ClassPrediction` for Bernoulli, categorical and ordinal likelihoods, `NumberPrediction` for the
     others. Quantiles of mixtures of normals are exact, those of other families (Student-t,
     Laplace, counts) from at least 4,096 draws, the same in every call: an interval of probability
-    0.9 holds between 0.885 and 0.915 then, in all rows alike, and the ends of one of 0.999 are the
-    third lowest and the third highest draw.
+    0.9 holds between 0.885 and 0.915 then, in all rows alike, and the ends of one of 0.999 are two
+    of the few lowest and highest draws.
 
     Raises
     ------
@@ -187,7 +187,8 @@ def over_rows(
     check_finite("x", x)
     leaves = jax.tree.leaves(positions)
     if np.issubdtype(x.dtype, np.floating):
-        dtype = widest_float(leaves)
+        dtype = widest_float([*leaves, posterior.x])
+        positions = jax.tree.map(partial(_at_least, dtype), positions)
         with np.errstate(over="ignore"):
             arrays = (x.astype(dtype), *arrays[1:])
         check_finite(f"x, as {dtype},", arrays[0])
@@ -203,6 +204,14 @@ def over_rows(
             found = jax.device_get(_run(function, positions, posterior, *block, *shared))
             batches.append(found if on_host is None else on_host(found, *block[1:]))
     return {name: np.concatenate([batch[name] for batch in batches])[:n] for name in batches[0]}
+
+
+def _at_least(dtype: Any, leaf: Array) -> Array:
+    """Return floats of fewer bits as those of a dtype, as in products with inputs of it."""
+    is_narrow = jnp.issubdtype(leaf.dtype, jnp.floating) and (
+        jnp.finfo(leaf.dtype).bits < jnp.finfo(dtype).bits
+    )
+    return leaf.astype(dtype) if is_narrow else leaf
 
 
 @partial(jax.jit, static_argnums=0)

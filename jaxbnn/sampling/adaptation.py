@@ -15,6 +15,7 @@ from jaxtyping import Array, PyTree
 
 from jaxbnn.numerics import check_fraction
 from jaxbnn.numerics.arguments import check_flag, check_function, kept, short
+from jaxbnn.numerics.arrays import widened
 from jaxbnn.numerics.checks import check_positive_number
 
 
@@ -201,7 +202,7 @@ def dual_averaging(
     def init(parameters):
         require_floats(parameters, name)
         # Pooled, the chains start from the geometric mean of their step sizes.
-        start = jnp.exp(jnp.mean(jnp.log(parameters[name])))
+        start = jnp.exp(jnp.mean(jnp.log(widened(parameters[name]))))  # 16 bits count no steps
         averaging = jax.tree.map(lambda x: jnp.asarray(x, start.dtype), da_init(start))
         return _StepSizeState(averaging, with_step(parameters, start))
 

@@ -18,6 +18,7 @@ from jaxbnn.numerics import check_finite
 from jaxbnn.numerics.arguments import check_progress
 from jaxbnn.numerics.arrays import check_held
 from jaxbnn.numerics.checks import check_outside
+from jaxbnn.numerics.data import warn_of_rounded_data
 from jaxbnn.sampling.adaptation import Adaptation
 from jaxbnn.sampling.chunks import Sampling
 from jaxbnn.sampling.contract import position_of
@@ -233,6 +234,7 @@ def sample(
             check_held(name, given)
         num_chains = check_positions(positions)
         check_finite("data", data)
+        warn_of_rounded_data(data)
         schedule = Schedule.of(record_steps(thinning, num_samples))
         check_steps(num_warmup, schedule.steps)
         check_reduced(reduce, num_chains, schedule.steps)

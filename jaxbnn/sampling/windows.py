@@ -27,6 +27,7 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxbnn.numerics import check_count
 from jaxbnn.numerics.arguments import check_flag, kept
+from jaxbnn.numerics.arrays import widened
 from jaxbnn.sampling.adaptation import (
     Adaptation,
     acceptance_of,
@@ -134,12 +135,14 @@ def window_adaptation(
         """Return the parameters with these values, one copy a chain where chains share them."""
         new = {"step_size": step_size, "inverse_mass_matrix": inverse_mass}
         return parameters | {
-            name: jnp.broadcast_to(value, parameters[name].shape) for name, value in new.items()
+            name: jnp.broadcast_to(value, parameters[name].shape).astype(parameters[name].dtype)
+            for name, value in new.items()
         }
 
     def init(parameters):
         require_floats(parameters, "step_size", "inverse_mass_matrix")
-        step_size, inverse_mass = parameters["step_size"], parameters["inverse_mass_matrix"]
+        step_size = widened(parameters["step_size"])  # 16 bits count no steps
+        inverse_mass = widened(parameters["inverse_mass_matrix"])
         if is_pooled:
             step_size = jnp.exp(jnp.mean(jnp.log(step_size)))
             inverse_mass = jnp.mean(inverse_mass, axis=0)

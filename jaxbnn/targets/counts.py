@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,6 @@ from jaxbnn.targets.stirling import stirling_rest
 # Counts from which Stirling's formula, with two terms of its series, serves.
 _MANY = 20
 # Logarithms of concentrations whose squares, and counts over those, are still far from overflow.
-_FARTHEST = math.log(1e12)
 # Below this size x - log(1 + x) is a series, of which float64 needs so many terms.
 _SMALL, _NUM_TERMS = 1 / 3, 11
 
@@ -83,23 +82,13 @@ class NegativeBinomial(PositiveNumbers):
 
     concentration: ArrayLike | None = None
     logarithms: ClassVar[Mapping[str, str]] = {"concentration": "log_concentration"}
+    farthest: ClassVar[Mapping[str, float]] = {"concentration": math.log(1e12)}
 
     def log_prob(self, outputs: Outputs, y: Targets) -> Terms:
         """Return one log-likelihood term a datum."""
         log_mean = lay_out(outputs, y.ndim)
         (r,) = self.known(log_mean.dtype)
         return per_datum(_negative_binomial(log_mean, r, y))
-
-    def given(self, parameters: Mapping[str, Array]) -> Any:
-        """Return the likelihood at values of what it learns, the concentration within 1e-12..1e12.
-
-        Beyond, the likelihood is that of the nearest of them, and its slope 0.
-        """
-        name = self.logarithms["concentration"]
-        if name in parameters:
-            limited = jnp.clip(parameters[name], -_FARTHEST, _FARTHEST)
-            parameters = {**parameters, name: limited}
-        return super().given(parameters)
 
     def predictive(self, outputs: Outputs, rank: int) -> dist.Distribution:
         """Return the negative binomial distribution."""

@@ -28,6 +28,7 @@ from jaxbnn.networks.activations import activation_function
 from jaxbnn.networks.validation import check_params
 from jaxbnn.targets.padding import pad_rows
 from jaxbnn.targets.posterior import Posterior
+from jaxbnn.targets.powers import powered_likelihood, still_at_zero
 from jaxbnn.targets.prior_trees import JointPrior, is_distribution
 
 Matrix = Float[Array, "d d"]
@@ -295,10 +296,10 @@ def _loss_derivatives(
 
 def _loss(posterior: Posterior, rows: Array, y: Array, is_datum: Array | None = None) -> Array:
     """Return minus the log likelihood from outputs, one row a datum."""
-    terms = posterior.likelihood.log_prob(rows, y)
-    total = -jnp.sum(terms if is_datum is None else jnp.where(is_datum, terms, 0))
     power = posterior.likelihood_power
-    return total if power is None else jnp.asarray(power, total.dtype) * total
+    terms = posterior.likelihood.log_prob(still_at_zero(power, rows), y)
+    total = jnp.sum(terms if is_datum is None else jnp.where(is_datum, terms, 0))
+    return -powered_likelihood(power, total)
 
 
 def _of_function(posterior: Posterior, params: PyTree) -> Matrix:

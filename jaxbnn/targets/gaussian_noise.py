@@ -22,6 +22,7 @@ from jaxbnn.targets.likelihoods import (
     make_unchecked,
     per_datum,
 )
+from jaxbnn.targets.own_parameters import within
 from jaxbnn.targets.rounding import warn_of_rounded_targets
 
 _HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)
@@ -114,8 +115,8 @@ class LearnedGaussian(Likelihood):
     learned: ClassVar[tuple[str, ...]] = ("log_noise_scale",)
 
     def given(self, parameters: Mapping[str, Array]) -> Gaussian:
-        """Return the likelihood with this noise scale."""
-        return make_unchecked(Gaussian, noise_scale=jnp.exp(parameters["log_noise_scale"]))
+        """Return the likelihood with this noise scale; its logarithm counts up to 87 from 0."""
+        return make_unchecked(Gaussian, noise_scale=jnp.exp(within(parameters["log_noise_scale"])))
 
     def learned_shapes(self, columns: tuple[int, ...]) -> Mapping[str, Sequence[tuple[int, ...]]]:
         """Return that it is one number, or one a column."""

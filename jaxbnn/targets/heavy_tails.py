@@ -14,6 +14,9 @@ from jaxbnn.targets.likelihoods import Outputs, Targets, Terms, lay_out, per_dat
 from jaxbnn.targets.own_parameters import PositiveNumbers
 from jaxbnn.targets.rounding import warn_of_rounded_targets
 
+# Of scales from the location, from where on the square overflows.
+_FAR = 1e18
+
 
 @dataclasses.dataclass(frozen=True)
 class StudentT(PositiveNumbers):
@@ -52,14 +55,22 @@ class StudentT(PositiveNumbers):
         "degrees": "log_degrees",
         "scale": "log_noise_scale",
     }
+    farthest: ClassVar[Mapping[str, float]] = {"degrees": math.log(1e12)}
 
     def log_prob(self, outputs: Outputs, y: Targets) -> Terms:
         """Return one log-likelihood term a datum."""
         outputs = lay_out(outputs, y.ndim)
         degrees, scale = self.known(outputs.dtype)
-        squares = jnp.square((y.astype(outputs.dtype) - outputs) / scale)
+        residuals = y.astype(outputs.dtype) - outputs
+        distances = jnp.abs(residuals)
+        is_far = distances > _FAR * scale
+        squares = jnp.square(jnp.where(is_far, 0, residuals) / scale)
+        # Far out a square is beyond the numbers of float32, its logarithm is not.
+        logarithms = jnp.log(jnp.where(is_far, distances, 1)) - jnp.log(scale)
+        far_tail = 2 * logarithms - jnp.log(degrees)
+        tail = jnp.where(is_far, far_tail, jnp.log1p(squares / degrees))
         height = log_gamma_step(degrees / 2) - 0.5 * jnp.log(math.pi * degrees) - jnp.log(scale)
-        return per_datum(height - 0.5 * (degrees + 1) * jnp.log1p(squares / degrees))
+        return per_datum(height - 0.5 * (degrees + 1) * tail)
 
     def predictive(self, outputs: Outputs, rank: int) -> dist.Distribution:
         """Return the Student-t distribution about the outputs."""

@@ -10,6 +10,9 @@ from jaxtyping import Array, ArrayLike
 from jaxbnn.numerics import check_positive, is_concrete
 from jaxbnn.targets.likelihoods import Likelihood, make_unchecked
 
+# Of a logarithm from 0: e^-88 is no normal number of float32.
+FARTHEST = 87.0
+
 
 class PositiveNumbers(Likelihood):
     """A likelihood whose fields are positive numbers; None is learnt, as its logarithm.
@@ -18,6 +21,9 @@ class PositiveNumbers(Likelihood):
     ----------
     logarithms
         For each field the name in the position of its logarithm.
+    farthest
+        For each field how far from 0 its logarithm counts; 87, e^87 being near float32's end, where
+        nothing is said. Beyond, the likelihood is that of the nearest value, and its slope 0.
 
     Examples
     --------
@@ -27,6 +33,7 @@ class PositiveNumbers(Likelihood):
     """
 
     logarithms: ClassVar[Mapping[str, str]] = {}
+    farthest: ClassVar[Mapping[str, float]] = {}
 
     def __post_init__(self) -> None:
         """Check the numbers that are given."""
@@ -48,7 +55,7 @@ class PositiveNumbers(Likelihood):
     def given(self, parameters: Mapping[str, Array]) -> Any:
         """Return the likelihood at values of what it learns."""
         fields = {
-            field: jnp.exp(parameters[name])
+            field: jnp.exp(within(parameters[name], self.farthest.get(field, FARTHEST)))
             if getattr(self, field) is None and name in parameters
             else getattr(self, field)
             for field, name in self.logarithms.items()
@@ -67,6 +74,11 @@ class PositiveNumbers(Likelihood):
                 "likelihood.given(...)."
             )
         return tuple(jnp.asarray(getattr(self, field), dtype) for field in self.logarithms)
+
+
+def within(logarithm: Array, farthest: float = FARTHEST) -> Array:
+    """Return a logarithm whose exponential, and one over it, are numbers of float32."""
+    return jnp.clip(logarithm, -farthest, farthest)
 
 
 def check_whole(name: str, what: str, y: ArrayLike, most: int | None = None) -> None:

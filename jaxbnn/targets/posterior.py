@@ -14,14 +14,14 @@ from jaxbnn.networks import Network, apply
 from jaxbnn.numerics import check_real, is_concrete, sum_of_differences
 from jaxbnn.numerics.arguments import check_key
 from jaxbnn.numerics.arrays import as_array, widened
-from jaxbnn.numerics.data import finite_array
+from jaxbnn.numerics.data import finite_array, warn_of_rounded_inputs
 from jaxbnn.targets.likelihoods import Likelihood, check_learned, check_likelihood
 from jaxbnn.targets.padding import pad_rows
 from jaxbnn.targets.positions import layout, part_names, position_shapes, whose_parts
 from jaxbnn.targets.powers import powered, powered_likelihood, still_at_zero
 from jaxbnn.targets.prior_density import prior_log_prob, prior_log_ratio
 from jaxbnn.targets.prior_trees import JointPrior, expand_prior, sample_prior
-from jaxbnn.targets.rounding import as_computed, warn_of_rounded_inputs
+from jaxbnn.targets.rounding import as_computed
 
 Scalar = Float[Array, ""]
 

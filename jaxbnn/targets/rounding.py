@@ -1,4 +1,4 @@
-"""Warnings of targets and inputs so large beside what varies in them that their floats round it."""
+"""Warnings of targets so large beside what varies in them that their floats round it."""
 
 import warnings
 from typing import Any
@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import ArrayLike, Shaped
 
 from jaxbnn.numerics import is_concrete
-from jaxbnn.numerics.data import coarse_columns
+from jaxbnn.numerics.data import coarse_columns, spacing
 
 # Nats by which an error of the log density hardly changes what is accepted.
 _BEARABLE = 0.1
@@ -73,43 +73,8 @@ def _warn_of_coarse(y: np.ndarray, dtype: np.dtype) -> None:
     size = np.max(np.abs(column))
     warnings.warn(
         f"targets up to {size:.3g} that vary by a standard deviation of {np.std(column):.3g} are "
-        f"too much for {dtype}, which steps by {_spacing(size, dtype):.2g} there: rounding hides "
+        f"too much for {dtype}, which steps by {spacing(size, dtype):.2g} there: rounding hides "
         "what noise they have; subtract the targets' mean, or give x and y as float64 with "
         "jax_enable_x64.",
         stacklevel=5,
     )
-
-
-def warn_of_rounded_inputs(
-    x: Shaped[ArrayLike, "..."], dtype: np.dtype, stacklevel: int = 3
-) -> None:
-    """Warn where inputs were given in more precision than floats of a dtype have, and need it.
-
-    Examples
-    --------
-    >>> warn_of_rounded_inputs(np.array([[1.0], [2.0]]), np.dtype(np.float32))
-    """
-    if not is_concrete(x):
-        return
-    given = x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype
-    if given.kind not in "iuf" or np.can_cast(given, dtype):
-        return
-    values = np.asarray(x)
-    coarse = coarse_columns(values, dtype)
-    if not coarse.any():
-        return
-    place = tuple(int(i) for i in np.argwhere(coarse)[0])
-    column = values.reshape(len(values), -1)[:, int(np.argmax(coarse))].astype(float)
-    size = np.max(np.abs(column))
-    named = f"x[:, {', '.join(map(str, place))}]" if place else "x"
-    warnings.warn(
-        f"{named}, of numbers up to {size:.3g} with standard deviation {np.std(column):.3g}, is "
-        f"rounded to {dtype}, which steps by {_spacing(size, dtype):.2g} there, so that "
-        f"{len(np.unique(column.astype(dtype))):,} of {len(np.unique(column)):,} inputs are told "
-        "apart; subtract the mean, or use float64 with jax_enable_x64.",
-        stacklevel=stacklevel,
-    )
-
-
-def _spacing(size: float, dtype: np.dtype) -> float:
-    return float(np.spacing(np.asarray(size, dtype)))

@@ -25,6 +25,7 @@ from jaxbnn.kernels import cycle, repeat
 from jaxbnn.kernels.arguments import check_step_size
 from jaxbnn.numerics import check_count, check_fraction, is_concrete
 from jaxbnn.numerics.arguments import check_function, check_type, kept
+from jaxbnn.numerics.arrays import float_dtype, widened
 from jaxbnn.numerics.checks import check_one_number, check_positive_number
 from jaxbnn.sampling import Adaptation, Draws, sample
 from jaxbnn.sampling.adaptation import require_floats
@@ -169,21 +170,25 @@ def _annealing_to(
                     "or use sample_annealed."
                 )
         require_floats(parameters, "noise_variance", "step_size")
-        return _AnnealingState(averaging_from(parameters["step_size"]), parameters)
+        # Sixteen bits count no steps.
+        return _AnnealingState(averaging_from(widened(parameters["step_size"])), parameters)
 
     def update(a, step, state, info):
         rate = jnp.where(jnp.isnan(info.acceptance_rate), 0, info.acceptance_rate)
         old, dtype = a.averaging, a.parameters["step_size"].dtype
-        found = da_update(old, rate.astype(dtype))
+        found = da_update(old, rate.astype(float_dtype(dtype)))
         found = jax.tree.map(lambda new, was: jnp.asarray(new).astype(was.dtype), found, old)
-        step_size = jnp.exp(found.log_step_size).astype(dtype)
+        step_size = jnp.exp(found.log_step_size)
         # The law that the step is tuned for is now the last one: forget what came before.
         before = jnp.maximum(step, 1) - 1
         is_end = is_at_end(step, a.parameters) & ~is_at_end(before, a.parameters)
         begun = averaging_from(step_size)
         averaging = jax.tree.map(lambda new, was: jnp.where(is_end, new, was), begun, found)
         variance = variance_at(step + 1, a.parameters).astype(a.parameters["noise_variance"].dtype)
-        parameters = a.parameters | {"noise_variance": variance, "step_size": step_size}
+        parameters = a.parameters | {
+            "noise_variance": variance,
+            "step_size": step_size.astype(dtype),
+        }
         return _AnnealingState(averaging, parameters), parameters
 
     def final(a):

@@ -49,8 +49,7 @@ def classical_posterior(
     """
     check_model(model)
     check_real("x", x)
-    x = as_array(x)
-    delta = model.variance(len(model.stages) - 1, float_dtype(x.dtype))
+    delta = model.variance(len(model.stages) - 1, float_dtype(as_array(x).dtype))
     prior = normal_prior(
         model.network,
         weight_precision=model.weight_precision,

@@ -31,8 +31,9 @@ from jaxbnn.kernels.arguments import check_one_number
 from jaxbnn.kernels.crank_nicolson import check_beta
 from jaxbnn.networks import Dense, Network, apply
 from jaxbnn.networks.validation import check_params
-from jaxbnn.numerics import check_finite, check_floating, is_concrete, standard_normal
+from jaxbnn.numerics import check_floating, is_concrete, standard_normal
 from jaxbnn.numerics.arguments import check_key
+from jaxbnn.numerics.data import finite_array, warn_of_rounded_inputs
 from jaxbnn.numerics.products import product
 from jaxbnn.wide.accepted_moves import autoregress
 from jaxbnn.wide.design import stack_weights
@@ -271,8 +272,7 @@ def reduce_inputs(
 def _whiten(name: str, x: Any, first: Dense, num_inputs: int) -> Float[Array, "n p"]:
     """Return [weight_scale / sqrt(d) x, bias_scale 1], or say what is wrong with x."""
     check_floating(name, x)
-    check_finite(name, x)
-    x = jnp.asarray(x)
+    given, x = x, finite_array(name, x)
     if jnp.finfo(x.dtype).bits < 32:
         raise TypeError(
             f"{name} has dtype {x.dtype}, in which no matrix can be factored; use "
@@ -280,6 +280,7 @@ def _whiten(name: str, x: Any, first: Dense, num_inputs: int) -> Float[Array, "n
         )
     if x.ndim != 2 or x.shape[1] != num_inputs or x.shape[0] == 0:
         raise ValueError(f"{name} must have shape (n, {num_inputs}), n > 0, but has {x.shape}.")
+    warn_of_rounded_inputs(given, np.dtype(x.dtype), stacklevel=4, name=name)
     scaled = x * (first.weight_scale / math.sqrt(num_inputs))
     if not first.bias:
         return scaled

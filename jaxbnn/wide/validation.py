@@ -20,8 +20,9 @@ from jaxbnn.networks import (
     output_shape,
     parameter_shapes,
 )
-from jaxbnn.numerics import check_finite, check_positive, check_real, is_concrete
+from jaxbnn.numerics import check_positive, check_real, is_concrete
 from jaxbnn.numerics.arguments import check_type
+from jaxbnn.numerics.data import finite_array, warn_of_rounded_inputs
 from jaxbnn.wide.design import design_matrix
 from jaxbnn.wide.linear_model import Form, log_marginal_terms, to_read_out
 
@@ -66,8 +67,8 @@ def checked_data(
     """Return x and y as arrays of one dtype, y with a column per output; or say what is wrong."""
     for name, data in (("x", x), ("y", y)):
         check_real(name, data)
-        check_finite(name, data)
-    x = jnp.asarray(x)
+        finite_array(name, data)
+    given, x = x, jnp.asarray(x)
     is_floating = jnp.issubdtype(x.dtype, jnp.floating)
     if is_floating and jnp.finfo(x.dtype).bits < 32:
         raise TypeError(
@@ -82,6 +83,7 @@ def checked_data(
             f"y must have shape {expected[0]}, a row per datum (at least one) and a column per "
             f"output of the network, but has {shape}; change y, x or the last layer."
         )
+    warn_of_rounded_inputs(given, np.dtype(x.dtype), stacklevel=4)
     return x, jnp.asarray(y, x.dtype).reshape(expected[0])
 
 

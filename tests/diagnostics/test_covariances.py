@@ -344,3 +344,20 @@ def test_bad_input_is_refused(arguments, message):
 
 def test_a_p_value_near_one_does_not_cancel_one_near_zero():
     assert _either(jnp.float32(1e-4), jnp.float32(1 - 1e-6)) < 1e-3
+
+
+@pytest.mark.parametrize("unit", [1e-24, 1e20])
+def test_no_unit_matters_to_a_reference_matrix(unit, rng):
+    draws = (rng.normal(size=(4, 4000, 2)) @ FACTOR.T).astype(np.float32)
+    matrix = FACTOR @ FACTOR.T
+    expected = covariance_agreement(draws, matrix)
+    found = covariance_agreement((draws * np.float32(unit)), matrix * unit**2)
+    np.testing.assert_allclose(found.p_value, expected.p_value, rtol=1e-3)
+    np.testing.assert_allclose(found.ratio, expected.ratio, rtol=1e-3)
+
+
+@pytest.mark.parametrize("unit", [1e-25, 1e-23, 1.0, 1e22])
+def test_no_unit_matters_to_a_distance(unit):
+    matrix = FACTOR @ FACTOR.T * unit**2
+    found = covariance_distance(matrix, 2 * matrix)
+    np.testing.assert_allclose(found, np.sqrt(2) * np.log(2), rtol=1e-5)

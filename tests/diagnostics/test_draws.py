@@ -204,3 +204,10 @@ def test_memory_for_many_coordinates():
     draws = jax.ShapeDtypeStruct((10, 100_000, 450), jnp.float32)
     compiled = draws_module._map_blocks.lower(_statistics, (), draws).compile()
     assert compiled.memory_analysis().temp_size_in_bytes < 3e8
+
+
+def test_coordinates_without_an_answer_do_not_stop_a_search_for_nans():
+    draws = np.stack([np.ones((2, 40)), np.random.default_rng(0).normal(size=(2, 40))], axis=2)
+    with jax.debug_nans(True):
+        found = diagnostics.split_rhat(draws)
+    assert np.isfinite(found).tolist() == [False, True]

@@ -2,7 +2,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxbnn.diagnostics import evaluate
+from jaxbnn.diagnostics import by_replica, evaluate
 from jaxbnn.diagnostics.functions import _evaluate
 
 POSITIONS = {
@@ -59,3 +59,12 @@ def test_the_door(positions, message):
 def test_batch_size_is_checked():
     with pytest.raises(ValueError, match="batch_size must be at least 1"):
         evaluate(line, POSITIONS, batch_size=0)
+
+
+def test_numbers_that_jax_does_not_hold_are_refused():
+    """As 32 bits the whole number is another, and the float an infinity."""
+    for beyond in (3_000_000_000, 1e39):
+        with pytest.raises(ValueError, match=r"which (int|float)32 does not"):
+            evaluate(lambda p: p * 1, np.full((2, 4), beyond))
+        with pytest.raises(ValueError, match="values holds"):
+            by_replica(np.array([beyond, 1]), np.array([1, 0]))

@@ -563,3 +563,15 @@ def test_the_closed_form_has_the_variance(likelihood, variance, x64):
     exact = average(lambda i, mean, noise: (mean - MEAN[i, 0]) ** 2 + variance(noise))
     law = predictive(likelihood, outputs(), density="closed_form")
     np.testing.assert_allclose(law.variance, exact, rtol=1e-5)
+
+
+def test_divergences_of_sixteen_bits_are_summed_in_thirty_two():
+    """In bfloat16 numbers of this size step by 32."""
+    values = np.random.default_rng(0).normal(size=(2, 3000)).astype(np.float32)
+    halves = [jnp.asarray(v, jnp.bfloat16) for v in (values[0], values[1] / 10)]
+    wide = [half.astype(jnp.float32) for half in halves]
+    for prior in (dist.Normal(0.0, 1.0), empirical_bayes()):
+        found = kl_divergence(FactorisedNormal(*halves), prior)
+        assert found.dtype == jnp.float32
+        expected = kl_divergence(FactorisedNormal(*wide), prior)
+        np.testing.assert_allclose(found, expected, rtol=1e-6)

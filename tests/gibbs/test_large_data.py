@@ -117,3 +117,16 @@ def test_with_x_of_32_and_y_of_64_bits_rounding_is_that_of_32(data):
     x, y = data
     with jax.enable_x64(True), pytest.warns(UserWarning, match="too much for float32"):
         gibbs_sampler(MODEL, x.astype(np.float32), y + 1e6)
+
+
+def test_nothing_is_simulated_of_inputs_that_are_none():
+    """The largest of the logits, all NaN, is the first."""
+    probit = IntermediateNoise(mlp((2, 3, 2)), 0.1, output="probit")
+    params = probit.sample_prior(jax.random.key(0))
+    for worst in (np.nan, 1e39):
+        x = np.ones((4, 2))
+        x[2, 1] = worst
+        with pytest.raises(ValueError, match=r"^x"):
+            probit.simulate(jax.random.key(1), params, x)
+        with pytest.raises(ValueError, match=r"^x"):
+            probit.random_position(jax.random.key(1), x, np.zeros(4, int))

@@ -397,3 +397,83 @@ def test_numpy_arrays_of_all_floats_are_arguments(dtype):
     posterior = posterior_from_numpyro(model, np.asarray(jnp.ones(3, dtype)))
     expected = dist.Normal(0.0, 1.0).log_prob(0.5) + dist.Normal(0.5, 1.0).log_prob(3.0)
     np.testing.assert_allclose(posterior.log_density({"a": jnp.float32(0.5)}), expected, rtol=1e-5)
+
+
+def of_mean(x, y=None):
+    mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
+    numpyro.sample("y", dist.Normal(mean * x, 1.0), obs=y)
+
+
+@pytest.mark.parametrize("beyond", [3_000_000_000, 1e39])
+def test_arguments_that_jax_does_not_hold_are_refused(beyond):
+    """As 32 bits the whole number is another, and the float an infinity."""
+    with pytest.raises(ValueError, match=r"an argument of the model holds (3e.09|1e.39), which"):
+        posterior_from_numpyro(of_mean, np.array([beyond, 1]), np.ones(2, np.float32))
+
+
+def test_arguments_that_are_rounded_are_told():
+    seconds = 1.7e9 + np.arange(50.0)
+    with pytest.warns(UserWarning, match="an argument of the model, .* is rounded to float32"):
+        posterior_from_numpyro(of_mean, seconds, np.ones(50))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        posterior_from_numpyro(of_mean, seconds - 1.7e9, np.ones(50))
+
+
+@pytest.mark.parametrize("is_validated", [True, False])
+@pytest.mark.parametrize(
+    ("law", "outside"),
+    [
+        (dist.Uniform(0.0, 1.0), 2.0),
+        (dist.HalfNormal(1.0), -1.0),
+        (dist.Gamma(2.0, 1.0), -1.0),
+        (dist.Beta(2.0, 2.0), 1.5),
+        (dist.Uniform(0.0, 1.0).expand((2,)).to_event(1), [0.5, 2.0]),
+    ],
+    ids=["uniform", "half-normal", "gamma", "beta", "vector"],
+)
+def test_there_is_no_mass_outside_a_constrained_support(law, outside, is_validated):
+    """Whatever NumPyro validates; and inside nothing changes."""
+
+    def model(y):
+        value = numpyro.sample("value", law)
+        numpyro.sample("y", dist.Normal(jnp.sum(value), 1.0), obs=y)
+
+    was = dist.Distribution._validate_args
+    numpyro.enable_validation(is_validated)
+    try:
+        posterior = posterior_from_numpyro(model, np.zeros(2, np.float32), space="constrained")
+        log_density = jax.jit(jax.value_and_grad(posterior.log_density))
+        value, slope = log_density({"value": jnp.asarray(outside)})
+        assert np.isneginf(value)
+        assert np.isfinite(slope["value"]).all()
+        inside = jnp.full(jnp.shape(outside), 0.25)
+        value, _ = log_density({"value": inside})
+        of_data = 2 * stats.norm.logpdf(0.25 * np.size(outside))
+        assert value == pytest.approx(float(law.log_prob(inside)) + of_data, rel=1e-5)
+    finally:
+        numpyro.enable_validation(was)
+
+
+def test_a_prior_of_sixteen_bits_is_summed_in_thirty_two():
+    values = jnp.asarray(np.random.default_rng(0).normal(size=2700), jnp.bfloat16)
+
+    def model(y):
+        numpyro.sample("w", dist.Normal(0.0, 1.0).expand([2700]).to_event(1))
+        numpyro.sample("y", dist.Normal(0.0, 1.0), obs=y)
+
+    found = posterior_from_numpyro(model, np.zeros(2, np.float32)).log_prior({"w": values})
+    expected = stats.norm.logpdf(np.asarray(values, float)).sum()
+    assert float(found) == pytest.approx(expected, abs=0.01)
+
+
+@pytest.mark.usefixtures("annotations_unchecked")
+def test_powers_that_are_none_are_refused():
+    posterior = posterior_from_numpyro(of_mean, np.ones(2), np.ones(2))
+    for power, error, sentence in (
+        (np.array([0.5, 1.0]), ValueError, "t must be one power, but has shape"),
+        (np.array([0.5]), ValueError, "t must be one power, but has shape"),
+        ("a", TypeError, "t must hold real numbers"),
+    ):
+        with pytest.raises(error, match=sentence):
+            posterior.tempered(power)

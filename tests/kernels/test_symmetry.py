@@ -401,3 +401,14 @@ def test_hyper_parameters_may_be_traced_and_steps_lower_everywhere():
     assert state.position[0]["w"].dtype == jnp.float32
     shapes = jax.eval_shape(lambda: (jax.random.key(0), params, jnp.ones(()), jnp.ones(())))
     jax.export.export(jax.jit(step), platforms=("cpu", "cuda", "tpu"))(*shapes)
+
+
+def test_biases_of_sixteen_bits_absorb_the_flips_of_wider_weights():
+    params = sample_prior(jax.random.key(0), normal_prior(SIGMOID))
+    params = tuple(
+        {**layer, "b": layer["b"].astype(jnp.bfloat16)} if layer else () for layer in params
+    )
+    kernel = symmetry_moves(SIGMOID, normal_prior(SIGMOID))
+    with jax.numpy_dtype_promotion("standard"):
+        state, _ = jax.jit(kernel.step)(jax.random.key(1), kernel.init(params))
+    assert jax.tree.map(jnp.dtype, state.position) == jax.tree.map(jnp.dtype, params)

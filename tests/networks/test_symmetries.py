@@ -363,3 +363,17 @@ def test_transformations_hold_in_float32(rng):
         moved, log_jacobian = jax.jit(f)(params)
         assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves((moved, log_jacobian)))
         np.testing.assert_allclose(network.apply(moved, x), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_whole_numbers_are_refused_where_factors_would_be_cut():
+    network = mlp((1, 2, 1), "relu")
+    params = (
+        {"w": jnp.array([[3, -4]]), "b": jnp.zeros(2, int)},
+        (),
+        {"w": jnp.array([[1], [2]]), "b": jnp.zeros(1, int)},
+    )
+    with pytest.raises(TypeError, match="the position must be floating point"):
+        canonicalize(network, params)
+    (units,) = weight_symmetries(network).scalings
+    with pytest.raises(TypeError, match="the position must be floating point"):
+        scale_units(params, units, jnp.array([0.5, 2.0]))

@@ -9,9 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+import optax
 import pytest
 
 import jaxbnn
+from jaxbnn import dvi
 from jaxbnn.diagnostics import evaluate
 from jaxbnn.ensembles import optimised_starts
 from jaxbnn.numerics.outside import taken
@@ -186,6 +188,60 @@ def test_what_functions_in_the_data_read_is_read_anew(posterior, monkeypatch):
     assert draws_of(kernel_of_the_data, posterior) < -0.5
 
 
+def activated(z):
+    return SIGN * z
+
+
+def with_an_activation():
+    layers = (jaxbnn.networks.Dense(1), jaxbnn.networks.Activation(activated))
+    network = jaxbnn.networks.Network(layers, (1,))
+    return jaxbnn.Posterior(network, (*PRIOR, ()), jaxbnn.Gaussian(0.1), X, X)
+
+
+@pytest.mark.parametrize(
+    "posterior",
+    [posterior_of(signed), posterior_of(jaxbnn.mlp((1, 1)), Signed()), with_an_activation()],
+    ids=["network", "likelihood", "activation"],
+)
+def test_what_functions_of_a_posterior_in_a_closure_read_is_read_anew(posterior, monkeypatch):
+    has_two_layers = len(posterior.prior) == 2
+    draws = {"w": jnp.ones((2, 3, 1, 1)), "b": jnp.zeros((2, 3, 1))}
+    start = jax.tree.map(lambda leaf: leaf[:, 0], draws)
+
+    def of(leaves):
+        return (leaves, ()) if has_two_layers else (leaves,)
+
+    kernel = blackjax.mala(posterior.log_density, 1e-6)
+
+    def first_log_density():
+        run = jaxbnn.sample(
+            KEY, kernel, of(start), 1, progress=False, collect=lambda state, info: state
+        )
+        position = jax.tree.map(lambda leaf: jnp.asarray(leaf[0, 0]), run.positions.position)
+        held = run.positions.logdensity[0, 0]
+        return float(held) - float(posterior.log_density(position))
+
+    def log_densities():
+        return evaluate(posterior.log_density, of(draws)).mean()
+
+    assert first_log_density() == pytest.approx(0, abs=1e-2)
+    before = log_densities()
+    monkeypatch.setitem(globals(), "SIGN", -1.0)
+    assert first_log_density() == pytest.approx(0, abs=1e-2)
+    assert log_densities() < before - 100
+
+
+def test_functions_in_lists_and_dicts_are_followed(monkeypatch):
+    network = {"apply": [signed]}
+
+    def function(x):
+        return network["apply"][0](({"w": x},), X)
+
+    before = taken((function,))
+    monkeypatch.setitem(globals(), "SIGN", -1.0)
+    assert taken((function,)) != before
+
+
 def test_an_array_changed_in_place_is_read_anew_by_runs_of_other_lengths():
     """JAX keeps its value as a constant as long as one program that was traced with it lives."""
     centre = np.zeros(2, np.float32)
@@ -239,6 +295,47 @@ def test_training_reads_globals_anew(monkeypatch):
     np.testing.assert_array_equal(trained(), before)
     monkeypatch.setitem(globals(), "SIGN", -1.0)
     assert (trained() != before).all()
+
+
+RATE = 0.0
+
+
+@pytest.mark.third_party(reason="Optax promotes dtypes and ranks")
+def test_training_reads_what_its_optimiser_reads_anew(monkeypatch):
+    optimizer = optax.scale_by_schedule(lambda count: -RATE * jnp.ones(()))
+    starts = ({"w": jnp.ones((2, 1, 1)), "b": jnp.zeros((2, 1))},)
+
+    def moved():
+        options = {"max_epochs": 2, "progress": False, "optimizer": optimizer, "positions": starts}
+        found = optimised_starts(jax.random.key(0), POSTERIOR, 2, **options)
+        return found.training
+
+    before = moved()
+    monkeypatch.setitem(globals(), "RATE", 1e-4)
+    assert (moved() != before).any()
+
+
+@pytest.mark.third_party(reason="Optax promotes dtypes and ranks")
+def test_a_fit_reads_its_weight_of_the_divergence_anew(monkeypatch):
+    """With a weight of 1,000 the data count for nothing beside the prior."""
+    likelihood = jaxbnn.Gaussian(0.3)
+    algorithm = dvi.deterministic_vi(
+        jaxbnn.mlp((1, 1)),
+        likelihood,
+        PRIOR,
+        kl_weight=lambda step: RATE,
+        optimizer=optax.adam(0.05),
+    )
+    start = dvi.initial_position(jax.random.key(0), jaxbnn.mlp((1, 1)), shape=(1,))
+
+    def fitted():
+        found = dvi.fit(KEY, algorithm, start, X, X, 300, progress=False, chunk_size=300)
+        return float(found.positions.mean[0]["w"][0, 0, 0])
+
+    monkeypatch.setitem(globals(), "RATE", 1.0)
+    assert fitted() > 0.9
+    monkeypatch.setitem(globals(), "RATE", 1000.0)
+    assert abs(fitted()) < 0.3
 
 
 class Model:

@@ -11,7 +11,7 @@ from scipy import integrate, optimize, special, stats
 
 import jaxbnn
 from jaxbnn.prediction import coverage, expected_calibration_error, predict, reliability, scores
-from jaxbnn.prediction.families import FEWEST_DRAWN
+from jaxbnn.prediction.families import FEWEST_DRAWN, sample_law
 from jaxbnn.prediction.predictions import mixture_quantile
 from jaxbnn.prediction.scoring import mixture_crps
 from jaxbnn.targets import Laplace, Poisson, StudentT
@@ -408,3 +408,35 @@ def test_masked_values_are_refused(numbers):
     with pytest.raises(ValueError, match="labels is masked at row 1"):
         reliability([[0.9, 0.1]] * 2, np.ma.masked_array([0, 1], [0, 1]), 1)
     assert coverage(np.ma.masked_array([0.5, 0.01], [0, 0]), [0.5]).tolist() == [0.5]
+
+
+def test_inputs_keep_the_posterior_s_digits_beside_draws_of_half_precision():
+    network = jaxbnn.mlp((1, 1), bias=False)
+    x = np.array([[1234.5]], np.float32)
+    posterior = jaxbnn.Posterior(
+        network, jaxbnn.normal_prior(network), jaxbnn.Gaussian(0.1), x, np.ones(1, np.float32)
+    )
+    draws = ({"w": np.ones((1, 4, 1, 1), np.float16)},)
+    assert float(predict(draws, x, posterior).mean[0]) == 1234.5
+
+
+@pytest.mark.parametrize("impl", ["rbg", "unsafe_rbg"])
+def test_counts_are_predicted_alike_whatever_keys_jax_makes(impl):
+    network = jaxbnn.mlp((1, 1), bias=False)
+    x, y = np.ones((3, 1), np.float32), np.array([0, 1, 4])
+    posterior = jaxbnn.Posterior(network, jaxbnn.normal_prior(network), Poisson(), x, y)
+    draws = ({"w": np.ones((1, 4, 1, 1), np.float32)},)
+    expected = predict(draws, x, posterior), scores(draws, x, y, posterior)
+    was = jax.config.jax_default_prng_impl
+    jax.config.update("jax_default_prng_impl", impl)
+    try:
+        found = predict(draws, x, posterior), scores(draws, x, y, posterior)
+        many = jax.vmap(lambda key: sample_law(dist.Poisson(jnp.array(3.0)), key))(
+            jax.random.split(jax.random.key(0, impl=impl), 4000)
+        )
+    finally:
+        jax.config.update("jax_default_prng_impl", was)
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+    # Five standard errors of a mean and of a variance: 1e-6.
+    assert abs(float(many.mean()) - 3) < 5 * (3 / 4000) ** 0.5
+    assert abs(float(many.var()) - 3) < 5 * ((3 + 2 * 9) / 4000) ** 0.5

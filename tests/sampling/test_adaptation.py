@@ -366,3 +366,21 @@ def test_final_parameters_of_another_dtype_are_refused():
     options = {"parameters": {"t": 0.5}, "num_warmup": 5, "adapt": adapt, "progress": False}
     with pytest.raises(ValueError, match=r"adapt\.final changes parameters"):
         jaxbnn.sample(KEY, make_kernel, jnp.zeros((2, 1)), 5, **options)
+
+
+@THIRD_PARTY
+@pytest.mark.parametrize("adapt", ["dual_averaging", "window_adaptation"])
+def test_steps_of_sixteen_bits_are_averaged_in_thirty_two(adapt):
+    """Else BlackJAX's count of steps stays at 256."""
+    if adapt == "dual_averaging":
+        adaptation = jaxbnn.dual_averaging(0.574)
+    else:
+        adaptation = jaxbnn.window_adaptation(400, is_pooled=True)
+    parameters = {
+        "step_size": jnp.full(3, 0.1, jnp.bfloat16),
+        "inverse_mass_matrix": jnp.ones((3, 2), jnp.bfloat16),
+    }
+    state = adaptation.init(parameters)
+    kinds = {leaf.dtype for leaf in jax.tree.leaves(state._replace(parameters=()))}
+    assert jnp.bfloat16 not in kinds
+    assert all(leaf.dtype == jnp.bfloat16 for leaf in state.parameters.values())

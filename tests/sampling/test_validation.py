@@ -275,3 +275,14 @@ def test_numbers_that_jax_does_not_hold_are_refused(which, beyond):
     with jax.enable_x64(True):
         if which == "data":
             assert run().positions.shape == (1, 3, 2)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_data_that_are_rounded_are_told(place):
+    """Within the run, where a posterior is made of them, nothing can look at them."""
+    seconds = 1.7e9 + np.arange(50.0)
+    data = [np.arange(50.0), np.arange(50.0)]
+    data[place] = seconds
+    options = {"data": tuple(data), "progress": False}
+    with pytest.warns(UserWarning, match=rf"^data\[{place}\], of numbers .* rounded to float32"):
+        jaxbnn.sample(KEY, lambda parameters, data: KERNEL, STARTS, 1, **options)

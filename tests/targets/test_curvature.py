@@ -16,6 +16,7 @@ from jaxbnn.targets import (
     HeteroscedasticGaussian,
     LearnedGaussian,
     Likelihood,
+    Poisson,
     Posterior,
     gauss_newton_metric,
     normal_prior,
@@ -202,3 +203,17 @@ def test_what_is_not_covered_is_refused(rng):
     )
     with pytest.raises(ValueError, match="needs a Network"):
         posterior_hessian(function)
+
+
+@pytest.mark.parametrize("is_traced", [False, True])
+def test_to_the_power_zero_the_prior_s_curvature_is_left_where_the_likelihood_overflows(is_traced):
+    network = mlp((1, 1), bias=False)
+    x, y = np.full((1, 1), 1000.0), np.zeros((1, 1))
+    posterior = Posterior(network, normal_prior(network), Poisson(), x, y)
+    params = ({"w": jnp.ones((1, 1))},)
+
+    def matrix(power):
+        return posterior_hessian(posterior.tempered(power))(params)
+
+    found = jax.jit(matrix)(0.0) if is_traced else matrix(0.0)
+    np.testing.assert_allclose(found, np.eye(1))

@@ -11,6 +11,7 @@ import scipy.stats
 
 from jaxbnn.targets import (
     Laplace,
+    LearnedGaussian,
     LogGamma,
     NegativeBinomial,
     Ordinal,
@@ -414,3 +415,44 @@ def test_bad_input_gets_one_sentence(make, sentence):
         make()
     assert str(caught.value).endswith(".")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("log_scale", [-80.0, -87.0, 80.0])
+@pytest.mark.parametrize("residual", [1e-3, 1.0, 0.0])
+def test_scales_far_out_have_their_terms(log_scale, residual):
+    """Squares in units of the scale are beyond float32, and so is one over it at -90."""
+    outputs, y = jnp.zeros((1, 1)), jnp.full((1, 1), residual)
+    scale = np.exp(log_scale)
+    learnt = {"log_noise_scale": jnp.asarray(log_scale), "log_degrees": jnp.log(4.0)}
+    (found,) = StudentT().given(learnt).log_prob(outputs, y)
+    expected = scipy.stats.t.logpdf(residual / scale, 4) - log_scale
+    assert float(found) == pytest.approx(expected, rel=1e-4)
+    (found,) = Laplace().given(learnt).log_prob(outputs, y)
+    expected = -residual / scale - np.log(2) - log_scale
+    assert float(found) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("log_scale", [-300.0, -90.0, 90.0, 300.0])
+def test_no_scale_makes_a_term_that_is_no_number(log_scale):
+    outputs, y = jnp.zeros((2, 1)), jnp.array([[0.0], [1e-3]])
+    learnt = {"log_noise_scale": jnp.asarray(log_scale), "log_degrees": jnp.log(4.0)}
+    for likelihood in (StudentT(), Laplace(), LearnedGaussian()):
+        assert not np.isnan(likelihood.given(learnt).log_prob(outputs, y)).any()
+
+
+@pytest.mark.parametrize("log_degrees", [30.0, 80.0, 90.0, 300.0])
+def test_many_degrees_are_the_normal_law(log_degrees):
+    y = jnp.array([[0.0], [1.0], [-3.0]])
+    learnt = {"log_noise_scale": jnp.zeros(()), "log_degrees": jnp.asarray(log_degrees)}
+    found = StudentT().given(learnt).log_prob(jnp.zeros((3, 1)), y)
+    np.testing.assert_allclose(found, scipy.stats.norm.logpdf(y[:, 0]), rtol=1e-6)
+
+
+def test_student_t_s_slope_goes_on_where_its_square_overflows():
+    def log_density(residual):
+        return StudentT(4.0, 1e-20).log_prob(jnp.zeros((1, 1)), jnp.full((1, 1), residual))[0]
+
+    for residual in (1e-21, 1e-19, 1e-3, 10.0):  # -(nu + 1) z / (nu + z^2) / s
+        z = residual / 1e-20
+        expected = -5 * z / (4 + z**2) / 1e-20
+        assert float(jax.grad(log_density)(residual)) == pytest.approx(expected, rel=1e-5)

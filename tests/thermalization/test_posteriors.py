@@ -180,3 +180,9 @@ def test_inputs_may_be_numpys_or_halves():
 def test_a_bare_network_has_no_classical_posterior():
     with pytest.raises(TypeError, match="write IntermediateNoise"):
         classical_posterior(mlp((2, 1)), jnp.ones((3, 2)), jnp.ones((3, 1)))
+
+
+def test_inputs_that_are_rounded_are_told():
+    model = IntermediateNoise(mlp((1, 1)), 0.1)
+    with pytest.warns(UserWarning, match="^x.* is rounded to float32"):
+        classical_posterior(model, 1.7e9 + np.arange(50.0)[:, None], np.zeros(50))

@@ -254,3 +254,21 @@ def test_a_traced_beta_above_one_leaves_what_is_carried_finite():
     for beta in (1.05, jnp.inf):
         np.testing.assert_array_equal(moved(beta, jnp.ones(())), moved(1.0, jnp.ones(())))
         np.testing.assert_array_equal(moved(beta, jnp.zeros(())), noise)
+
+
+def test_inputs_that_floats_lose_are_refused_or_told():
+    network = mlp((2, 3, 1), "tanh", parametrisation="ntk")
+    x = np.stack([1.7e9 + np.arange(20.0), np.arange(20.0)], axis=1)
+    for also in (None, X[:, :2].astype(float)):
+        with pytest.warns(UserWarning, match=r"^x\[:, 0\], of numbers up to 1.7e.09"):
+            reduce_inputs(network, x, also=also)
+        with pytest.raises(ValueError, match="x, as float32, holds inf"):
+            reduce_inputs(network, x * 1e30, also=also)
+    with pytest.raises(ValueError, match="also, as float32, holds inf"):
+        reduce_inputs(network, X[:, :2], also=x * 1e30)
+    with pytest.warns(UserWarning, match=r"^x\[:, 0\], of numbers up to 1.7e.09"):
+        wide.reparametrise(network, x, np.zeros(20), 1.0)
+    with pytest.raises(ValueError, match="x, as float32, holds inf"):
+        wide.reparametrise(network, x * 1e30, np.zeros(20), 1.0)
+    with pytest.raises(ValueError, match="y, as float32, holds inf"):
+        wide.reparametrise(network, x[:, 1:].repeat(2, axis=1), np.full(20, 1e39), 1.0)

@@ -14,6 +14,7 @@ from jaxbnn.networks.symmetries.transformations import (
     sum_per_unit,
 )
 from jaxbnn.networks.validation import check_params
+from jaxbnn.numerics import check_floating
 from jaxbnn.numerics.arguments import check_flag
 
 
@@ -64,6 +65,8 @@ def canonicalize(
     check_flag("scalings", scalings)
     check_flag("softmax", softmax)
     check_params(network, params)
+    for leaf in jax.tree.leaves(params):
+        check_floating("the position", leaf)
     found = weight_symmetries(network)
     if softmax and found.class_shift is None:
         raise ValueError(

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from jaxbnn.networks.symmetries.groups import ClassShift, Units
 from jaxbnn.networks.symmetries.segments import Axis
+from jaxbnn.numerics import check_floating
 
 Transformed = tuple[PyTree, Float[Array, ""]]
 
@@ -89,7 +90,8 @@ def flip_units(params: PyTree, units: Units, signs: Float[Array, " units"]) -> T
     for absorption in units.absorptions:
         rows = outgoing_sums(leaves, units, absorption.weights)
         growth = jnp.dot(flipped, rows, precision="highest")
-        leaves[absorption.bias] = leaves[absorption.bias] + absorption.factor * growth
+        bias = leaves[absorption.bias]
+        leaves[absorption.bias] = bias + (absorption.factor * growth).astype(bias.dtype)
     for axis in units.incoming + units.outgoing:
         leaves[axis.leaf] = leaves[axis.leaf] * _along(leaves[axis.leaf], axis, signs)
     return jax.tree.unflatten(structure, leaves), jnp.zeros((), leaves[0].dtype)
@@ -199,5 +201,6 @@ def jacobian_exponent(leaves: list, units: Units) -> int:
 
 def _along(leaf: Array, axis: Axis, values: Array) -> Array:
     """Lay one value per unit along the units' axis of a parameter, ready to multiply."""
+    check_floating("the position", leaf)  # whole numbers would cut the factors
     values = jnp.tile(values.astype(leaf.dtype), axis.blocks)
     return values.reshape((-1,) + (1,) * (leaf.ndim - axis.axis - 1))[(None,) * axis.axis]
