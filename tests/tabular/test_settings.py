@@ -1,5 +1,5 @@
-"""Tests of tabular.kinds, tabular.settings and tabular.wording: what a fit is asked for, and what
-does not go together, in the words of the command and of Python.
+"""Tests of tabular.wording: what a fit is asked for, and what does not go together, in the words of
+the command and of Python.
 """
 
 import numpy as np
