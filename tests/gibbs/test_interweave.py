@@ -32,6 +32,7 @@ from jaxbnn.gibbs import (
 from jaxbnn.gibbs.chain import GibbsPosition, chain_values
 from jaxbnn.gibbs.stages import split
 from jaxbnn.kernels import cycle, on_vector
+from jaxbnn.kernels.diagonal_metric import diagonal_metric
 from jaxbnn.networks import mlp
 from tests.gibbs.cases import MODELS, drawn, patched
 from tests.gibbs.test_sweeps import geweke
@@ -340,3 +341,29 @@ def test_a_move_must_say_what_it_keeps(make_state, words):
     move = SamplingAlgorithm(lambda p, rng_key=None: make_state(p), lambda key, state: (state, ()))
     with pytest.raises(TypeError, match=words):
         gibbs_with_moves(model, x, y, [move]).init(position)
+
+
+def test_a_layer_s_kinetic_energy_is_that_of_the_metric_for_many_numbers(monkeypatch):
+    """BlackJAX's own loses .7 nats at 100,000 numbers."""
+    module = importlib.import_module("jaxbnn.gibbs.interweave")
+    asked = []
+
+    def doubled(inverse_mass):
+        asked.append(inverse_mass.shape)
+        metric = diagonal_metric(inverse_mass)
+        return metric._replace(
+            kinetic_energy=lambda *a, **more: 2 * metric.kinetic_energy(*a, **more)
+        )
+
+    model, x, position, y = drawn("regression", 6, np.float32)
+
+    def rate():
+        kernel = interweave(model, x, y, 0.1)
+        return float(
+            jax.jit(kernel.step)(jax.random.key(0), kernel.init(position))[1].acceptance_rate
+        )
+
+    before = rate()
+    monkeypatch.setattr(module, "diagonal_metric", doubled)
+    assert rate() != before
+    assert asked

@@ -15,7 +15,7 @@ from scipy.special import erf
 
 import jaxbnn
 from tests.kit.dkw import distance_to_cdf, threshold
-from tests.sampling.tiny import walk
+from tests.sampling.tiny import normal_log_density, walk
 
 KEY = jax.random.key(21)
 SCALES = np.array([0.1, 1.0, 1.0, 10.0], np.float32)
@@ -369,18 +369,35 @@ def test_final_parameters_of_another_dtype_are_refused():
 
 
 @THIRD_PARTY
-@pytest.mark.parametrize("adapt", ["dual_averaging", "window_adaptation"])
+@pytest.mark.parametrize(
+    "adapt",
+    [jaxbnn.dual_averaging(0.574), jaxbnn.window_adaptation(600, is_pooled=True)],
+    ids=["dual averaging", "windows"],
+)
 def test_steps_of_sixteen_bits_are_averaged_in_thirty_two(adapt):
-    """Else BlackJAX's count of steps stays at 256."""
-    if adapt == "dual_averaging":
-        adaptation = jaxbnn.dual_averaging(0.574)
-    else:
-        adaptation = jaxbnn.window_adaptation(400, is_pooled=True)
-    parameters = {
-        "step_size": jnp.full(3, 0.1, jnp.bfloat16),
-        "inverse_mass_matrix": jnp.ones((3, 2), jnp.bfloat16),
-    }
-    state = adaptation.init(parameters)
-    kinds = {leaf.dtype for leaf in jax.tree.leaves(state._replace(parameters=()))}
-    assert jnp.bfloat16 not in kinds
-    assert all(leaf.dtype == jnp.bfloat16 for leaf in state.parameters.values())
+    """Else BlackJAX's count of steps stays at 256, and the last steps change nothing."""
+
+    def make_kernel(parameters, data):
+        return blackjax.hmc(
+            normal_log_density,
+            parameters["step_size"].astype(jnp.float32),
+            parameters["inverse_mass_matrix"].astype(jnp.float32),
+            3,
+        )
+
+    def adapted(dtype):
+        parameters = {
+            "step_size": jnp.full(3, 0.1, dtype),
+            "inverse_mass_matrix": jnp.ones((3, 2), dtype),
+        }
+        kinds = {leaf.dtype for leaf in jax.tree.leaves(adapt.init(parameters)[:-1])}
+        assert jnp.dtype(jnp.bfloat16) not in kinds
+        run = jaxbnn.sample(
+            KEY, make_kernel, np.zeros((3, 2), np.float32), 1, parameters=parameters,
+            num_warmup=600, adapt=adapt, progress=False,
+        )  # fmt: skip
+        found = run.parameters["step_size"]
+        assert found.dtype == dtype
+        return float(found[0])
+
+    assert adapted(jnp.bfloat16) == pytest.approx(adapted(jnp.float32), rel=0.1)
