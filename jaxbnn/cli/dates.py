@@ -20,9 +20,11 @@ _TIME = (
 )
 _YEAR_FIRST = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})" + _TIME)
 _YEAR_LAST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4})" + _TIME)
+_MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.?"
 _OTHER_DATES = re.compile(
-    r"(\d{1,2}[-/. ][A-Za-z]{3,9}[-/. ]\d{2,4}|[A-Za-z]{3,9}[-/. ]\d{1,2},? \d{4}"
-    r"|\d{1,2}[-/.]\d{1,2}[-/.]\d{2})( .*)?|\d{1,2}:\d\d(:\d\d)?"
+    rf"(\d{{1,2}}[-/. ]{_MONTH}[-/. ]\d{{2,4}}|{_MONTH}[-/. ](?:\d{{1,2}},? )?\d{{4}}"
+    r"|\d{1,2}[-/.]\d{1,2}[-/.]\d{2})( .*)?|\d{1,2}:\d\d(:\d\d)?( ?[AP]M)?",
+    re.IGNORECASE,
 )
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _DAYS_A_YEAR = 365.2425

@@ -227,9 +227,11 @@ def _order_of(classes: Shaped[np.ndarray, " classes"], categories: list | None) 
 
 
 def _known_order(words: list[str]) -> list[str]:
-    if all(is_number(word) for word in words):
+    if all(is_number(word) and np.isfinite(float(word)) for word in words):
         return sorted(words, key=float)
-    known = known_scale(words)
+    known = known_scale(words, fewest=2)
+    if known is None and len(words) == 2:  # which is the higher changes nothing
+        return words
     if known is None:
         raise ValueError(
             f"the order of {', '.join(words[:20])} is not known; give y as an ordered Categorical "

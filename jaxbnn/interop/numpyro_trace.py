@@ -281,12 +281,22 @@ def _log_prob(site: dict, *, is_inside: bool) -> Any:
     law = site["fn"]
     value = site["value"] if site["is_observed"] else widened(site["value"])
     if is_inside:
-        terms = law.log_prob(value)
-    else:
-        inside = law.support(value)
-        mask = jnp.expand_dims(inside, range(jnp.ndim(inside), jnp.ndim(value)))
-        feasible = jnp.asarray(law.support.feasible_like(value), jnp.result_type(value))
-        terms = jnp.where(inside, law.log_prob(jnp.where(mask, value, feasible)), -jnp.inf)
+        return _scaled(law.log_prob(value), site)
+    inside = jnp.asarray(law.support(value))
+    try:
+        feasible = jnp.asarray(law.support.feasible_like(value), value.dtype)
+    except NotImplementedError:  # of a constraint that a user wrote
+        feasible = value
+    mask = jnp.expand_dims(inside, range(inside.ndim, value.ndim))
+    terms = _scaled(law.log_prob(jnp.where(mask, value, feasible)), site)
+    # A support may have fewer event dimensions than the distribution, or more.
+    more = inside.ndim - jnp.ndim(terms)
+    inside = jnp.all(inside, axis=tuple(range(-more, 0))) if more > 0 else inside
+    inside = jnp.expand_dims(inside, range(inside.ndim, jnp.ndim(terms)))
+    return jnp.where(inside, terms, -jnp.inf)
+
+
+def _scaled(terms: Any, site: dict) -> Any:
     return terms if site["scale"] is None else terms * site["scale"]
 
 

@@ -57,8 +57,8 @@ def taken(functions: Any) -> list[Any]:
 
     Functions that they take are followed, and their code counts. So do numbers and arrays in lists,
     dicts and other PyTrees, what is static in the latter, objects that are compared by their parts,
-    as networks are, and the functions that lists, dicts and dataclasses hold, as a posterior's
-    network or an activation; what is reached through a module or another object does not.
+    as networks are, and the functions that tuples and dataclasses hold, as a posterior's network or
+    an activation; what is reached through a module or another object does not.
 
     Examples
     --------
@@ -84,23 +84,26 @@ def functions_in(data: Any) -> tuple[Callable, ...]:
     Those are a network that is a function, the model of another library, a likelihood's methods:
     they are static where data are an argument, and read globals as kernels do.
     """
-    return tuple(dict.fromkeys(_functions_in(data)))
+    return tuple(dict.fromkeys(_functions_in(data, set())))
 
 
-def _functions_in(data: Any) -> Iterator[Callable]:
+def _functions_in(data: Any, seen: set[int]) -> Iterator[Callable]:
     if isinstance(data, list | tuple):
         for part in data:
-            yield from _functions_in(part)
+            yield from _functions_in(part, seen)
     elif isinstance(data, dict):
-        yield from _functions_in(tuple(data.values()))
+        yield from _functions_in(tuple(data.values()), seen)
     elif isinstance(data, type):
         return
     elif dataclasses.is_dataclass(data):
+        if id(data) in seen:
+            return
+        seen.add(id(data))
         for kind in inspect.getmro(type(data)):
             methods = [one for one in vars(kind).values() if isinstance(one, types.FunctionType)]
             yield from (one for one in methods if not _is_of_a_library(one))
         for field in dataclasses.fields(data):
-            yield from _functions_in(getattr(data, field.name, None))
+            yield from _functions_in(getattr(data, field.name, None), seen)
     elif callable(data) and type(data).__hash__ is not None:
         yield data
 
@@ -135,12 +138,14 @@ def _look_at(value: Any, found: list[Any], seen: set[int]) -> None:
                 _look_at(leaf, found, seen)
             elif _is_of_value(leaf):
                 found.append(_Equal(leaf))
-        _look_into(value, found, seen)
+        # Not into lists and dicts: tracing may fill these with functions.
+        if dataclasses.is_dataclass(value):
+            _look_into(value, found, seen)
 
 
 def _look_into(value: Any, found: list[Any], seen: set[int]) -> None:
     """Look at the functions that data hold: a posterior's network, a likelihood's methods."""
-    with contextlib.suppress(RecursionError):  # of data that hold themselves
+    with contextlib.suppress(Exception):  # of fields that cannot be read, functions without a hash
         for function in functions_in(value):
             _look_at(function, found, seen)
 

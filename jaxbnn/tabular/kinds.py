@@ -22,7 +22,8 @@ DENSITIES = ("gaussian", "heteroscedastic", "student-t", "laplace")
 NEWER = ("heteroscedastic", "student-t", "laplace", "poisson", "negative-binomial", "ordinal")
 # Single precision tells whole numbers apart up to this one.
 MOST_COUNT = 2**24
-# Of values so many robust deviations from the median; of more than a fifth there is another centre.
+# Of values so many robust deviations from the median; more than a fifth may have a centre of their
+# own, about which they spread by less than a sixth of the way to it.
 _FAR, _LEAST_FAR, _MOST_FAR = 6.0, 0.005, 0.2
 
 
@@ -43,7 +44,7 @@ def likelihood_of_numbers(numbers: np.ndarray, spelled: Spelling = as_argument) 
             f"({spelled('likelihood', 'gaussian')} takes them for measurements)",
         )
     far = _fraction_far(numbers)
-    if _LEAST_FAR < far <= _MOST_FAR:
+    if far > _LEAST_FAR:
         return (
             "student-t",
             f"student-t, for {far:.1%} of its values are far from the rest; its degrees of freedom "
@@ -93,6 +94,17 @@ def _look_like_counts(numbers: np.ndarray) -> bool:
 
 
 def _fraction_far(numbers: np.ndarray) -> float:
+    """Return the part that is far from the rest; 0 of two centres."""
+    centre, spread = _centre_and_spread(numbers)
+    is_far = np.abs(numbers - centre) > _FAR * spread
+    if spread == 0 or not is_far.any():
+        return 0.0
+    other, around = _centre_and_spread(numbers[is_far])
+    if np.mean(is_far) > _MOST_FAR and _FAR * around < abs(other - centre):
+        return 0.0
+    return float(np.mean(is_far))
+
+
+def _centre_and_spread(numbers: np.ndarray) -> tuple[float, float]:
     centre = np.median(numbers)
-    spread = 1.4826 * np.median(np.abs(numbers - centre))
-    return float(np.mean(np.abs(numbers - centre) > _FAR * spread)) if spread > 0 else 0.0
+    return float(centre), float(1.4826 * np.median(np.abs(numbers - centre)))

@@ -16,8 +16,8 @@ _SCALES = (
 )
 
 
-def known_scale(distinct: list[str]) -> list[str] | None:
-    """Return the values in order, if three or more are all words of one scale.
+def known_scale(distinct: list[str], fewest: int = 3) -> list[str] | None:
+    """Return the values in order, if all, and so many at least, are different words of one scale.
 
     Examples
     --------
@@ -25,7 +25,7 @@ def known_scale(distinct: list[str]) -> list[str] | None:
     (['low', 'medium', 'High'], None)
     """
     lower = {value.lower().replace("_", " ").replace("-", " "): value for value in distinct}
-    if len(lower) < max(3, len(distinct)):
+    if len(lower) < max(fewest, len(distinct)):
         return None
     for scale in _SCALES:
         if set(lower) <= set(scale):

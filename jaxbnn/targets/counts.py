@@ -13,12 +13,11 @@ from jaxtyping import Array, ArrayLike, Float, Shaped
 from numpyro.distributions.util import validate_sample
 
 from jaxbnn.targets.likelihoods import Likelihood, Outputs, Targets, Terms, lay_out, per_datum
-from jaxbnn.targets.own_parameters import PositiveNumbers, check_whole
+from jaxbnn.targets.own_parameters import FARTHEST_COUNT, PositiveNumbers, check_whole
 from jaxbnn.targets.stirling import stirling_rest
 
 # Counts from which Stirling's formula, with two terms of its series, serves.
 _MANY = 20
-# Logarithms of concentrations whose squares, and counts over those, are still far from overflow.
 # Below this size x - log(1 + x) is a series, of which float64 needs so many terms.
 _SMALL, _NUM_TERMS = 1 / 3, 11
 
@@ -82,7 +81,7 @@ class NegativeBinomial(PositiveNumbers):
 
     concentration: ArrayLike | None = None
     logarithms: ClassVar[Mapping[str, str]] = {"concentration": "log_concentration"}
-    farthest: ClassVar[Mapping[str, float]] = {"concentration": math.log(1e12)}
+    farthest: ClassVar[Mapping[str, float]] = {"concentration": FARTHEST_COUNT}
 
     def log_prob(self, outputs: Outputs, y: Targets) -> Terms:
         """Return one log-likelihood term a datum."""

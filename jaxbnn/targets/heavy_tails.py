@@ -11,7 +11,7 @@ import numpyro.distributions as dist
 from jaxtyping import Array, ArrayLike, Float
 
 from jaxbnn.targets.likelihoods import Outputs, Targets, Terms, lay_out, per_datum
-from jaxbnn.targets.own_parameters import PositiveNumbers
+from jaxbnn.targets.own_parameters import FARTHEST_COUNT, PositiveNumbers
 from jaxbnn.targets.rounding import warn_of_rounded_targets
 
 # Of scales from the location, from where on the square overflows.
@@ -55,7 +55,7 @@ class StudentT(PositiveNumbers):
         "degrees": "log_degrees",
         "scale": "log_noise_scale",
     }
-    farthest: ClassVar[Mapping[str, float]] = {"degrees": math.log(1e12)}
+    farthest: ClassVar[Mapping[str, float]] = {"degrees": FARTHEST_COUNT}
 
     def log_prob(self, outputs: Outputs, y: Targets) -> Terms:
         """Return one log-likelihood term a datum."""
@@ -63,8 +63,8 @@ class StudentT(PositiveNumbers):
         degrees, scale = self.known(outputs.dtype)
         residuals = y.astype(outputs.dtype) - outputs
         distances = jnp.abs(residuals)
-        is_far = distances > _FAR * scale
-        squares = jnp.square(jnp.where(is_far, 0, residuals) / scale)
+        is_far = distances > _FAR * scale * jnp.sqrt(jnp.minimum(degrees, 1))
+        squares = jnp.square(_ratio(jnp.where(is_far, 0, residuals), scale))
         # Far out a square is beyond the numbers of float32, its logarithm is not.
         logarithms = jnp.log(jnp.where(is_far, distances, 1)) - jnp.log(scale)
         far_tail = 2 * logarithms - jnp.log(degrees)
@@ -120,7 +120,7 @@ class Laplace(PositiveNumbers):
         """Return one log-likelihood term a datum."""
         outputs = lay_out(outputs, y.ndim)
         (scale,) = self.known(outputs.dtype)
-        distances = jnp.abs(y.astype(outputs.dtype) - outputs) / scale
+        distances = _ratio(jnp.abs(y.astype(outputs.dtype) - outputs), scale)
         return per_datum(-distances - jnp.log(2 * scale))
 
     def predictive(self, outputs: Outputs, rank: int) -> dist.Distribution:
@@ -133,6 +133,19 @@ class Laplace(PositiveNumbers):
         """Raise ValueError unless the widths agree."""
         super().check(outputs, y)
         warn_of_rounded_targets(y, self.scale)
+
+
+@jax.custom_jvp
+def _ratio(values: Float[Array, "..."], scale: Float[Array, ""]) -> Float[Array, "..."]:
+    """Return values / scale; its derivative has no scale^-2, which is beyond float32 at 1e-20."""
+    return values / scale
+
+
+@_ratio.defjvp
+def _ratio_jvp(primals, tangents):
+    (values, scale), (change, of_scale) = primals, tangents
+    ratio = _ratio(values, scale)
+    return ratio, change / scale - ratio * (of_scale / scale)
 
 
 def log_gamma_step(x: Float[Array, "..."]) -> Float[Array, "..."]:

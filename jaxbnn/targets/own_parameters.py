@@ -1,5 +1,6 @@
 """Likelihoods with numbers that are given, or learnt where they are None."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -12,6 +13,9 @@ from jaxbnn.targets.likelihoods import Likelihood, make_unchecked
 
 # Of a logarithm from 0: e^-88 is no normal number of float32.
 FARTHEST = 87.0
+# Of degrees of freedom and concentrations: beyond, the law is that of infinitely many, and within,
+# squares and counts over those are far from overflow.
+FARTHEST_COUNT = math.log(1e12)
 
 
 class PositiveNumbers(Likelihood):
@@ -23,7 +27,7 @@ class PositiveNumbers(Likelihood):
         For each field the name in the position of its logarithm.
     farthest
         For each field how far from 0 its logarithm counts; 87, e^87 being near float32's end, where
-        nothing is said. Beyond, the likelihood is that of the nearest value, and its slope 0.
+        nothing is said. Beyond, the likelihood is that of the nearest value.
 
     Examples
     --------

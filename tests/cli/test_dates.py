@@ -233,7 +233,9 @@ def test_the_ends_of_times_are_written_with_their_hours():
     )
 
 
-@pytest.mark.parametrize("way", ["{:02d} Feb 2022", "Feb {}, 2022", "1/{}/18", "00:{:02d}"])
+@pytest.mark.parametrize(
+    "way", ["{:02d} Feb 2022", "Feb {}, 2022", "1/{}/18", "00:{:02d}", "{}:30 pm", "Feb. 20{:02d}"]
+)
 def test_dates_that_are_not_read_are_named_as_such(way):
     values = [way.format(number % 28 + 1) for number in range(60)]
     with pytest.raises(ValueError, match="write dates as 2020-12-31 and times as hours"):

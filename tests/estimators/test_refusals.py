@@ -269,6 +269,8 @@ def test_a_missing_target_is_told_with_its_row():
         (["1", "2", "10"], ["1", "2", "10"]),
         (["low", "medium", "high"], ["low", "medium", "high"]),
         ([True, False], [False, True]),
+        (["high", "low"], ["low", "high"]),
+        (["yes", "no"], ["no", "yes"]),
         ([0.5, 3.0, 2.0], [0.5, 2.0, 3.0]),
     ],
 )

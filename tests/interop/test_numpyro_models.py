@@ -10,6 +10,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from jax.scipy.stats import norm as stats_norm
 from numpyro import handlers
 from numpyro.contrib.control_flow import cond, scan
 from numpyro.contrib.module import flax_module, random_flax_module, random_nnx_module
@@ -453,6 +454,58 @@ def test_there_is_no_mass_outside_a_constrained_support(law, outside, is_validat
         assert value == pytest.approx(float(law.log_prob(inside)) + of_data, rel=1e-5)
     finally:
         numpyro.enable_validation(was)
+
+
+class Summed(dist.Distribution):
+    """Three standard normal numbers as one event, of a support that says so of each."""
+
+    support = dist.constraints.real
+
+    def __init__(self):
+        super().__init__((), (3,))
+
+    def sample(self, key, sample_shape=()):
+        return jax.random.normal(key, (*sample_shape, 3))
+
+    def log_prob(self, value):
+        return jnp.sum(stats_norm.logpdf(value), axis=-1)
+
+
+class Positive(dist.constraints.Constraint):
+    """Which knows no value that is feasible."""
+
+    def __call__(self, value):
+        return value > 0
+
+    def tree_flatten(self):
+        return (), ((), {})
+
+
+class OwnSupport(Summed):
+    support = dist.constraints.independent(Positive(), 1)
+
+
+@dist.biject_to.register(Positive)
+def _bijection_of_positive(constraint):
+    return dist.transforms.ExpTransform()
+
+
+@pytest.mark.parametrize("space", ["constrained", "unconstrained"])
+@pytest.mark.parametrize("law", [Summed(), OwnSupport()], ids=["fewer dimensions", "own"])
+def test_supports_that_a_user_wrote(law, space):
+    def model(y):
+        numpyro.sample("w", law)
+        numpyro.sample("y", dist.Normal(0.0, 1.0), obs=y)
+
+    posterior = posterior_from_numpyro(model, np.zeros(2, np.float32), space=space)
+    w = jnp.asarray([0.5, 1.0, 2.0])
+    if space == "constrained" or law.support is dist.constraints.real:
+        assert float(posterior.log_prior({"w": w})) == pytest.approx(stats.norm.logpdf(w).sum())
+    else:
+        found = float(posterior.log_prior({"w": jnp.log(w)}))
+        assert found == pytest.approx(stats.norm.logpdf(w).sum() + np.log(w).sum())
+    if space == "constrained" and law.support is not dist.constraints.real:
+        assert np.isneginf(posterior.log_prior({"w": -w}))
 
 
 def test_a_prior_of_sixteen_bits_is_summed_in_thirty_two():

@@ -231,15 +231,41 @@ def test_what_functions_of_a_posterior_in_a_closure_read_is_read_anew(posterior,
     assert log_densities() < before - 100
 
 
-def test_functions_in_lists_and_dicts_are_followed(monkeypatch):
-    network = {"apply": [signed]}
+def test_functions_that_tracing_keeps_in_a_dict_or_a_list_make_nothing_anew():
+    """Memoised helpers, say."""
+    helpers, seen = {}, []
 
-    def function(x):
-        return network["apply"][0](({"w": x},), X)
+    def log_density(x):
+        if "square" not in helpers:
+            helpers["square"] = jax.jit(lambda x: jnp.sum(jnp.square(x)))
+        seen.append(lambda: x)
+        return -helpers["square"](x)
 
-    before = taken((function,))
-    monkeypatch.setitem(globals(), "SIGN", -1.0)
-    assert taken((function,)) != before
+    kernel = walk(log_density, 0.5)
+    for _ in range(2):
+        traces = len(seen)
+        jaxbnn.sample(KEY, kernel, np.zeros((2, 2), np.float32), 3, progress=False)
+    assert len(seen) == traces
+
+
+@dataclasses.dataclass
+class Pair:
+    one: object
+    other: object
+
+
+class WithoutHash:
+    __hash__ = None
+
+    def __call__(self):
+        return 0.0
+
+
+def test_parts_that_are_shared_are_looked_at_once():
+    shared = [signed, WithoutHash()]
+    for _ in range(40):
+        shared = Pair(shared, shared)
+    taken((lambda: shared,))
 
 
 def test_an_array_changed_in_place_is_read_anew_by_runs_of_other_lengths():

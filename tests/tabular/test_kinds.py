@@ -30,3 +30,8 @@ def test_words_of_a_scale_have_its_order_however_they_are_written():
     assert known_scale(["HIGH", "Low", "very-low"]) == ["very-low", "Low", "HIGH"]
     assert known_scale(["low", "high"]) is None  # of two nothing is told
     assert known_scale(["Low", "low", "high"]) is None
+
+
+@pytest.mark.parametrize("sigma", [1.5, 2.5, 3.0])
+def test_a_law_of_one_centre_and_a_heavy_tail_is_told(sigma, rng):
+    assert likelihood_of_numbers(rng.lognormal(0, sigma, 2000))[0] == "student-t"

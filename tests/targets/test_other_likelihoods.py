@@ -456,3 +456,29 @@ def test_student_t_s_slope_goes_on_where_its_square_overflows():
         z = residual / 1e-20
         expected = -5 * z / (4 + z**2) / 1e-20
         assert float(jax.grad(log_density)(residual)) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("log_scale", [-40.0, 0.0, 44.0])
+@pytest.mark.parametrize("log_degrees", [-20.0, 0.0, 3.0, 20.0])
+def test_slopes_by_what_is_learnt_are_numbers(log_scale, log_degrees):
+    """Of StudentT they are the closed forms; one over the square of a scale is beyond float32."""
+    for residual in (0.0, 1e-3, 1.0):
+
+        def terms(likelihood, log_scale, log_degrees, residual=residual):
+            learnt = {"log_noise_scale": log_scale, "log_degrees": log_degrees}
+            given = likelihood.given(learnt)
+            return given.log_prob(jnp.zeros((1, 1)), jnp.full((1, 1), residual))[0]
+
+        at = jnp.asarray(log_scale), jnp.asarray(log_degrees)
+        value, slopes = jax.value_and_grad(terms, (1, 2))(StudentT(), *at)
+        assert np.isfinite([value, *slopes]).all()
+        square = (residual / np.exp(log_scale)) ** 2
+        nu = np.exp(log_degrees)
+        expected = (nu + 1) * (square / (nu + square)) - 1
+        np.testing.assert_allclose(slopes[0], expected, rtol=1e-3, atol=2e-6 * nu + 1e-6)
+        _, slope = jax.value_and_grad(terms, 1)(Laplace(), *at)
+        np.testing.assert_allclose(slope, residual / np.exp(log_scale) - 1, rtol=1e-4)
+        for far in (-300.0, -86.0, 86.0, 300.0):
+            for likelihood in (StudentT(), Laplace()):
+                slope = jax.grad(terms, 1)(likelihood, jnp.asarray(far), at[1])
+                assert not np.isnan(slope)
