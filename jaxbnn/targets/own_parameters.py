@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, ArrayLike
 
 from jaxbnn.numerics import check_positive, is_concrete
@@ -82,7 +83,9 @@ class PositiveNumbers(Likelihood):
 
 def within(logarithm: Array, farthest: float = FARTHEST) -> Array:
     """Return a logarithm whose exponential, and one over it, are numbers of float32."""
-    return jnp.clip(logarithm, -farthest, farthest)
+    # The slope of `jnp.clip` beyond is 0 times what comes, which may be infinite.
+    limited = lax.stop_gradient(jnp.clip(logarithm, -farthest, farthest))
+    return jnp.where(jnp.abs(logarithm) < farthest, logarithm, limited)
 
 
 def check_whole(name: str, what: str, y: ArrayLike, most: int | None = None) -> None:
