@@ -12,7 +12,8 @@ _MOST_BY_DOT = 10_000
 def diagonal_metric(inverse_mass: Float[Array, " d"]) -> Metric:
     """Return the metric of a diagonal inverse mass matrix, for BlackJAX's kernels.
 
-    BlackJAX's dot product loses a nat at 100,000 numbers; this is a sum of squares from 10,000 on.
+    BlackJAX's dot product loses .7 nats at 100,000 numbers; of more than 10,000 this is a sum of
+    squares.
 
     Examples
     --------
