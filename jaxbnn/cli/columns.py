@@ -18,6 +18,7 @@ from jaxbnn.cli.dates import (
     parts_known,
     parts_seen,
     weekday_of,
+    with_and_without_points,
     with_and_without_zone,
     written,
     written_in_two_ways,
@@ -48,6 +49,7 @@ class Column:
 
     `categories` is None but for text, `date` but for dates, whose numbers are days since 1970.
     `has_zone` is whether dates have a time zone; None for fits of before, whose parts are of UTC.
+    `has_points` is whether dates with the year last have points; None where none were seen.
     `parts_seen` holds the weekdays and times of day of the training rows, none in fits of before.
     """
 
@@ -62,6 +64,7 @@ class Column:
     date_parts: list[str] = field(default_factory=list)
     has_zone: bool | None = None
     parts_seen: dict[str, list[int]] = field(default_factory=dict)
+    has_points: bool | None = None
 
     def is_outside(self, values: list[str]) -> np.ndarray:
         """Return which values lie outside the training rows' by more than a tenth of their range.
@@ -147,6 +150,7 @@ class Column:
         parts += [missing] if self.has_missing else []
         if self.date is None:
             return parts
+        self._check_points(values, source)
         self._check_zones(values, source)
         days = self._days(values, is_local=True) if self.has_zone else numbers
         assert isinstance(days, np.ndarray)
@@ -167,6 +171,17 @@ class Column:
         is_other = (order == year_first) != (self.date == year_first)
         own = order if order and order != "open" and is_other else self.date
         return as_days(values, own, is_local=is_local)
+
+    def _check_points(self, values: list[str], source: str) -> None:
+        """Raise where dates are written with another mark, which says another order of its own."""
+        with_points, without = with_and_without_points(values)
+        strange = without if self.has_points else with_points
+        if self.has_points is not None and strange is not None:
+            marks = "points" if self.has_points else "strokes"
+            raise ValueError(
+                f"column {self.name!r} of {source} holds {strange!r}, but the fit's dates had "
+                f"{marks}, {self.date}; write it as there, or as 2020-12-31."
+            )
 
     def _check_zones(self, values: list[str], source: str) -> None:
         with_zone, without = with_and_without_zone(values)
@@ -288,6 +303,14 @@ def _learn_dates(
             f"column {name!r} holds {with_zone!r} with a time zone and {without!r} without one; "
             f"write all of them alike, or leave the column out by --drop {name!r}."
         )
+    with_points, strokes = with_and_without_points(everywhere)
+    if with_points is not None and strokes is not None:
+        raise ValueError(
+            f"column {name!r} writes its dates in more than one way, such as {with_points!r} and "
+            f"{strokes!r}; write all of them as 2020-12-31, or leave the column out by "
+            f"--drop {name!r}."
+        )
+    has_points = None if with_points is strokes else with_points is not None
     has_zone = with_zone is not None
     all_days = as_days(everywhere, order)
     if isinstance(all_days, str):
@@ -308,7 +331,8 @@ def _learn_dates(
     note = f"{name}: dates, written {order}, {written(low)} to {written(high)}; taken as {made}."
     note += f" {far}." if far else ""
     seen = parts_seen(local, parts)
-    return replace(dates, mean=mean, sd=sd, date_parts=parts, parts_seen=seen), note
+    found = replace(dates, mean=mean, sd=sd, date_parts=parts, parts_seen=seen)
+    return replace(found, has_points=has_points), note
 
 
 def _of_one_value(column: Column, shown: str) -> tuple[Column | None, str]:

@@ -78,6 +78,20 @@ def dates_of_another_kind(values: list[str]) -> str | None:
     return found[0] if len(found) > len(known) / 2 else None
 
 
+def with_and_without_points(values: list[str]) -> tuple[str | None, str | None]:
+    """Return the first date with the year last that has points, 3.4.2020, and the first without.
+
+    Examples
+    --------
+    >>> with_and_without_points(["", "3/4/2020", "5.4.2020", "2020.04.03"])
+    ('5.4.2020', '3/4/2020')
+    """
+    found = [(v, _YEAR_LAST.fullmatch(v)) for v in values]
+    with_points = (v for v, match in found if match is not None and match[2] == ".")
+    without = (v for v, match in found if match is not None and match[2] != ".")
+    return next(with_points, None), next(without, None)
+
+
 def look_like_dates(values: list[str]) -> list[str]:
     """Return the fields that are no dates if most are, else none."""
     known = [v for v, m in zip(values, is_missing(values), strict=True) if not m]

@@ -240,3 +240,21 @@ def test_dates_that_are_not_read_are_named_as_such(way):
     values = [way.format(number % 28 + 1) for number in range(60)]
     with pytest.raises(ValueError, match="write dates as 2020-12-31 and times as hours"):
         learn_column("when", values, values)
+
+
+@pytest.mark.parametrize(
+    ("fitted", "new", "marks"),
+    [
+        (["3/4/2021", "12/24/2021", "5/6/2021"], "3.10.2021", "strokes, month-day-year"),
+        (["3.4.2021", "24.12.2021", "5.6.2021"], "3/10/2021", "points, day-month-year"),
+    ],
+)
+def test_another_mark_is_refused_for_it_has_another_order(fitted, new, marks):
+    """3.10.2021 is a day of October, but 3/10/2021 of a month-first file one of March."""
+    column, _ = learn_column("when", fitted, fitted)
+    with pytest.raises(ValueError, match=f"holds '{new}', but the fit's dates had {marks}; write"):
+        column.encode([fitted[0], new], "new.csv")
+    column.encode([*fitted, ""], "new.csv")
+    replace(column, has_points=None).encode([new], "new.csv")  # of a fit that did not write it
+    with pytest.raises(ValueError, match="writes its dates in more than one way, such as"):
+        learn_column("when", [*fitted, new], [*fitted, new])
