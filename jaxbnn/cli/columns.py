@@ -221,11 +221,7 @@ def learn_column(
     if order is not None:
         return _learn_dates(name, values, everywhere, order)
     if (pair := written_in_two_ways(everywhere)) is not None:
-        raise ValueError(
-            f"column {name!r} writes its dates in more than one way, such as {pair[0]!r} and "
-            f"{pair[1]!r}; write all of them as 2020-12-31, or leave the column out by "
-            f"--drop {name!r}."
-        )
+        raise ValueError(_in_two_ways(name, *pair))
     if as_numbers(everywhere) is None:
         # Beside fields that are missing in another way, none is a word of its own.
         none_is_word = bool((is_missing(everywhere) & ~says_none(everywhere)).any())
@@ -305,11 +301,7 @@ def _learn_dates(
         )
     with_points, strokes = with_and_without_points(everywhere)
     if with_points is not None and strokes is not None:
-        raise ValueError(
-            f"column {name!r} writes its dates in more than one way, such as {with_points!r} and "
-            f"{strokes!r}; write all of them as 2020-12-31, or leave the column out by "
-            f"--drop {name!r}."
-        )
+        raise ValueError(_in_two_ways(name, with_points, strokes))
     has_points = None if with_points is strokes else with_points is not None
     has_zone = with_zone is not None
     all_days = as_days(everywhere, order)
@@ -319,7 +311,10 @@ def _learn_dates(
     assert not isinstance(days, str)
     low, high = float(np.nanmin(days)), float(np.nanmax(days))
     missing = bool(np.isnan(days).any())
-    dates = Column(name, low, 1.0, missing, low=low, high=high, date=order, has_zone=has_zone)
+    dates = Column(
+        name, low, 1.0, missing, low=low, high=high, date=order, has_zone=has_zone,
+        has_points=has_points,
+    )  # fmt: skip
     if low == high:
         return _of_one_value(dates, written(low))
     local = as_days(values, order, is_local=True) if has_zone else days
@@ -331,8 +326,7 @@ def _learn_dates(
     note = f"{name}: dates, written {order}, {written(low)} to {written(high)}; taken as {made}."
     note += f" {far}." if far else ""
     seen = parts_seen(local, parts)
-    found = replace(dates, mean=mean, sd=sd, date_parts=parts, parts_seen=seen)
-    return replace(found, has_points=has_points), note
+    return replace(dates, mean=mean, sd=sd, date_parts=parts, parts_seen=seen), note
 
 
 def _of_one_value(column: Column, shown: str) -> tuple[Column | None, str]:
@@ -350,6 +344,13 @@ def far_off(numbers: np.ndarray, shown: Callable[[float], str]) -> str | None:
     return (
         f"{shown(far)}, in {np.sum(numbers == far)} of {len(numbers)} training rows, lies far from "
         "all others; if it means that the value is not known, leave the field empty"
+    )
+
+
+def _in_two_ways(name: str, one: str, other: str) -> str:
+    return (
+        f"column {name!r} writes its dates in more than one way, such as {one!r} and {other!r}; "
+        f"write all of them as 2020-12-31, or leave the column out by --drop {name!r}."
     )
 
 

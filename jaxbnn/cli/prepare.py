@@ -94,8 +94,8 @@ def prepare(options: argparse.Namespace, settings: Settings) -> Prepared:
 
     kind, encoding, more = encoded(settings.sampler not in ("dvi", "gibbs"))
     is_class = encoding.classes is not None
-    twice = one_number_twice(whole.columns[target])
-    if is_class and twice is not None:
+    twice = one_number_twice(whole.columns[target]) if is_class else None
+    if twice is not None:
         notes.append(
             f"{target}: {twice[0]} and {twice[1]} are one class, being one number; write them as "
             f"words, v{twice[0]}, if they are two."

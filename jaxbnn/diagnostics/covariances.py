@@ -159,7 +159,9 @@ def covariance_agreement(
             )
         check_real("the reference covariance", reference)
         check_symmetric("the reference covariance", reference)
-        if is_concrete((reference, unit)):  # in double precision: squares of small units are none
+        if is_concrete(
+            (reference, unit)
+        ):  # in double precision, which holds the squares of small units
             units = np.asarray(unit, float)
             reference = np.asarray(reference, float) / units[:, None] / units
             matrix = jnp.asarray(reference, chains.dtype)

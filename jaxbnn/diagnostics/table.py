@@ -118,7 +118,7 @@ class Summary:
             lines.append(f"({count - len(rows)} coordinates with larger bulk ESS are not shown)")
         lines.append(f"{_number(self.num_chains, 'chain')} of {_number(self.num_draws, 'draw')}")
         rate = np.zeros(0) if self.acceptance_rate is None else self.acceptance_rate
-        rate = rate[~np.isnan(rate)]  # a warning names the chains whose rate is none
+        rate = rate[~np.isnan(rate)]  # a warning names the chains whose rate is NaN
         if rate.size:
             lines[-1] += f", acceptance {rate.mean():.1%} ({rate.min():.1%} to {rate.max():.1%})"
         if self.divergences is not None and self.divergences.any():

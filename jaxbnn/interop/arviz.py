@@ -240,7 +240,7 @@ def _sample_stats(draws: Any, shape: tuple[int, int]) -> dict[str, np.ndarray]:
 
 
 def _readable(leaf: Any) -> np.ndarray:
-    """Return an array of NumPy; numbers of bfloat16, which are none to NumPy, as float32."""
+    """Return an array of NumPy; bfloat16, which NumPy takes for bytes, as float32."""
     array = np.asarray(leaf)
     is_foreign = array.dtype.kind == "V" and jnp.issubdtype(array.dtype, jnp.floating)
     return array.astype(np.float32) if is_foreign else array
