@@ -1,5 +1,6 @@
 """How one column of text becomes numbers, learnt from the training rows."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -29,6 +30,7 @@ from jaxbnn.cli.fields import (
     is_missing,
     no_numbers,
     says_none,
+    with_points,
 )
 from jaxbnn.cli.hints import (
     far_value,
@@ -41,6 +43,8 @@ from jaxbnn.numerics.spread import mean_and_sd, standardised
 
 _MOST_CATEGORIES = 20
 _MISSING_CATEGORY, _NONE = "(missing)", "none"
+_MOST_NAMED = 5
+_LEADING_ZERO = re.compile(r"0\d+")
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,8 @@ class Column:
         numbers = as_numbers(values) if self.date is None else self._days(values)
         if not isinstance(numbers, np.ndarray) or self.low is None or self.high is None:
             return np.zeros(len(values), bool)
+        if self.date is not None:
+            numbers = self._as_in_fit(numbers)
         margin = (self.high - self.low) / 10 if self.date is None else 0.0
         is_outside = (numbers < self.low - margin) | (numbers > self.high + margin)
         return is_outside | self._is_of_unseen_part(values)
@@ -91,12 +97,29 @@ class Column:
                 found |= is_unseen(days, part, seen)
         return found
 
+    def words_outside(self, values: list[str]) -> list[str]:
+        """Return sentences on words that did not occur in the fit, and on what is missing."""
+        words = self.words(values)
+        strange = sorted(set(words) - set(self.categories or ()))
+        named = [repr(word) for word in strange if word != _MISSING_CATEGORY]
+        notes = []
+        if named:
+            notes.append(
+                f"{self.name}: {_named(named)} did not occur in the fit; such rows are of no "
+                "category."
+            )
+        if _MISSING_CATEGORY in strange:
+            count = words.count(_MISSING_CATEGORY)
+            notes.append(f"{self.name}: {count} missing, of no category; none was in the fit.")
+        return notes
+
     def dates_outside(self, values: list[str]) -> list[str]:
         """Return sentences on dates beyond the fit's, and on weekdays and times that it lacked."""
         days = self._days(values)
         if isinstance(days, str) or self.low is None or self.high is None:
             return []
-        found = days[(days < self.low) | (days > self.high)]
+        seen = self._as_in_fit(days)
+        found = days[(seen < self.low) | (seen > self.high)]
         notes = []
         if len(found):
             has_times = bool((found % 1).any() or self.low % 1 or self.high % 1)
@@ -104,9 +127,10 @@ class Column:
                 written(day, with_time=has_times)
                 for day in (found.min(), found.max(), self.low, self.high)
             ]
+            which = ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
             notes.append(
-                f"{self.name}: {len(found)} of {len(values)} dates, {ends[0]} to {ends[1]}, lie "
-                f"outside the fit's, {ends[2]} to {ends[3]}."
+                f"{self.name}: {len(found)} of {len(values)} dates, {which}, "
+                f"{'lies' if len(found) == 1 else 'lie'} outside the fit's, {ends[2]} to {ends[3]}."
             )
         is_strange = self._is_of_unseen_part(values)
         if is_strange.any():
@@ -122,6 +146,11 @@ class Column:
             )
         return notes
 
+    def _as_in_fit(self, days: np.ndarray) -> np.ndarray:
+        """Return days without the time where the fit's dates had none: its last lasts all day."""
+        has_times = "time of day" in self.date_parts or bool((self.low or 0) % 1)
+        return days if has_times else np.floor(days)
+
     def encode(self, values: list[str], source: str) -> list[np.ndarray]:
         """Return the features, each (n,); a category that the fit did not see is 0 in all.
 
@@ -136,7 +165,8 @@ class Column:
             return [found == category for category in self.categories]
         numbers = as_numbers(values) if self.date is None else self._days(values)
         if numbers is None or isinstance(numbers, str):
-            strange = numbers or no_numbers(values)[0]
+            # 80,25 among points is read with a point; 1.234,5 is a number in no way.
+            strange = numbers or (no_numbers(with_points(values)) or no_numbers(values))[0]
             kind = "numbers" if self.date is None else f"dates, written {self.date},"
             raise ValueError(
                 f"column {self.name!r} of {source} holds {strange!r}, but was all {kind} in the "
@@ -230,17 +260,17 @@ def learn_column(
         strange = look_like_dates(everywhere)
         if len(categories) > _MOST_CATEGORIES and strange:
             raise ValueError(_among_dates(name, strange[0]))
-        slip = strange_among_numbers(everywhere)
-        if len(categories) > _MOST_CATEGORIES and slip is not None:
-            raise ValueError(
-                f"column {name!r} holds {slip!r} among its numbers; {how_to_mend(slip)}, or leave "
-                f"the column out by --drop {name!r}."
-            )
         other = dates_of_another_kind(everywhere)
         if len(categories) > _MOST_CATEGORIES and other is not None:
             raise ValueError(
                 f"column {name!r} holds {other!r}; write dates as 2020-12-31 and times as hours, "
                 f"18.5, or leave the column out by --drop {name!r}."
+            )
+        slip = strange_among_numbers(everywhere)
+        if len(categories) > _MOST_CATEGORIES and slip is not None:
+            raise ValueError(
+                f"column {name!r} holds {slip!r} among its numbers; {how_to_mend(slip)}, or leave "
+                f"the column out by --drop {name!r}."
             )
         if len(categories) > _MOST_CATEGORIES:
             raise ValueError(
@@ -251,9 +281,15 @@ def learn_column(
         if len(categories) == 1:
             return None, f"{name}: always {categories[0]}; left out."
         notes = [f"{name}: {len(categories)} categories."]
-        notes += [
-            f"{name}: {hint}." for hint in (odd_number(everywhere), spelled_twice(found)) if hint
-        ]
+        of_dates = other and (
+            f"{other!r} looks like a date or a time, but all are words; write dates as 2020-12-31 "
+            "and times as hours, 18.5"
+        )
+        hints = (of_dates or odd_number(everywhere), spelled_twice(found))
+        notes += [f"{name}: {hint}." for hint in hints if hint]
+        unseen = set(with_missing(everywhere, none_is_word=none_is_word)) - set(found)
+        if unseen:
+            notes.append(f"{name}: no training row is {_named(sorted(unseen))}.")
         if none_is_word and _NONE in categories:
             notes.append(f"{name}: none is a category, apart from what is missing.")
         return Column(name, categories=categories), " ".join(notes)
@@ -268,6 +304,15 @@ def learn_column(
         return _of_one_value(column, f"{low:g}")
     notes = []
     every = as_numbers(everywhere)
+    zero = next((v for v in everywhere if _LEADING_ZERO.fullmatch(v)), None)
+    if zero is not None:
+        notes.append(
+            f"{name}: fields such as {zero} begin with 0, but are taken as numbers; write them as "
+            f"words, v{zero}, if they are codes."
+        )
+    only = int(is_missing(everywhere).sum() - missing.sum())
+    if only and not missing.any():
+        notes.append(f"{name}: {only} missing, all held out, taken as the mean.")
     if every is not None and (np.diff(every) == 1).all():
         notes.append(
             f"{name}: counts the rows from {every[0]:.0f} on; if it tells no more than that, leave "
@@ -345,6 +390,11 @@ def far_off(numbers: np.ndarray, shown: Callable[[float], str]) -> str | None:
         f"{shown(far)}, in {np.sum(numbers == far)} of {len(numbers)} training rows, lies far from "
         "all others; if it means that the value is not known, leave the field empty"
     )
+
+
+def _named(words: list[str]) -> str:
+    more = f" and {len(words) - _MOST_NAMED} more" if len(words) > _MOST_NAMED else ""
+    return ", ".join(words[:_MOST_NAMED]) + more
 
 
 def _in_two_ways(name: str, one: str, other: str) -> str:

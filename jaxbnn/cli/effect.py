@@ -30,9 +30,10 @@ class Effect(NamedTuple):
 def weigh(fraction: float, num_rows: int, claimed: float) -> Effect:
     """Judge an observed fraction of rows against the probability that was claimed.
 
-    "fits": the interval holds the claim and reaches no further than ten points from it; "open": it
-    holds the claim but reaches further, so that there are too few rows to judge; "little": it does
-    not hold the claim, but the difference is five points at most; else "below" or "above".
+    "fits": the interval holds the claim and reaches no further than ten points from it, and the
+    difference is five points at most; "open": it holds the claim, but not so, which few rows alone
+    do; "little": it does not hold the claim, but the difference is five points at most; else
+    "below" or "above".
 
     The interval is Clopper and Pearson's (1934), by the binomial law itself: of calibrated
     predictions at most 5 % are called "below" or "above", whatever the number of rows.
@@ -43,6 +44,8 @@ def weigh(fraction: float, num_rows: int, claimed: float) -> Effect:
     ('below', 'little')
     >>> weigh(0.85, 20, 0.9).judgement, str(weigh(0.85, 20, 0.9))
     ('open', '95 % interval 62% to 97%')
+    >>> weigh(1.0, 20, 0.9).judgement  # 17 to 35 rows, all inside, reach no further than 100%
+    'open'
     """
     right = round(fraction * num_rows)
     lower = float(betaincinv(right, num_rows - right + 1, _TAIL)) if right > 0 else 0.0
@@ -50,7 +53,8 @@ def weigh(fraction: float, num_rows: int, claimed: float) -> Effect:
     if right < num_rows:
         upper = float(betaincinv(right + 1, num_rows - right, 1 - _TAIL))
     if lower <= claimed <= upper:
-        is_open = max(claimed - lower, upper - claimed) > _WIDE
+        is_wide = max(claimed - lower, upper - claimed) > _WIDE
+        is_open = is_wide or abs(fraction - claimed) > _LITTLE
         return Effect("open" if is_open else "fits", lower, upper)
     if abs(fraction - claimed) <= _LITTLE:
         return Effect("little", lower, upper)

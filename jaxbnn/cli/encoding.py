@@ -83,12 +83,7 @@ class Encoding:
         for column in self.columns:
             values = fields_of(column, table)
             if column.categories is not None:
-                strange = set(column.words(values)) - set(column.categories)
-                if strange:
-                    notes.append(
-                        f"{column.name}: {min(strange)!r} did not occur in the fit; such rows are "
-                        "of no category."
-                    )
+                notes += column.words_outside(values)
                 continue
             if column.date is not None:
                 notes += column.dates_outside(values)

@@ -114,7 +114,12 @@ def next_steps(
         # Neither dvi nor gibbs knows it.
         by = " --sampler auto" if settings.sampler in ("dvi", "gibbs") else ""
         steps.append(f"Fit again with `--likelihood {safer}{by} --force`, which has heavier tails.")
-    if not held.is_good:
+    if held.is_too_wide:
+        steps.append(
+            "Look at the pictures: intervals that are wider than need be are safe, but say less "
+            "than they could. Another `--likelihood` may fit the noise better."
+        )
+    elif not held.is_good:
         steps.append(
             "Look at the pictures, and for columns that tell more of the target: what a network "
             "is not given it cannot learn."

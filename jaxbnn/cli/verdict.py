@@ -83,9 +83,11 @@ def judge_numbers(
             f"Where it is wrong it is far too sure of itself: its log score, {own}, is no better "
             f"than that of a normal law with the mean and spread of the training rows, {other}."
         )
-    is_covered = weigh(inside, n, prediction.level).judgement in _FINE
-    is_good = has_learnt and is_covered and not is_too_sure
-    return Verdict(sentences, numbers, is_good, is_too_sure)
+    covered = weigh(inside, n, prediction.level).judgement
+    is_right = has_learnt and not is_too_sure
+    is_good = is_right and covered in _FINE
+    is_too_wide = is_right and covered == "above"
+    return Verdict(sentences, numbers, is_good, is_too_sure, is_too_wide=is_too_wide)
 
 
 def _log_normal(

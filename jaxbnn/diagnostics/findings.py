@@ -24,6 +24,7 @@ def warnings_in_words(
     length: int,
     found_movement: Movement,
     frozen: Sequence[int],
+    frozen_parts: Sequence[tuple[int, str]],
     acceptance_rate: Float[np.ndarray, "chain *replica"] | None,
     log_density: Float[np.ndarray, "chain draw"] | None,
     divergences: Int[np.ndarray, " chain"] | None = None,
@@ -35,6 +36,8 @@ def warnings_in_words(
             f"{_chains(frozen)} never moved: every proposal was rejected, or nothing proposes; "
             "try a smaller step size."
         )
+    if frozen_parts:
+        found.append(_frozen_parts(frozen_parts))
     if len(frozen) < chains:
         found += _still(names, columns["moves"] == 0, columns["varies"] > 0)
     found += _stuck(found_movement, length)
@@ -83,6 +86,16 @@ def _not_finite(first_bad: np.ndarray, length: int) -> list[str]:
         f"{_chains(chains)} turned NaN or infinite, first at draw {at}: the coordinates "
         "touched are NaN here; find out why, and leave such a chain out only if you know."
     ]
+
+
+def _frozen_parts(parts: Sequence[tuple[int, str]]) -> str:
+    chains = sorted({chain for chain, _ in parts})
+    names = list(dict.fromkeys(name for _, name in parts))
+    return (
+        f"{_chains(chains)} never moved {_listed(names)}, which other chains move: the kernel "
+        f"that moves {'it' if len(names) == 1 else 'them'} is stuck there; try a smaller step size "
+        "or another start."
+    )
 
 
 def _still(

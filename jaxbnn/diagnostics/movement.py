@@ -35,12 +35,15 @@ class Movement(NamedTuple):
         (chain, draw, 2): equal positions have equal ones.
     contents
         (chain, draw, 2): positions of the same numbers, up to order and signs, have equal ones.
+    moves_of_leaves
+        How often each leaf of the position differs from the one before.
     """
 
     first_bad: Int[np.ndarray, " chain"]
     moves: Int[np.ndarray, " chain"]
     fingerprints: UInt32[np.ndarray, "chain draw 2"]
     contents: UInt32[np.ndarray, "chain draw 2"]
+    moves_of_leaves: Int[np.ndarray, "leaf chain"]
 
 
 class Stand(NamedTuple):
@@ -215,14 +218,14 @@ def _movement(positions, values):
     for leaf in jax.tree.leaves((positions, values)):
         if jnp.issubdtype(leaf.dtype, jnp.inexact):
             finite &= jnp.isfinite(leaf).reshape(chains, length, -1).all(axis=2)
-    changed = jnp.zeros((chains, length - 1), bool)
+    changed = []
     for leaf in jax.tree.leaves(positions):
         differs = leaf[:, 1:] != leaf[:, :-1]
-        changed |= differs.reshape(chains, length - 1, -1).any(axis=2)
+        changed.append(differs.reshape(chains, length - 1, -1).any(axis=2))
     first_bad = jnp.where(finite.all(axis=1), length, jnp.argmin(finite, axis=1))
-    moves = jnp.sum(changed, axis=1)
+    moves = jnp.sum(jnp.stack(changed).any(axis=0), axis=1)
     marks = _fingerprints(positions, chains, length), _contents(positions, chains, length)
-    return first_bad, moves, *marks
+    return first_bad, moves, *marks, jnp.sum(jnp.stack(changed), axis=2)
 
 
 def _contents(positions: PyTree, chains: int, length: int) -> UInt32[Array, "chain draw 2"]:

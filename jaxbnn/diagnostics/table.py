@@ -1,7 +1,7 @@
 """The table a person reads first: estimates, their errors, and whether to believe them."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from jaxbnn.diagnostics.ess import ess_of, tail_indicator
 from jaxbnn.diagnostics.findings import warnings_in_words
 from jaxbnn.diagnostics.functions import check_positions, evaluate
 from jaxbnn.diagnostics.monte_carlo_error import mcse_of_sd, pooled_moments
-from jaxbnn.diagnostics.movement import movement
+from jaxbnn.diagnostics.movement import Movement, movement
 from jaxbnn.diagnostics.ranks import fold, normal_scores, quantile, sorted_draws
 from jaxbnn.diagnostics.rhat import larger_rhat, split_rhat_of
 from jaxbnn.numerics import check_real
@@ -60,6 +60,9 @@ class Summary:
         Numbers of the chains that hold a NaN or an infinity.
     frozen_chains
         Numbers of the chains whose position never changed.
+    frozen_parts
+        Of chains whose position did change, the leaves of real numbers that never did although they
+        do in other chains: pairs of a chain's number and a path.
     acceptance_rate
         Mean of each chain, or of each replica of each chain, where acceptance rates were given.
     divergences
@@ -83,6 +86,7 @@ class Summary:
     num_draws: int
     nan_chains: tuple[int, ...]
     frozen_chains: tuple[int, ...]
+    frozen_parts: tuple[tuple[int, str], ...]
     acceptance_rate: Float[np.ndarray, "chain *replica"] | None
     divergences: Int[np.ndarray, " chain"] | None
     warnings: tuple[str, ...]
@@ -236,6 +240,7 @@ def summary(
     moves = movement(positions, values)
     nan_chains = tuple(int(c) for c in np.flatnonzero(moves.first_bad < length))
     frozen = tuple(int(c) for c in np.flatnonzero(moves.moves == 0) if c not in nan_chains)
+    parts = _frozen_parts(positions, moves, {*nan_chains, *frozen})
     series = None if log_density is None else np.asarray(log_density)
     return Summary(
         names=tuple(all_names),
@@ -244,13 +249,28 @@ def summary(
         num_draws=length,
         nan_chains=nan_chains,
         frozen_chains=frozen,
+        frozen_parts=parts,
         acceptance_rate=rates,
         divergences=divergences,
         warnings=warnings_in_words(
-            all_names, columns, chains, length, moves, frozen, rates, series, told
+            all_names, columns, chains, length, moves, frozen, parts, rates, series, told
         )
         + sentences,
     )
+
+
+def _frozen_parts(
+    positions: PyTree, moves: Movement, told: Collection[int]
+) -> tuple[tuple[int, str], ...]:
+    """Return chains, but for those `told` of, and paths of leaves that other chains alone move."""
+    found = []
+    leaves = jax.tree_util.tree_leaves_with_path(positions)
+    for (path, leaf), counts in zip(leaves, moves.moves_of_leaves, strict=True):
+        # What is discrete may keep its value for long.
+        if counts.any() and jnp.issubdtype(leaf.dtype, jnp.floating):
+            name = jax.tree_util.keystr(path, simple=True, separator=".") or "x"
+            found += [(int(c), name) for c in np.flatnonzero(counts == 0) if c not in told]
+    return tuple(sorted(found))
 
 
 def _columns(values: PyTree) -> dict[str, np.ndarray]:

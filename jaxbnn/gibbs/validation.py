@@ -84,7 +84,7 @@ def check_data(model: Any, x, y) -> None:
     """Say what is wrong with x and y, as far as it can be seen; warn of what floats round."""
     network = model.network
     inputs = checked_inputs(network, x)
-    warn_of_rounded_inputs(x, inputs.dtype, stacklevel=4)
+    warn_of_rounded_inputs(x, inputs.dtype)
     is_regression = model.output == "regression"
     if is_regression:
         finite_array("y", y)

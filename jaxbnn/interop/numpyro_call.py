@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbnn.numerics.arrays import check_held
-from jaxbnn.numerics.data import warn_of_rounded_inputs
+from jaxbnn.numerics.data import warn_of_rounded_data
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,7 @@ def check_call(model: Any, args: tuple, kwargs: dict) -> None:
 def _as_jax(given: np.ndarray) -> jax.Array:
     """Return an array of JAX; refuse numbers that it would wrap, and warn of those it rounds."""
     check_held("an argument of the model", given)
-    if given.dtype.kind == "f" and given.ndim:
-        dtype = np.dtype(jax.dtypes.canonicalize_dtype(given.dtype))
-        warn_of_rounded_inputs(given, dtype, stacklevel=5, name="an argument of the model")
+    warn_of_rounded_data(given, "an argument of the model")
     return jnp.asarray(given)
 
 

@@ -1,6 +1,5 @@
 """Data as they are given, and as the floats that JAX holds have them."""
 
-import warnings
 from typing import Any
 
 import jax
@@ -10,6 +9,7 @@ from jaxtyping import Array, ArrayLike, Bool, PyTree, Shaped
 
 from jaxbnn.numerics.arrays import as_array
 from jaxbnn.numerics.checks import check_finite, is_concrete
+from jaxbnn.numerics.warn import warn
 
 # Spacing of floats beside a standard deviation, from which on what varies is told to be rounded.
 _COARSE = 1e-3
@@ -80,9 +80,7 @@ def coarse_columns(values: Shaped[ArrayLike, "n ..."], dtype: Any) -> Bool[np.nd
     return coarse.reshape(values.shape[1:])
 
 
-def warn_of_rounded_inputs(
-    x: Shaped[ArrayLike, "..."], dtype: np.dtype, stacklevel: int = 3, name: str = "x"
-) -> None:
+def warn_of_rounded_inputs(x: Shaped[ArrayLike, "..."], dtype: np.dtype, name: str = "x") -> None:
     """Warn where inputs were given in more precision than floats of a dtype have, and need it.
 
     `name` is what they are called in the caller's signature.
@@ -104,17 +102,18 @@ def warn_of_rounded_inputs(
     column = values.reshape(len(values), -1)[:, int(np.argmax(coarse))].astype(float)
     size = np.max(np.abs(column))
     named = f"{name}[:, {', '.join(map(str, place))}]" if place else name
-    warnings.warn(
+    warn(
         f"{named}, of numbers up to {size:.3g} with standard deviation {np.std(column):.3g}, is "
         f"rounded to {dtype}, which steps by {spacing(size, dtype):.2g} there, so that "
         f"{len(np.unique(column.astype(dtype))):,} of {len(np.unique(column)):,} inputs are told "
-        "apart; subtract the mean, or use float64 with jax_enable_x64.",
-        stacklevel=stacklevel,
+        "apart; subtract the mean, or use float64 with jax_enable_x64."
     )
 
 
-def warn_of_rounded_data(data: PyTree, stacklevel: int = 4) -> None:
+def warn_of_rounded_data(data: PyTree, name: str = "data") -> None:
     """Warn where leaves of floats are wider than JAX's, which round what varies in them.
+
+    `name` is what they are called in the caller's signature; the path of a leaf is put after it.
 
     Examples
     --------
@@ -122,9 +121,31 @@ def warn_of_rounded_data(data: PyTree, stacklevel: int = 4) -> None:
     """
     for path, leaf in jax.tree_util.tree_leaves_with_path(data):
         if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f" and leaf.ndim:
-            held = np.dtype(jax.dtypes.canonicalize_dtype(leaf.dtype))
-            name = f"data{jax.tree_util.keystr(path)}"
-            warn_of_rounded_inputs(leaf, held, stacklevel=stacklevel, name=name)
+            warn_of_rounded_inputs(leaf, held(leaf), name + jax.tree_util.keystr(path))
+
+
+def held(values: np.ndarray) -> np.dtype:
+    """Return the dtype in which JAX holds an array of NumPy's.
+
+    Examples
+    --------
+    >>> held(np.zeros(2)).name
+    'float32'
+    """
+    return np.dtype(jax.dtypes.canonicalize_dtype(values.dtype))
+
+
+def as_held(values: Shaped[ArrayLike, "..."]) -> Shaped[ArrayLike, "..."]:
+    """Return floats of NumPy's in the dtype in which JAX holds them, all else as it is.
+
+    Examples
+    --------
+    >>> as_held(np.zeros(2)).dtype.name
+    'float32'
+    """
+    if not isinstance(values, np.ndarray) or values.dtype.kind != "f":
+        return values
+    return values.astype(held(values))
 
 
 def spacing(size: float, dtype: np.dtype) -> float:

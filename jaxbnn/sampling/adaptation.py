@@ -164,8 +164,8 @@ def dual_averaging(
     name
         The entry of the `parameters` dict that is tuned.
     is_pooled
-        True: one step size for all chains, from their mean acceptance. False: each chain its
-        own.
+        True: one step size for all chains, from their mean acceptance. A chain among many that
+        refuses everything hardly shows in that. False: each chain its own.
     learning_rate
         gamma of the paper; smaller follows the acceptance more eagerly.
     component

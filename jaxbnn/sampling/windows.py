@@ -40,10 +40,15 @@ from jaxbnn.sampling.adaptation import (
     size_mismatch,
 )
 
+# Pooled, a chain is stuck whose recent acceptance is below the first share of the target while the
+# mean of all is above the second: one that refuses everything is so after 14 / target steps.
+_STUCK, _ABOUT, _FORGETTING = 0.25, 0.9, 0.1
+
 
 class _WindowState(NamedTuple):
     averaging: Any
     metric: Any
+    recent: Array
     parameters: dict
 
 
@@ -84,7 +89,8 @@ def window_adaptation(
         had been seen, to its diagonal. It needs a kernel whose state keeps the gradient.
     is_pooled
         False: each chain has its own step size and metric. True: all share one of each, learnt
-        from all of them.
+        from all of them: the step size from their mean acceptance, but from a single chain's while
+        that one refuses nearly everything. Among many it hardly shows in the mean.
     component
         In a `cycle`, the number of the kernel whose acceptance, and gradients, are followed. None:
         the whole kernel; of a cycle the whole position, and the mean rate of its parts, so that one
@@ -150,8 +156,21 @@ def window_adaptation(
         return _WindowState(
             jax.tree.map(as_array, da_init(step_size)),
             jax.tree.map(jnp.asarray, estimate_of(parameters).init(inverse_mass)),
+            jnp.full(parameters["step_size"].shape, target_acceptance_rate, step_size.dtype),
             with_values(parameters, step_size, inverse_mass),
         )
+
+    def followed(recent, rates):
+        """Return the recent rates of the chains, and the rate that the step size is to follow."""
+        if not is_pooled:
+            return recent, jnp.mean(rates)
+        of_chains = jnp.mean(rates.reshape(len(rates), -1), axis=1)
+        forgetting = _FORGETTING * target_acceptance_rate
+        recent = like(recent + forgetting * (of_chains - recent), recent)
+        last = jnp.argmin(recent)
+        is_stuck = recent[last] < _STUCK * target_acceptance_rate
+        is_stuck &= jnp.mean(recent) > _ABOUT * target_acceptance_rate
+        return recent, jnp.where(is_stuck, of_chains[last], jnp.mean(rates))
 
     def seen(state, parameters):
         layers = layers_of(component_of(state, component, "states"))
@@ -172,7 +191,8 @@ def window_adaptation(
         select = lambda flag, new, old: jax.tree.map(  # noqa: E731
             lambda n, o: jnp.where(flag, n, o), like(new, old), old
         )
-        rate = jnp.mean(acceptance_of(component_of(info, component, "infos")))
+        rates = acceptance_of(component_of(info, component, "infos"))
+        recent, rate = followed(a.recent, rates)
         averaging = like(da_update(a.averaging, rate), a.averaging)
         learnt = select(is_slow, estimate.add(a.metric, seen(state, a.parameters)), a.metric)
         # An end is rare, and what it computes grows with d^3.
@@ -180,7 +200,7 @@ def window_adaptation(
         averaging = select(is_end, da_init(da_final(averaging)), averaging)
         step_size = jnp.exp(averaging.log_step_size)
         parameters = with_values(a.parameters, step_size, learnt.inverse_mass_matrix)
-        return _WindowState(averaging, learnt, parameters), parameters
+        return _WindowState(averaging, learnt, recent, parameters), parameters
 
     def final(a):
         return with_values(a.parameters, da_final(a.averaging), a.metric.inverse_mass_matrix)

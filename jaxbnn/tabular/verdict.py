@@ -31,8 +31,9 @@ class Verdict(NamedTuple):
     """Sentences for people, the numbers behind them, and whether nothing in them warns.
 
     `is_too_sure` is whether rows it is wrong on cost more than all the others gain, `is_stuck`
-    whether a chain never moved or met NaN, `is_apart` whether the chains are an ensemble's that
-    longer ones would not bring together.
+    whether a chain, or a part of it, never moved or met NaN, `is_apart` whether the chains are an
+    ensemble's that longer ones would not bring together, `is_too_wide` whether nothing is wrong but
+    intervals wider than need be.
     """
 
     sentences: list[str]
@@ -41,6 +42,7 @@ class Verdict(NamedTuple):
     is_too_sure: bool = False
     is_stuck: bool = False
     is_apart: bool = False
+    is_too_wide: bool = False
 
     def __str__(self) -> str:
         """Return the sentences."""
@@ -143,13 +145,15 @@ def judge_chains(
         judged = f"R-hat of the predictions{noise}"
         facts = f"{judged} is at most {rhat:.3f}, with {ess:.0f} effective draws"
     is_apart = sampler == "ensemble" and rhat > _APART
-    is_stuck = bool(table.nan_chains or table.frozen_chains)
+    # Beside weights that are stuck, what the prior and the noise have learnt may move.
+    partly = {chain for chain, _ in table.frozen_parts}
+    stuck = sorted({*table.nan_chains, *table.frozen_chains, *partly})
+    is_stuck = bool(stuck)
     divergent = _divergent_share(fitted)
     if is_stuck:
-        stuck = sorted({*table.nan_chains, *table.frozen_chains})
         sentence = (
-            f"Do not believe it: of the chains, {', '.join(map(str, stuck))} never moved or "
-            f"met NaN; take another {spelled('seed')} or {spelled('sampler')}."
+            f"Do not believe it: of the chains, {', '.join(map(str, stuck))} never moved, wholly "
+            f"or in part, or met NaN; take another {spelled('seed')} or {spelled('sampler')}."
         )
     elif table.num_chains < 2:
         effective = f" ({ess:.0f} effective draws)" if moving.any() else ""

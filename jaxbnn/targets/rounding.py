@@ -1,6 +1,5 @@
 """Warnings of targets so large beside what varies in them that their floats round it."""
 
-import warnings
 from typing import Any
 
 import jax
@@ -10,6 +9,7 @@ from jaxtyping import ArrayLike, Shaped
 
 from jaxbnn.numerics import is_concrete
 from jaxbnn.numerics.data import coarse_columns, spacing
+from jaxbnn.numerics.warn import warn
 
 # Nats by which an error of the log density hardly changes what is accepted.
 _BEARABLE = 0.1
@@ -39,12 +39,11 @@ def warn_of_rounded_targets(y: Shaped[ArrayLike, "..."], noise_scale: ArrayLike 
         whole = np.linalg.norm(np.asarray(y, float) / np.asarray(noise_scale, float))
     nats = float(jnp.finfo(dtype).eps) / 8 * whole
     if nats > _BEARABLE:
-        warnings.warn(
+        warn(
             f"targets up to {np.max(np.abs(np.asarray(y, float))):.3g} with noise of scale "
             f"{np.min(np.asarray(noise_scale)):.3g} are too much for {dtype}: rounding moves "
             f"differences of the log likelihood by about {nats:.2g} nats; subtract the targets' "
-            "mean, or give x and y as float64 with jax_enable_x64.",
-            stacklevel=4,
+            "mean, or give x and y as float64 with jax_enable_x64."
         )
 
 
@@ -71,10 +70,9 @@ def _warn_of_coarse(y: np.ndarray, dtype: np.dtype) -> None:
         return
     column = y.reshape(len(y), -1)[:, int(np.argmax(coarse))].astype(float)
     size = np.max(np.abs(column))
-    warnings.warn(
+    warn(
         f"targets up to {size:.3g} that vary by a standard deviation of {np.std(column):.3g} are "
         f"too much for {dtype}, which steps by {spacing(size, dtype):.2g} there: rounding hides "
         "what noise they have; subtract the targets' mean, or give x and y as float64 with "
-        "jax_enable_x64.",
-        stacklevel=5,
+        "jax_enable_x64."
     )

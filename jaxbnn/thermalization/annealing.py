@@ -27,6 +27,7 @@ from jaxbnn.numerics import check_count, check_fraction, is_concrete
 from jaxbnn.numerics.arguments import check_function, check_type, kept
 from jaxbnn.numerics.arrays import float_dtype, widened
 from jaxbnn.numerics.checks import check_one_number, check_positive_number
+from jaxbnn.numerics.data import as_held
 from jaxbnn.sampling import Adaptation, Draws, sample
 from jaxbnn.sampling.adaptation import require_floats
 from jaxbnn.thermalization.schedules import Schedule, check_schedule, geometric
@@ -289,7 +290,7 @@ def sample_annealed(
         positions,
         num_samples,
         parameters={"noise_variance": _one_row(model, positions, start), "step_size": first_step},
-        data=(x, y),
+        data=(as_held(x), as_held(y)),  # of what that rounds check_data has warned
         num_warmup=num_warmup,
         adapt=annealing(model, num_warmup, start=start),
         **options,

@@ -280,7 +280,7 @@ def _whiten(name: str, x: Any, first: Dense, num_inputs: int) -> Float[Array, "n
         )
     if x.ndim != 2 or x.shape[1] != num_inputs or x.shape[0] == 0:
         raise ValueError(f"{name} must have shape (n, {num_inputs}), n > 0, but has {x.shape}.")
-    warn_of_rounded_inputs(given, np.dtype(x.dtype), stacklevel=4, name=name)
+    warn_of_rounded_inputs(given, np.dtype(x.dtype), name=name)
     scaled = x * (first.weight_scale / math.sqrt(num_inputs))
     if not first.bias:
         return scaled

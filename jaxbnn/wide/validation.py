@@ -83,7 +83,7 @@ def checked_data(
             f"y must have shape {expected[0]}, a row per datum (at least one) and a column per "
             f"output of the network, but has {shape}; change y, x or the last layer."
         )
-    warn_of_rounded_inputs(given, np.dtype(x.dtype), stacklevel=4)
+    warn_of_rounded_inputs(given, np.dtype(x.dtype))
     return x, jnp.asarray(y, x.dtype).reshape(expected[0])
 
 

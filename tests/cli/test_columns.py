@@ -307,3 +307,48 @@ def test_a_likelihood_that_the_sampler_does_not_know_is_told(
     told = [note for note in found.notes if "which dvi does not know" in note]
     assert len(told) == (wanted is not None)
     assert all(f"ask for {wanted}" in note for note in told)
+
+
+def test_what_new_rows_hold_that_the_fit_lacked_is_named():
+    table = Table({"x": ["a", "b"] * 20, "y": NUMBERS}, "t")
+    encoding, _ = learn_encoding(table, table, "y", "auto", Kind("gaussian", None, ""))
+    new = Table({"x": ["", "a", *"hgfedc", ""]}, "n")
+    words, blanks = encoding.remarks(new)
+    assert words.startswith("x: 'c', 'd', 'e', 'f', 'g' and 1 more did not occur in the fit; such")
+    assert blanks == "x: 2 missing, of no category; none was in the fit."
+    assert encoding.remarks(Table({"x": ["a", "b"]}, "n")) == []
+
+
+def test_what_held_out_rows_alone_have_is_told():
+    columns = {"x": ["a", "b"] * 19 + ["c", ""], "z": [*NUMBERS[:39], ""], "y": NUMBERS}
+    table = Table(columns, "t")
+    training = Table({name: values[:38] for name, values in columns.items()}, "t")
+    notes = learn_encoding(table, training, "y", "auto", Kind("gaussian", None, ""))[1]
+    assert any("x: no training row is (missing), c." in note for note in notes)
+    assert any("z: 1 missing, all held out, taken as the mean." in note for note in notes)
+
+
+def test_the_field_that_is_no_number_is_named_and_no_other():
+    """80,25 is read with a point; 1.234,5 in no way."""
+    table = Table({"x": NUMBERS, "y": NUMBERS}, "t")
+    encoding, _ = learn_encoding(table, table, "y", "auto", Kind("gaussian", None, ""))
+    with pytest.raises(ValueError, match=r"holds '1\.234,5', but was all numbers"):
+        encoding.inputs(Table({"x": ["80,25", "1.234,5", "7"]}, "n"))
+
+
+@pytest.mark.parametrize("count", [12, 30])
+def test_dates_with_two_digits_of_the_year_are_no_numbers(count):
+    values = [f"{i % count + 1}.3.21" for i in range(60)]
+    table = Table({"x": values, "y": [str(i * i) for i in range(60)]}, "t")
+    if count == 12:
+        notes = learn_encoding(table, table, "y", "auto", Kind("gaussian", None, ""))[1]
+        assert any("'1.3.21' looks like a date or a time, but all are words" in n for n in notes)
+        return
+    with pytest.raises(ValueError, match=r"holds '1\.3\.21'; write dates as 2020-12-31"):
+        learn_encoding(table, table, "y", "auto", Kind("gaussian", None, ""))
+
+
+def test_leading_zeros_are_told():
+    said = learnt(x=["01005", *NUMBERS[1:]], y=NUMBERS)[1]
+    assert "x: fields such as 01005 begin with 0, but are taken as numbers" in said
+    assert "begin with 0" not in learnt(x=["0", "0.5", *NUMBERS[2:]], y=NUMBERS)[1]

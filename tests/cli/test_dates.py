@@ -258,3 +258,12 @@ def test_another_mark_is_refused_for_it_has_another_order(fitted, new, marks):
     replace(column, has_points=None).encode([new], "new.csv")  # of a fit that did not write it
     with pytest.raises(ValueError, match="writes its dates in more than one way, such as"):
         learn_column("when", [*fitted, new], [*fitted, new])
+
+
+def test_the_last_day_of_a_fit_without_times_lasts_to_its_end():
+    dates = [f"2020-01-{day:02d}" for day in range(1, 31)]
+    column, _ = learn_column("when", dates, dates)
+    new = ["2020-01-30 18:00", "2020-01-31 00:00", "2019-12-31 23:59"]
+    assert column.is_outside(new).tolist() == [False, True, True]
+    (remark,) = column.dates_outside(["2020-01-02", "2020-02-05"])
+    assert "1 of 2 dates, 2020-02-05, lies outside the fit's, 2020-01-01 to 2020-01-30" in remark

@@ -22,6 +22,9 @@ from jaxbnn.cli.effect import Effect, weigh
         (0.90, 50, 0.90, "open"),
         (0.90, 100, 0.90, "fits"),
         (0.50, 1, 0.90, "open"),
+        (1.00, 22, 0.90, "open"),  # all of so few rows are no fit, though none is less likely
+        (1.00, 30, 0.90, "open"),
+        (0.94, 100, 0.90, "fits"),
     ],
 )
 def test_cases(fraction, num_rows, claimed, judgement):

@@ -212,3 +212,10 @@ def test_names_with_dollars_are_drawn_letter_by_letter(tmp_path):
     assert (tmp_path / "classes.png").stat().st_size > 0
     with pytest.raises(ValueError, match=r"ParseException|Double subscript|Expected"):
         confusion_matrix([[1]], ["$50_$100"]).figure.savefig(tmp_path / "raw.png")
+
+
+def test_intervals_that_are_too_wide_ask_for_no_more_columns():
+    held = Verdict(["..."], {}, is_good=False, is_too_wide=True)
+    steps = next_steps(SETTINGS, "nuts", GOOD, held, Path("out"), True)
+    assert any("wider than need be are safe" in step for step in steps)
+    assert not any("columns that tell more" in step for step in steps)

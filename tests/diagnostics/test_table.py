@@ -215,3 +215,28 @@ def test_the_door(arguments, message, rng):
 def test_too_few_draws():
     with pytest.raises(ValueError, match="needs at least 4 draws per chain, but there are 3"):
         summary(np.zeros((2, 3)))
+
+
+def test_a_part_that_one_chain_alone_does_not_move_is_named(rng):
+    draws = {
+        "w": rng.normal(size=(*SHAPE, 3)),
+        "scale": rng.normal(size=SHAPE),
+        "is_in": np.zeros(SHAPE, int),
+        "none": np.zeros((*SHAPE, 0)),
+        "fixed": np.ones(SHAPE),
+    }
+    draws["w"][2] = draws["w"][2, :1]  # among the others: R-hat of many chains hides it
+    draws["is_in"][:2, ::2] = 1  # what is discrete may keep its value
+    table = summary(draws)
+    assert table.frozen_chains == ()
+    assert table.frozen_parts == ((2, "w"),)
+    assert any(
+        w.startswith("Chain 2 never moved w, which other chains move") for w in table.warnings
+    )
+    draws = {"w": draws["w"][[2, 2, 0, 1]], "scale": draws["scale"]}
+    draws["scale"][3] = draws["scale"][3, 0]
+    draws["w"][3] = draws["w"][3, 0]
+    draws["w"][0, 5] = np.nan
+    table = summary(draws)  # one met NaN, one is frozen as a whole: these are told as such
+    assert (table.nan_chains, table.frozen_chains) == ((0,), (3,))
+    assert table.frozen_parts == ((1, "w"),)

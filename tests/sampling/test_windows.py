@@ -189,3 +189,28 @@ def test_no_component_where_there_is_no_cycle():
             parameters={"step_size": 0.3}, adapt=jaxbnn.dual_averaging(0.5, component=0),
             progress=False,
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("is_cycle", [False, True], ids=["alone", "in a cycle"])
+def test_a_chain_that_is_stuck_among_many_shortens_the_steps_of_all(is_cycle):
+    """Where one of sixteen starts, steps are far too long that are right for the others."""
+
+    def quartic(parameters, data):
+        log_density = lambda x: -jnp.sum(x**4) / 4  # noqa: E731
+        step_size, metric = parameters["step_size"], parameters["inverse_mass_matrix"]
+        hmc = blackjax.hmc(log_density, step_size, metric, 3)
+        return jaxbnn.cycle(hmc, jump_between_modes()) if is_cycle else hmc
+
+    draws = jaxbnn.sample(
+        jax.random.key(0), quartic, np.array([[60.0]] + [[0.5]] * 15, np.float32), 50,
+        parameters={"step_size": 0.3, "inverse_mass_matrix": np.ones((16, 1), np.float32)},
+        num_warmup=400, progress=False,
+        adapt=jaxbnn.window_adaptation(
+            400, is_pooled=True, component=0 if is_cycle else None
+        ),
+    )  # fmt: skip
+    last = np.abs(np.asarray(draws.positions)[..., 0])
+    assert last[0].max() < 10, last[0]
+    assert (last.std(axis=1) > 0.05).all()
+    # And they are long again where it has come to the others.
+    assert draws.parameters["step_size"][0] > 0.3

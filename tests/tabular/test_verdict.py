@@ -228,3 +228,16 @@ def test_draws_that_do_not_tell_of_divergences_are_judged_without(infos):
     fit = fitted(0.0)
     fit = fit._replace(draws=fit.draws._replace(infos=infos))
     assert judge_chains("nuts", fit, POSTERIOR, X).is_good
+
+
+def test_chains_whose_weights_are_stuck_are_named_though_the_noise_moves():
+    """Of many chains one in the others' midst does not show in R-hat."""
+    draws = fitted(0.0, chains=16)
+    verdict = judge_chains("pcn", draws, POSTERIOR, X)
+    assert verdict.is_good
+    for leaf in jax.tree.leaves(draws.positions["network"]):
+        leaf[3] = leaf[3, :1]
+    assert np.ptp(draws.positions["log_noise_scale"][3]) > 0
+    verdict = judge_chains("pcn", draws, POSTERIOR, X)
+    assert verdict.is_stuck
+    assert "of the chains, 3 never moved, wholly or in part, or met NaN" in str(verdict)
