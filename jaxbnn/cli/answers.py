@@ -109,7 +109,10 @@ def _numbered(table: Table, encoding: Encoding) -> Table:
     if count < width:
         names.remove(encoding.target)
     new = dict(zip(table.columns, names, strict=True))
+    # A file that lacks another column has as many.
+    taken = f"{count} columns: taken as the fit's without its target, {encoding.target}."
     return table._replace(
+        notes=(*table.notes, taken) if count < width else table.notes,
         columns={new[name]: values for name, values in table.columns.items()},
         as_written={new[name]: values for name, values in table.as_written.items()},
     )
@@ -147,7 +150,7 @@ def id_columns(table: Table, encoding: Encoding, asked: Sequence[str]) -> dict[s
     found = asked or [
         name
         for name, values in table.columns.items()
-        if name not in used and "" not in values and len(set(values)) == len(values)
+        if name not in used and len(set(values)) == len(values)
     ]
     columns = {**table.columns, **table.as_written}
     return {name: np.array(columns[name], dtype=object) for name in found}

@@ -188,8 +188,10 @@ class BayesianRegressor(RegressorMixin, BayesianNetwork):
     ) -> Float[np.ndarray, " n"] | tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
         """Return predictive means, and with `return_std` standard deviations, noise included.
 
-        They are infinite where Student's t noise has two degrees of freedom or fewer in a draw: go
-        by `predict_interval`.
+        Standard deviations are infinite where Student's t noise has two degrees of freedom or fewer
+        in a draw. Of counts of few rows, or far from all rows, both may be infinite though no
+        draw's is, and rest on a few draws; `verdict_` says so of the rows that it was fitted to.
+        Go by `predict_interval` there.
         """
         mean, sd = self._predicted(X, "mean", "sd")
         means = self.y_scaling_.in_units(mean)

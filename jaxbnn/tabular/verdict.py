@@ -8,15 +8,18 @@ from jaxtyping import PyTree
 
 from jaxbnn.diagnostics import evaluate, summary
 from jaxbnn.tabular.fitted import Fitted
-from jaxbnn.tabular.posteriors import predicted
+from jaxbnn.tabular.posteriors import OF_COUNTS, predicted
 from jaxbnn.tabular.settings import LEARNING
 from jaxbnn.tabular.wording import Spelling, as_argument
-from jaxbnn.targets import Posterior
+from jaxbnn.targets import NegativeBinomial, Posterior
 
 _PROBES = 10
 # Rows among which those are sought that the chains disagree most about.
 _LOOKED_THROUGH = 200
 _RHAT, _ESS = 1.05, 100
+# The share of the largest draw in a sum over draws, beside that which it may have where there are
+# few, from which on the sum rests on a few draws.
+_MUCH_OF_ONE, _MUCH_OF_FEW = 0.05, 5
 # The share of kept draws whose trajectory diverged up to which chains are believed. Of a linear
 # model of iris 2 % diverge at the usual acceptance and none at .99, with the same predictions.
 _MOST_DIVERGENT = 0.05
@@ -184,7 +187,33 @@ def judge_chains(
             f"{_ESS} are wanted); {longer}{other}."
         )
     is_good = sentence.startswith("Believe")
-    return Verdict([sentence], numbers, is_good, is_stuck=is_stuck, is_apart=is_apart)
+    sentences = [sentence]
+    if _rests_on_few_draws(fitted, posterior, probes):
+        sentences.append(
+            "The mean or the standard deviation of some predicted counts rests on a few draws, and "
+            "may be infinite in the posterior: go by intervals and quantiles."
+        )
+    return Verdict(sentences, numbers, is_good, is_stuck=is_stuck, is_apart=is_apart)
+
+
+def _rests_on_few_draws(fitted: Fitted, posterior: Posterior, x: np.ndarray) -> bool:
+    """Return whether one draw makes up much of what the variance of a predicted count comes from.
+
+    Logarithms of means have tails for which, of few rows with many zeros or far from all rows, the
+    mean count of a negative binomial is infinite; ranks, and so R-hat, do not see that.
+    """
+    if not isinstance(posterior.likelihood, OF_COUNTS):
+        return False
+    means = np.asarray(evaluate(predicted(posterior, x), fitted.positions), float)
+    means = means.reshape(*means.shape[:2], len(x))
+    total = means**2
+    if isinstance(posterior.likelihood, NegativeBinomial):
+        log_concentration = np.asarray(fitted.positions["log_concentration"], float)
+        total *= 1 + np.exp(-log_concentration)[..., None]
+    total = (total + means).reshape(-1, len(x))
+    with np.errstate(invalid="ignore"):
+        share = total.max(axis=0) / total.sum(axis=0)
+    return bool((share > _MUCH_OF_ONE + _MUCH_OF_FEW / len(total)).any())
 
 
 def _divergent_share(fitted: Fitted) -> float:

@@ -110,8 +110,9 @@ def test_the_column_of_rows_outside_keeps_its_name(monkeypatch, tmp_path):
 
 
 def test_ids_tell_all_rows_apart():
-    table = Table({"a": ["1", "2"], "nr": ["x", ""]}, "new.csv")
-    assert id_columns(table, Encoding("y", [], None, 0.0, 1.0), []).keys() == {"a"}
+    columns = {"a": ["1", "2", "3"], "nr": ["x", "", ""], "one": ["x", "", "y"]}
+    table = Table(columns, "new.csv")
+    assert id_columns(table, Encoding("y", [], None, 0.0, 1.0), []).keys() == {"a", "one"}
 
 
 def test_a_row_is_predicted_alike_alone_and_beside_others():
@@ -319,6 +320,8 @@ def test_a_file_without_a_header_may_leave_the_target_out():
     def found(count):
         names = [f"column {n}" for n in range(1, count + 1)]
         table = Table({name: [f"field {name[-1]}"] for name in names}, "new.csv", has_header=False)
+        (told,) = _numbered(table, encoding).notes or ("",)
+        assert ("taken as the fit's without its target, column 1." in told) == (count == 3)
         return _numbered(table, encoding).columns
 
     assert list(found(4)) == ["column 1", "column 2", "column 3", "column 4"]

@@ -241,3 +241,24 @@ def test_chains_whose_weights_are_stuck_are_named_though_the_noise_moves():
     verdict = judge_chains("pcn", draws, POSTERIOR, X)
     assert verdict.is_stuck
     assert "of the chains, 3 never moved, wholly or in part, or met NaN" in str(verdict)
+
+
+@pytest.mark.parametrize("likelihood", ["poisson", "negative-binomial"])
+def test_means_of_counts_that_rest_on_a_few_draws_are_told(likelihood):
+    settings = Settings("nuts", (), 4, 1, 4, 0.3, 0, likelihood=likelihood)
+    posterior = make_posterior("nuts", settings, X, np.arange(12.0, dtype=np.float32), None)
+    like = jax.eval_shape(posterior.sample_prior, jax.random.key(0))
+    rng = np.random.default_rng(0)
+    draw = lambda leaf: rng.normal(0, 0.3, (4, 500, *leaf.shape)).astype(np.float32)  # noqa: E731
+    positions = jax.tree.map(draw, like)
+    kept = Draws(positions, None, {}, None, None, np.arange(500), None, False)
+    said = "rests on a few draws"
+    assert said not in str(judge_chains("nuts", Fitted(positions, kept, []), posterior, X))
+    positions["network"][0]["b"][2, 7] += 3.0  # a mean of e^15 times the others'
+    found = judge_chains("nuts", Fitted(positions, kept, []), posterior, X)
+    assert found.is_good  # ranks, by which chains are compared, do not see it
+    assert said in str(found)
+    if likelihood == "negative-binomial":
+        positions["network"][0]["b"][2, 7] -= 3.0
+        positions["log_concentration"][1, 3] -= 12.0  # a variance of e^12 times the others'
+        assert said in str(judge_chains("nuts", Fitted(positions, kept, []), posterior, X))
