@@ -1,12 +1,13 @@
 """What a study's numbers were computed with: a digest of the modules it uses.
 
 Two versions of a module have the same digest when their syntax trees are the same without
-docstrings; comments and layout are not in the tree. The modules are found by reading import
-statements, from the module of the study on; files of data that lie beside a module and are named in
-it are a part of it, but for the one that recording writes. A name imported from a package leads to
-the module that defines it, so that `from jaxbnn import pcn` uses `jaxbnn.kernels.pcn` and not all
-of `jaxbnn`. Modules that only decide, by the clock, when the host looks at a run and what it tells
-are left out: no number may depend on the clock.
+docstrings and without checks of what is given, see `experiments.record.checks`: a check may end a
+run, but changes no number of one that goes on. Comments and layout are not in the tree. The modules
+are found by reading import statements, from the module of the study on; files of data that lie
+beside a module and are named in it are a part of it, but for the one that recording writes. A name
+imported from a package leads to the module that defines it, so that `from jaxbnn import pcn` uses
+`jaxbnn.kernels.pcn` and not all of `jaxbnn`. Modules that only decide, by the clock, when the host
+looks at a run and what it tells are left out: no number may depend on the clock.
 """
 
 import ast
@@ -16,6 +17,8 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from experiments.record.checks import without_checks
 
 PACKAGES = ("jaxbnn", "experiments")
 # Endings of files of data that a module may read from beside it.
@@ -58,7 +61,7 @@ def used_modules(modules: Iterable[str], never_run: tuple[str, ...] = ()) -> set
         if name in found or is_out or _file(name) is None:
             continue
         found.add(name)
-        waiting += _imports(name)
+        waiting += _imports(name, with_checks=False)
     return found
 
 
@@ -98,10 +101,13 @@ def _is_empty_string(node: ast.AST) -> bool:
 
 
 @cache
-def _imports(module: str) -> frozenset[str]:
-    """Return the modules whose names a module imports, wherever the statement stands."""
+def _imports(module: str, *, with_checks: bool = True) -> frozenset[str]:
+    """Return the modules whose names a module imports, wherever the statement stands.
+
+    Without checks, those alone of whose names something is used for more than to check.
+    """
     found: set[str] = set()
-    for node in _import_statements(_source(module)):
+    for node in _import_statements(_source(module), with_checks):
         if isinstance(node, ast.Import):
             ours = {alias.name for alias in node.names if _is_ours(alias.name)}
             found |= ours.union(*(_loaded_late(name) for name in ours))
@@ -151,7 +157,7 @@ def _loaded_late(package: str) -> frozenset[str]:
         return frozenset()
     return frozenset(
         node.module
-        for node in _import_statements(_source(package))
+        for node in _import_statements(_source(package), True)
         if isinstance(node, ast.ImportFrom) and node.module and _is_ours(node.module)
         if any(alias.name == "*" for alias in node.names)
     )
@@ -189,8 +195,13 @@ def _parsed(source: bytes) -> ast.Module:
 
 
 @cache
+def _unchecked(source: bytes) -> ast.Module:
+    return without_checks(_parsed(source))
+
+
+@cache
 def _hashed(source: bytes) -> Any:
-    return hashlib.sha256(repr(_plain(_parsed(source))).encode())
+    return hashlib.sha256(repr(_plain(_unchecked(source))).encode())
 
 
 @cache
@@ -202,7 +213,7 @@ def _named_files(source: bytes) -> frozenset[str]:
 
 
 @cache
-def _import_statements(source: bytes) -> tuple[ast.Import | ast.ImportFrom, ...]:
+def _import_statements(source: bytes, with_checks: bool) -> tuple[ast.Import | ast.ImportFrom, ...]:
     """Return them wherever they stand."""
-    nodes = ast.walk(_parsed(source))
+    nodes = ast.walk(_parsed(source) if with_checks else _unchecked(source))
     return tuple(node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))

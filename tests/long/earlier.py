@@ -26,6 +26,7 @@ import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from experiments.record.checks import without_checks
 from experiments.record.code import BIAS_TABLE, PACKAGES
 from tests.long.definitions import changed_names
 from tests.long.users import EXPERIMENTS, users_of
@@ -135,9 +136,7 @@ def _both(root: Path, commit: str, path: str) -> tuple[str, str]:
 def differs_by_checks(before: str, now: str) -> bool:
     """Return whether two texts of a module are the same program but for checks of what is given.
 
-    A check is a call of a function `check_...` whose value is not used, or an `if` that does
-    nothing but raise; a function `check_...` that returns nothing may change as it likes,
-    and checks may be imported.
+    What a check is, `experiments.record.checks` says.
 
     Examples
     --------
@@ -164,36 +163,8 @@ def _reads_the_same(before: str, now: str) -> bool:
     return tomllib.loads(before) == tomllib.loads(now)
 
 
-class _Checks(ast.NodeTransformer):
-    """Removes checks and docstrings."""
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST | None:
-        gives = (ast.Return, ast.Yield, ast.YieldFrom)
-        is_check = node.name.startswith("check_") and not any(
-            isinstance(one, gives) and one.value is not None for one in ast.walk(node)
-        )
-        return None if is_check else self.generic_visit(node)
-
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
-        node.names = [one for one in node.names if not one.name.startswith("check_")]
-        return node if node.names else None
-
-    def visit_If(self, node: ast.If) -> ast.AST | None:
-        is_check = not node.orelse and all(isinstance(one, ast.Raise) for one in node.body)
-        # The condition may not bind a name that goes on.
-        binds = any(isinstance(one, ast.NamedExpr) for one in ast.walk(node.test))
-        return None if is_check and not binds else self.generic_visit(node)
-
-    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
-        if isinstance(node.value, ast.Constant):
-            return None
-        function = node.value.func if isinstance(node.value, ast.Call) else None
-        is_check = isinstance(function, ast.Name) and function.id.startswith("check_")
-        return None if is_check else self.generic_visit(node)
-
-
 def _unchecked(text: str) -> ast.Module:
-    return _Checks().visit(ast.parse(text))
+    return without_checks(ast.parse(text))
 
 
 def families_of(root: Path, path: str) -> list[str]:

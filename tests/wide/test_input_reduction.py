@@ -67,8 +67,6 @@ def statistics(weights, accepted):
     a, b = unseen[:, 0, 0], unseen[:, 1, 1]
     new = jnp.array([[0.5, 0.5, -1.0]], v.dtype)
     prediction = jax.vmap(lambda w: NETWORK.apply(w, new)[0, 0])(weights)
-    # Where a step was rejected it is zero, but for a rounding that differs by program.
-    gained = prediction[1] - prediction[0]
     return {
         "unseen": a[-1],
         "lag 1": a[0] * a[1],
@@ -79,9 +77,15 @@ def statistics(weights, accepted):
         "with the seen": (a[1] - a[0]) * (seen[1] - seen[0]),
         "moved, seen or not": jnp.abs(a[1] - a[0]) + jnp.abs(seen[1] - seen[0]),
         "prediction": prediction[-1],
-        "prediction, lag 1": jnp.where(jnp.abs(gained) < 1e-5, 0, gained),
-        "prediction, lag 10": prediction[-1] - prediction[0],
+        "prediction, lag 1": gained(prediction[0], prediction[1]),
+        "prediction, lag 10": gained(prediction[0], prediction[-1]),
     }
+
+
+def gained(before, now):
+    """Return a difference, zero where no step moved: a rounding is left that differs by program."""
+    difference = now - before
+    return jnp.where(jnp.abs(difference) < 1e-5, 0, difference)
 
 
 def trajectory(make_kernel, key, network, x, start):

@@ -50,6 +50,27 @@ def test_words_and_layout_do_not_change_the_digest(tree, text):
 
 
 @pytest.mark.parametrize(
+    ("names", "check"),
+    [
+        ("unused", "if x < unused:\n        raise ValueError('no')"),
+        ("unused, check_size", "check_size(x, unused)"),
+    ],
+)
+def test_checks_and_what_they_alone_import_do_not_change_the_digest(tree, names, check):
+    text = f"from jaxbnn.other import {names}\ndef pcn_kernel(x):\n    {check}\n    return x\n"
+    assert tree(**{"jaxbnn/kernels/pcn.py": text}) == tree()
+
+
+def test_a_check_whose_value_is_used_changes_the_digest(tree):
+    def digest(checked):
+        text = "from jaxbnn.other import check_size\ndef pcn_kernel(x):\n    return check_size(x)\n"
+        other = f"def check_size(x):\n    return {checked}\n"
+        return tree(**{"jaxbnn/kernels/pcn.py": text, "jaxbnn/other.py": other})
+
+    assert len({tree(), digest("x"), digest("-x")}) == 3
+
+
+@pytest.mark.parametrize(
     ("name", "text"),
     [
         ("jaxbnn/kernels/pcn.py", "def pcn_kernel(x):\n    return -x\n"),
