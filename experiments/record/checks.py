@@ -1,8 +1,8 @@
 """Programs without their checks: what may end a call, but changes no number of one that goes on.
 
 A check is a call of a function `check_...` or `_check_...` whose value is not used, or an `if` that
-does nothing but raise. Such a function that returns nothing is a check as a whole, and an import is
-one whose name only checks used.
+does nothing but raise or check. Such a function that returns nothing is a check as a whole, and an
+import is one whose name only checks used.
 """
 
 import ast
@@ -43,10 +43,11 @@ class _Checks(ast.NodeTransformer):
         return None if is_check else self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> ast.AST | None:
-        is_check = not node.orelse and all(isinstance(one, ast.Raise) for one in node.body)
         # The condition may not bind a name that goes on.
         binds = any(isinstance(one, ast.NamedExpr) for one in ast.walk(node.test))
-        return None if is_check and not binds else self.generic_visit(node)
+        self.generic_visit(node)
+        is_check = not node.orelse and all(isinstance(one, ast.Raise) for one in node.body)
+        return None if is_check and not binds else node
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
         if isinstance(node.value, ast.Constant):

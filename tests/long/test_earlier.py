@@ -97,6 +97,8 @@ def test_experiments_touch_what_mentions_them_or_names_what_does(changed, root):
         ("def f(x):\n    'Says it.'\n    check_positive('x', x)\n    return x\n", True),
         ("import a\ndef f(x):\n    if a.b(x):\n        raise ValueError\n    return x\n", True),
         ("import a\ndef f(x):\n    return x\n", False),
+        ("def f(x):\n    if x > 0:\n        check_a(x)\n    return x\n", True),
+        ("def f(x):\n    if x > 0:\n        check_a(x)\n        x = 0\n    return x\n", False),
         ("from a import check_b\ndef f(x):\n    check_b(x)\n    return x\n", True),
         ("from a import check_b\ndef f(x):\n    check_b(x)\n    return 'check_b'\n", False),
         ("def _check_a(x):\n    assert x\ndef f(x):\n    _check_a(x)\n    return x\n", True),
