@@ -10,7 +10,7 @@ from jaxbnn.diagnostics import settling
 from jaxbnn.diagnostics.draws import check_draws
 from jaxbnn.diagnostics.rhat import rhat_brooks_gelman
 from jaxbnn.diagnostics.stationarity import stationarity_time
-from jaxbnn.numerics import check_count, check_finite
+from jaxbnn.numerics import check_count, check_finite, check_real
 from jaxbnn.numerics.checks import check_outside, check_positive_number
 
 
@@ -102,6 +102,7 @@ def blockwise_rhat(
     _, times = settling.check_series("blockwise_rhat", np.zeros(length), steps)
     check_count("block_length", block_length)
     check_positive_number("threshold", threshold)
+    check_real("percentiles", percentiles)
     check_finite("percentiles", np.asarray(percentiles), "give numbers from 0 to 100")
     if not all(0 <= p <= 100 for p in percentiles):
         raise ValueError(f"percentiles must lie between 0 and 100, but are {list(percentiles)}.")

@@ -108,7 +108,7 @@ def check_rounding(what: str, draws: Any) -> None:
         return
     if isinstance(draws, jax.Array) and not jnp.issubdtype(draws.dtype, jnp.integer):
         return
-    kind, default = np.dtype(draws.dtype), np.dtype(float_dtype(np.dtype(int)))
+    kind, default = np.asarray(draws).dtype, np.dtype(float_dtype(np.dtype(int)))
     if kind.itemsize < 4 or kind.kind not in "iuf" or np.can_cast(kind, default):
         return
     values = np.asarray(draws)

@@ -76,6 +76,8 @@ def energy_error_in_words(
             f"energy_change needs the shape (chain, draw), but has {change.shape}; give "
             "draws.infos.energy_change."
         )
+    if is_whole is not None:
+        check_real("is_whole", is_whole)
     whole = np.ones(change.shape, bool) if is_whole is None else np.asarray(is_whole, bool)
     if whole.shape != change.shape:
         raise ValueError(

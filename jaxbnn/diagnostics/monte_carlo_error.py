@@ -10,6 +10,7 @@ from jaxbnn.diagnostics.draws import check_draws, per_coordinate, split_chains, 
 from jaxbnn.diagnostics.ess import ess_of, tail_indicator
 from jaxbnn.diagnostics.ranks import sorted_draws
 from jaxbnn.numerics import check_fraction
+from jaxbnn.numerics.arguments import check_word
 
 
 def mcse(
@@ -55,8 +56,7 @@ def mcse(
     >>> bool(mcse(draws, "quantile", 0.05) > mcse(draws, "quantile", 0.5))
     True
     """
-    if of not in ("mean", "sd", "quantile"):
-        raise ValueError(f"mcse is of 'mean', 'sd' or 'quantile', but not of {of!r}.")
+    check_word("of", of, ("mean", "sd", "quantile"))
     checked = check_draws("mcse", draws, min_draws=4)
     if of != "quantile":
         if probability is not None:

@@ -97,6 +97,8 @@ def by_replica(
     """
     check_real("values", values)
     check_held("values", values)
+    if replica is None:
+        raise TypeError("replica must be whole numbers, but is None; give infos.replica.")
     for name, other in (("replica", replica), ("order", order)):
         if other is not None:
             _check_order(name, other, np.shape(values))

@@ -6,7 +6,7 @@ by moment propagation (DVI, dDVI) or by draws (MCVI, rMCVI), for the same models
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -15,15 +15,14 @@ import optax
 from blackjax.base import VIAlgorithm
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree, Shaped
 
-from jaxbnn.dvi.choices import check_choice
 from jaxbnn.dvi.divergence import EmpiricalBayes
 from jaxbnn.dvi.expected import Expectation
 from jaxbnn.dvi.families import draw_weights
 from jaxbnn.dvi.model import Method, VariationalModel, VIInfo
 from jaxbnn.dvi.moments import Rule, check_rule
 from jaxbnn.networks import Network, output_shape
-from jaxbnn.numerics import check_count, check_finite, is_concrete
-from jaxbnn.numerics.arguments import check_optimizer
+from jaxbnn.numerics import check_count, check_finite, check_real, is_concrete
+from jaxbnn.numerics.arguments import check_optimizer, check_word
 from jaxbnn.targets import Likelihood
 from jaxbnn.targets.likelihoods import check_likelihood
 
@@ -173,6 +172,8 @@ def deterministic_vi(
     check_likelihood(likelihood)
     _check_options(method, expectation, num_samples, kl_weight)
     check_rule(moments, num_nodes, "moments")
+    check_real("output_scale", output_scale)
+    check_real("output_shift", output_shift)
     for name, value in (("output_scale", output_scale), ("output_shift", output_shift)):
         _check_affine(name, value, output_shape(network))
     optimizer = optax.adam(1e-3) if optimizer is None else optimizer
@@ -234,11 +235,12 @@ def _draw_position(rng_key: PRNGKeyArray, position: PyTree) -> PyTree:
 
 
 def _check_options(method, expectation, num_samples, kl_weight) -> None:
-    check_choice("method", method, Method)
-    check_choice("expectation", expectation, Expectation)
+    check_word("method", method, get_args(Method))
+    check_word("expectation", expectation, get_args(Expectation))
     check_count("num_samples", num_samples)
     if callable(kl_weight):
         return
+    check_real("kl_weight", kl_weight)
     if jnp.ndim(kl_weight) != 0:
         raise ValueError(
             "kl_weight must be a number or a function of the number of updates, but has shape "

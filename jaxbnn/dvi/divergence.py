@@ -14,7 +14,7 @@ import numpyro.distributions as dist
 from jax.tree_util import keystr, tree_leaves_with_path
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from jaxbnn.dvi.families import Family, entropy, moments_of
+from jaxbnn.dvi.families import Family, check_q, entropy, moments_of
 from jaxbnn.dvi.moments import deviation_of
 from jaxbnn.dvi.partition import frozen, set_numbers, sums_of_sets, value_of_sets
 from jaxbnn.dvi.standard_normal import normal_cdf
@@ -95,6 +95,8 @@ def empirical_bayes(
     True
     """
     check_flag("include_hyperprior", include_hyperprior)
+    if beta is None:
+        raise TypeError("beta must be a number, or a PyTree of numbers, but is None.")
     numbers = {"alpha": alpha} | {
         f"beta{keystr(path)}": leaf for path, leaf in tree_leaves_with_path(beta)
     }
@@ -143,6 +145,7 @@ def kl_divergence(q: Family, prior: PyTree | EmpiricalBayes) -> Scalar:
     >>> float(kl_divergence(q, dist.Normal(0.0, 1.0)))
     1.0
     """
+    check_q(q)
     q = jax.tree.map(widened, q)
     mean, variance = moments_of(q)
     if isinstance(prior, EmpiricalBayes):

@@ -3,14 +3,13 @@
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
-from jaxbnn.dvi.choices import check_choice
 from jaxbnn.dvi.gaussian_average import (
     SMALL_VARIANCE,
     gaussian_average,
@@ -22,7 +21,7 @@ from jaxbnn.dvi.moments import GaussianMoments, check_moments, floating
 from jaxbnn.dvi.monte_carlo import draw_outputs
 from jaxbnn.dvi.noise_likelihoods import FlooredGaussian, SoftplusGaussian
 from jaxbnn.numerics import check_count
-from jaxbnn.numerics.arguments import check_key
+from jaxbnn.numerics.arguments import check_key, check_word
 from jaxbnn.numerics.arrays import as_array
 from jaxbnn.numerics.data import finite_array
 from jaxbnn.targets import (
@@ -113,7 +112,7 @@ def expected_log_likelihood(
         check_key("rng_key", rng_key)
     check_count("num_samples", num_samples)
     check_likelihood(likelihood)
-    check_choice("expectation", expectation, Expectation)
+    check_word("expectation", expectation, get_args(Expectation))
     outputs = checked_outputs(outputs)
     finite_array("y", y)
     if np.shape(y)[:1] != np.shape(outputs.mean)[:1]:

@@ -22,12 +22,13 @@ from jaxbnn.numerics import (
     check_finite,
     check_floating,
     check_positive,
+    check_real,
     is_concrete,
     standard_normal,
 )
 from jaxbnn.numerics.arguments import check_flag, check_key, check_type
 from jaxbnn.numerics.arrays import widened
-from jaxbnn.numerics.checks import broadcasts_to, check_one_number
+from jaxbnn.numerics.checks import broadcasts_to, check_one_number, check_shape
 from jaxbnn.numerics.products import product
 
 Scalar = Float[Array, ""]
@@ -156,8 +157,11 @@ def initial_position(
     """
     check_key("rng_key", rng_key)
     check_type("shape", shape, tuple, "write (20,) for 20 of them")
+    check_shape("shape", shape)
     checked_dtype(dtype)
     check_flag("correlated", correlated)
+    if mean_variance is None or variance is None:
+        raise TypeError("mean_variance and variance must be numbers; of a bias alone None is one.")
     numbers = {"mean_variance": mean_variance, "variance": variance, "bias_variance": bias_variance}
     for name, value in (numbers | {"bias_mean_variance": bias_mean_variance}).items():
         if value is None:
@@ -166,6 +170,7 @@ def initial_position(
         if name in numbers:
             check_positive(name, value)
     if log_noise_scale is not None:
+        check_real("log_noise_scale", log_noise_scale)
         check_finite("log_noise_scale", log_noise_scale, "give the logarithm of a scale")
         if not broadcasts_to(np.shape(log_noise_scale), shape):
             raise ValueError(
@@ -285,6 +290,7 @@ def entropy(q: Family) -> Scalar:
     >>> round(float(entropy(FactorisedNormal(jnp.zeros(2), jnp.zeros(2)))), 4)  # 2 * 1.4189
     2.8379
     """
+    check_q(q)
     q = jax.tree.map(widened, q)
     if isinstance(q, FactorisedNormal):
         log_scales = [jnp.sum(leaf) for leaf in jax.tree.leaves(q.log_scale)]

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from jaxbnn.numerics import check_count
-from jaxbnn.numerics.arguments import a_or_an, check_key, typed_key
+from jaxbnn.numerics.arguments import a_or_an, check_flag, check_key, typed_key
 from jaxbnn.numerics.arrays import widest_float
 from jaxbnn.numerics.checks import check_positive_number
 from jaxbnn.numerics.data import finite_array, warn_of_rounded_inputs
@@ -71,6 +71,7 @@ def checked_data(algorithm, x, y, own_data, runs, dtype) -> tuple[Array, Array, 
         raise TypeError(
             f"algorithm must be what deterministic_vi returns, but is {a_or_an(algorithm)}."
         )
+    check_flag("own_data", own_data)
     lead = 1 if own_data else 0
     if (
         np.ndim(x) <= lead

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -10,13 +10,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxbnn.dvi.asymptotic import heaviside_covariance_asymptotic, relu_remainder_asymptotic
-from jaxbnn.dvi.choices import check_choice
 from jaxbnn.dvi.hermite import MOST_NODES, hermite_coefficients, mehler_covariance
 from jaxbnn.dvi.pairs import MAX_CORRELATION, heaviside_covariance, relu_remainder
 from jaxbnn.dvi.standard_normal import normal_cdf, relu_moments
 from jaxbnn.networks import activation_function
 from jaxbnn.numerics import check_count, check_finite, check_real, is_concrete
-from jaxbnn.numerics.arguments import check_type
+from jaxbnn.numerics.arguments import check_function, check_type, check_word
 from jaxbnn.numerics.tails import as_floats, normal_density
 
 Rule = Literal["exact", "asymptotic", "gauss_hermite"]
@@ -205,6 +204,8 @@ def linear_parts(function: str | Callable) -> tuple[float, float, float, float]:
     >>> linear_parts("abs")
     (-1.0, 2.0, 0.0, 0.0)
     """
+    if not isinstance(function, str):
+        check_function("function", function, "give a name, as 'relu', or an elementwise function")
     parts = {
         "relu": (0.0, 1.0, 0.0, 0.0),
         "leaky_relu": (0.01, 0.99, 0.0, 0.0),
@@ -231,7 +232,7 @@ def check_rule(rule: Rule, num_nodes: int | None, name: str = "rule") -> None:
     Traceback (most recent call last):
     ValueError: num_nodes must be at least 2, but is 1; one node sees no slope.
     """
-    check_choice(name, rule, Rule)
+    check_word(name, rule, get_args(Rule))
     if num_nodes is None or rule == "asymptotic":
         return
     check_count("num_nodes", num_nodes)

@@ -27,6 +27,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxbnn.dvi.standard_normal import normal_cdf
+from jaxbnn.numerics.arguments import check_word
+from jaxbnn.numerics.checks import check_one_number
 from jaxbnn.numerics.tails import normal_density
 
 Values = Float[Array, "*shape"]
@@ -131,8 +133,9 @@ def nodes_for(
     >>> nodes_for(1e-6, max_correlation=0.9), nodes_for(1e-6, max_correlation=0.99)
     (5, 7)
     """
-    if activation not in ("relu", "heaviside"):
-        raise ValueError(f"activation must be 'relu' or 'heaviside', but is {activation!r}.")
+    check_word("activation", activation, ("relu", "heaviside"))
+    check_one_number("tolerance", tolerance)
+    check_one_number("max_correlation", max_correlation)
     if not (tolerance > 0 and 0 < max_correlation < 1):
         raise ValueError(
             "tolerance must be positive and max_correlation in (0, 1), but they are "

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,6 @@ import numpyro.distributions as dist
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxbnn.dvi.choices import check_choice
 from jaxbnn.dvi.expected import checked_outputs, pair_moments
 from jaxbnn.dvi.gaussian_average import SIGMOID_BREAKS, gaussian_average
 from jaxbnn.dvi.hermite import gauss_hermite
@@ -19,7 +18,7 @@ from jaxbnn.dvi.moments import GaussianMoments, check_rule, deviation_of
 from jaxbnn.dvi.monte_carlo import draw_outputs
 from jaxbnn.dvi.noise_likelihoods import FlooredGaussian
 from jaxbnn.numerics import check_count
-from jaxbnn.numerics.arguments import check_key
+from jaxbnn.numerics.arguments import check_key, check_word
 from jaxbnn.targets import (
     Bernoulli,
     Categorical,
@@ -110,7 +109,7 @@ def predictive(
     check_likelihood(likelihood)
     outputs = checked_outputs(outputs)
     if density is not None:
-        check_choice("density", density, Density)
+        check_word("density", density, get_args(Density))
     _check_rank(likelihood, outputs.mean.shape[1], rank)
     check_rule("gauss_hermite", num_nodes)
     learned = learned_moments(likelihood, noise)
@@ -366,6 +365,7 @@ def columns_of(likelihood: Likelihood, outputs: Array, rank: int) -> tuple[int, 
 def _check_rank(likelihood: Likelihood, width: int, rank: int) -> None:
     """Raise if y of this rank cannot have this many outputs."""
     per_column = likelihood.outputs_per_column
+    check_count("rank", rank)
     if isinstance(likelihood, Categorical) and rank != 1:
         raise ValueError(f"labels of classes have shape (n,), of rank 1, but rank is {rank}.")
     if per_column is None:

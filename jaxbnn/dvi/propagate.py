@@ -22,6 +22,7 @@ from jaxtyping import Array, Float, Shaped
 from jaxbnn.dvi.families import Family, LayerwiseNormal, check_q, lower_triangle, moments_of
 from jaxbnn.dvi.moments import GaussianMoments, Rule, check_rule, transform
 from jaxbnn.networks import Activation, Dense, Flatten, Layer, Network, Residual, apply
+from jaxbnn.numerics.arguments import check_word
 from jaxbnn.numerics.data import finite_array
 from jaxbnn.numerics.products import product
 
@@ -82,8 +83,7 @@ def propagate(
     >>> outputs.mean.shape, outputs.covariance.shape
     ((3, 2), (3, 2, 2))
     """
-    if covariance not in get_args(Covariance):
-        raise ValueError(f"covariance must be 'full' or 'diagonal', but is {covariance!r}.")
+    check_word("covariance", covariance, get_args(Covariance))
     check_rule(rule, num_nodes)
     check_q(q)
     finite_array("x", x)

@@ -34,7 +34,7 @@ from jaxbnn.ensembles.training import OptimisedStarts
 from jaxbnn.ensembles.way_in import Tuning, WayIn, bias_in_words, chains_in_words, go_in
 from jaxbnn.kernels import cycle, jittered, on_vector, prior_precisions
 from jaxbnn.numerics import check_count
-from jaxbnn.numerics.arguments import check_flag, check_progress, check_type
+from jaxbnn.numerics.arguments import check_flag, check_progress, check_type, check_word
 from jaxbnn.numerics.checks import check_positive_number
 from jaxbnn.sampling import Draws, dual_averaging, sample
 from jaxbnn.sampling.validation import (
@@ -276,8 +276,7 @@ def _check_what(key: Any, posterior: Any, kernel: Any) -> None:
     check_type(
         "posterior", posterior, Posterior, "write Posterior(network, prior, likelihood, x, y)"
     )
-    if not isinstance(kernel, str) or kernel not in _KERNELS:
-        raise ValueError(f"kernel must be one of {list(_KERNELS)}, but is {kernel!r:.80}.")
+    check_word("kernel", kernel, _KERNELS)
 
 
 def _warnings(way_in: WayIn, draws: Draws) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from jaxbnn.gibbs.validation import (
 from jaxbnn.networks import Network, output_shape, parameter_shapes
 from jaxbnn.networks.validation import check_params
 from jaxbnn.numerics import standard_normal
-from jaxbnn.numerics.arguments import check_key, typed_key
+from jaxbnn.numerics.arguments import check_key, short, typed_key
 from jaxbnn.numerics.data import finite_array
 from jaxbnn.targets import normal_prior
 
@@ -61,8 +61,8 @@ class NoisyChain:
     def __post_init__(self):
         if jax.tree.leaves(self.noise_variance) and not isinstance(self.network, Network):
             raise TypeError(
-                f"network must be a jaxbnn.networks.Network, but is {self.network!r}; the Gibbs "
-                "conditionals need to know the layers."
+                f"network must be a jaxbnn.networks.Network, but is {short(self.network)}; the "
+                "Gibbs conditionals need to know the layers."
             )
         if not all(_is_given(v) for v in jax.tree.leaves(self._leaves())):
             return  # JAX rebuilds the dataclass with placeholders for its leaves

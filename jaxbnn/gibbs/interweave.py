@@ -43,6 +43,7 @@ from jaxbnn.kernels.crank_nicolson import check_beta
 from jaxbnn.kernels.diagonal_metric import diagonal_metric
 from jaxbnn.kernels.refresh import auxiliary_fields
 from jaxbnn.numerics import check_count, sum_of_differences
+from jaxbnn.numerics.arguments import check_word
 from jaxbnn.targets.prior_density import prior_log_ratio
 
 
@@ -244,6 +245,7 @@ def _moving(model: IntermediateNoise) -> list[Stage]:
 
 def _proposal_of(model: IntermediateNoise, proposal: str) -> str:
     """Return "hmc" or "pcn"."""
+    check_word("proposal", proposal, ("auto", "hmc", "pcn"))
     if proposal == "auto":
         layers = [stage.layer for stage in model.stages]
         has_steps = any(
@@ -251,8 +253,6 @@ def _proposal_of(model: IntermediateNoise, proposal: str) -> str:
             for layer in layers
         )
         proposal = "pcn" if has_steps else "hmc"
-    if proposal not in ("hmc", "pcn"):
-        raise ValueError(f"proposal must be 'auto', 'hmc' or 'pcn', but is {proposal!r}.")
     return proposal
 
 

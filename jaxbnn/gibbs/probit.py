@@ -8,7 +8,7 @@ others, then all others at once, bounded above by it: given z_label they are ind
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Integer, PRNGKeyArray
 
-from jaxbnn.gibbs.arguments import check_labels
+from jaxbnn.gibbs.arguments import check_arrays, check_labels
 from jaxbnn.numerics import truncated_normal_from_mode, uniform_open
 from jaxbnn.numerics.arguments import check_key
 
@@ -101,6 +101,7 @@ def sample_binary_logit(
     [True, False]
     """
     check_key("key", key)
+    check_arrays(mean=mean)
     rows = mean[None] if jnp.ndim(mean) == 1 else mean
     labels = check_labels(rows, labels, noise_variance)
     if jnp.ndim(mean) == 2 and mean.shape[0] != 1:

@@ -19,6 +19,7 @@ from jaxbnn.gibbs.starts import check_position, satisfying
 from jaxbnn.gibbs.sweep import Sweep
 from jaxbnn.gibbs.validation import check_data, check_model, inputs_last
 from jaxbnn.kernels.refresh import auxiliary_fields
+from jaxbnn.numerics.arguments import check_word
 
 
 @auxiliary_fields()
@@ -118,10 +119,8 @@ def gibbs_sampler(
     """
     check_model(model)
     check_data(model, x, y)
-    if bias not in ("joint", "separate"):
-        raise ValueError(f"bias must be 'joint' or 'separate', but is {bias!r}.")
-    if order not in ("sequential", "parallel", "backward"):
-        raise ValueError(f"order must be 'sequential', 'parallel' or 'backward', but is {order!r}.")
+    check_word("bias", bias, ("joint", "separate"))
+    check_word("order", order, ("sequential", "parallel", "backward"))
     # A kernel made outside of its loop has the data turned over once, not once a sweep.
     data = (inputs_last(model.network, x), y)
     is_kept = can_be_kept(model, data[0], bias)

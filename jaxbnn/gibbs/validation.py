@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, Float, Shaped
 from jaxbnn.networks import Flatten, Network, layer_shapes, output_shape
 from jaxbnn.networks.validation import check_inputs
 from jaxbnn.numerics import check_positive, check_real, is_concrete
-from jaxbnn.numerics.arguments import a_or_an
+from jaxbnn.numerics.arguments import a_or_an, check_word
 from jaxbnn.numerics.arrays import as_array
 from jaxbnn.numerics.checks import check_float
 from jaxbnn.numerics.data import finite_array, warn_of_rounded_inputs
@@ -48,6 +48,7 @@ def outputs_last(
     ValueError
         If the shape does not fit the network.
     """
+    check_real("y", y)
     y = as_array(y)
     shape = output_shape(network)
     if y.shape[1:] != shape and not (y.ndim == 1 and math.prod(shape) == 1):
@@ -94,6 +95,7 @@ def check_data(model: Any, x, y) -> None:
             noise_scale = math.sqrt(np.ravel(np.asarray(model.noise_variance))[-1])
             warn_of_rounded_targets(as_computed(y, inputs.dtype), noise_scale)
         return
+    check_real("y", y)
     dtype = as_array(y).dtype
     if np.ndim(y) != 1 or not jnp.issubdtype(dtype, jnp.integer):
         raise ValueError(
@@ -132,12 +134,9 @@ def check_precision(name: str, value: ArrayLike | Sequence[ArrayLike], num_affin
 
 def check_output(output: str, network: Network) -> None:
     """Say if the model's output is unknown or does not fit the network."""
+    check_word("output", output, ("regression", "probit", "binary_probit"))
     if output == "regression":
         return
-    if output not in ("probit", "binary_probit"):
-        raise ValueError(
-            f"output must be 'regression', 'probit' or 'binary_probit', but is {output!r}."
-        )
     shape = output_shape(network)
     fits = len(shape) == 1 and (shape[0] == 1 if output == "binary_probit" else shape[0] > 1)
     if not fits or isinstance(network.layers[-1], Flatten):

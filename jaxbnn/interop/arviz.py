@@ -21,7 +21,7 @@ from jaxbnn.diagnostics import evaluate
 from jaxbnn.diagnostics.functions import check_positions
 from jaxbnn.interop.arviz_model import as_whole, model_groups
 from jaxbnn.interop.numpyro_model import ModelPosterior
-from jaxbnn.numerics.arguments import check_key
+from jaxbnn.numerics.arguments import check_key, check_word
 from jaxbnn.prediction.families import sample_law
 from jaxbnn.sampling.trees import describe, rebuild
 from jaxbnn.targets import CrossEntropy, Posterior
@@ -313,10 +313,7 @@ def _datasets(groups: dict, coords: Mapping[str, Sequence]) -> dict[str, Any]:
 
 
 def _assemble(datasets: dict[str, Any], format: str) -> Any:
-    if format not in ("auto", "InferenceData", "DataTree"):
-        raise ValueError(
-            f"format must be 'auto', 'InferenceData' or 'DataTree', but is {format!r}."
-        )
+    check_word("format", format, ("auto", "InferenceData", "DataTree"))
     arviz: Any = None
     if format != "DataTree":
         try:

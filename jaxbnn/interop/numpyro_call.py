@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxbnn.numerics.arguments import short
 from jaxbnn.numerics.arrays import check_held
 from jaxbnn.numerics.data import warn_of_rounded_data
 
@@ -49,7 +50,7 @@ def check_call(model: Any, args: tuple, kwargs: dict) -> None:
     """Raise TypeError unless the model can be called with these arguments."""
     if not callable(model):
         raise TypeError(
-            f"model must be a NumPyro model, a function, but is {model!r:.40}; its arguments "
+            f"model must be a NumPyro model, a function, but is {short(model)}; its arguments "
             "follow it."
         )
     try:

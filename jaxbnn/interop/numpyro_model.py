@@ -28,7 +28,7 @@ from jaxbnn.interop.numpyro_trace import (
     traced,
 )
 from jaxbnn.numerics import check_real, is_concrete, sum_of_differences
-from jaxbnn.numerics.arguments import check_key
+from jaxbnn.numerics.arguments import check_key, check_word
 from jaxbnn.numerics.arrays import widened
 from jaxbnn.targets.powers import powered, powered_likelihood, still_at_zero
 
@@ -90,8 +90,7 @@ def posterior_from_numpyro(
     >>> round(float(posterior.log_prior(u)), 4)  # -2 and log 2, the Jacobian
     -1.3069
     """
-    if space not in ("unconstrained", "constrained"):
-        raise ValueError(f"space must be 'unconstrained' or 'constrained', but is {space!r}.")
+    check_word("space", space, ("unconstrained", "constrained"))
     check_call(model, args, kwargs)
     arrays, call = Call.split(args, kwargs)
     args, kwargs = call.join(arrays)
@@ -212,8 +211,7 @@ class ModelPosterior:
         give `lambda u: constrained.log_prior(posterior.constrain(u))` for its `log_prior_fn`, where
         `constrained` is the same posterior in constrained space.
         """
-        if what not in ("likelihood", "posterior"):
-            raise ValueError(f"what must be 'likelihood' or 'posterior', but is {what!r}.")
+        check_word("what", what, ("likelihood", "posterior"))
         check_real("t", t)
         if np.ndim(t):
             raise ValueError(f"t must be one power, but has shape {np.shape(t)}; map over several.")

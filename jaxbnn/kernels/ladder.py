@@ -8,7 +8,7 @@ from jaxtyping import ArrayLike, PyTree
 
 from jaxbnn.kernels.arguments import check_positive_number
 from jaxbnn.numerics import check_count, check_real, is_concrete
-from jaxbnn.numerics.arguments import short
+from jaxbnn.numerics.arguments import check_word
 
 
 def check_ladder(temperatures: ArrayLike | Sequence[float], tempered: str) -> int:
@@ -21,8 +21,7 @@ def check_ladder(temperatures: ArrayLike | Sequence[float], tempered: str) -> in
     tempered
         "likelihood" or "posterior".
     """
-    if not isinstance(tempered, str) or tempered not in ("likelihood", "posterior"):
-        raise ValueError(f"tempered must be 'likelihood' or 'posterior', but is {short(tempered)}.")
+    check_word("tempered", tempered, ("likelihood", "posterior"))
     check_real("temperatures", temperatures)
     shape = np.shape(temperatures)
     if len(shape) != 1 or shape[0] < 2:
@@ -63,7 +62,6 @@ def check_rungs(name: str, tree: PyTree, rungs: int) -> None:
 
 def check_options(swap: str, swap_every: int, beta: ArrayLike) -> None:
     """Raise unless the scheme of swaps is known, its interval a count and beta positive."""
-    if not isinstance(swap, str) or swap not in ("categorical", "even_odd"):
-        raise ValueError(f"swap must be 'categorical' or 'even_odd', but is {short(swap)}.")
+    check_word("swap", swap, ("categorical", "even_odd"))
     check_count("swap_every", swap_every)
     check_positive_number("beta", beta, "the paper's is 0.5")

@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, ParamSpec, TypeVar
 
 import jax
@@ -159,6 +159,33 @@ def check_flag(name: str, value: Any) -> None:
     """
     if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{name} must be True or False, but is {short(value)}.")
+
+
+def check_word(name: str, value: Any, words: Collection[str], advice: str = "") -> None:
+    """Raise ValueError unless `value` is one of the words.
+
+    Parameters
+    ----------
+    name
+        What it is called in the caller's signature.
+    value
+        Anything.
+    words
+        Two or more.
+    advice
+        Ends the sentence.
+
+    Examples
+    --------
+    >>> check_word("order", "backwards", ("parallel", "backward"), "; see gibbs_sampler")
+    Traceback (most recent call last):
+    ValueError: order must be 'parallel' or 'backward', but is 'backwards'; see gibbs_sampler.
+    """
+    if not isinstance(value, str) or value not in words:
+        *first, last = map(repr, words)
+        raise ValueError(
+            f"{name} must be {', '.join(first)} or {last}, but is {short(value)}{advice}."
+        )
 
 
 def check_type(name: str, value: Any, kind: type, advice: str) -> None:

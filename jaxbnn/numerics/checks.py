@@ -381,3 +381,28 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
         raise TypeError(f"{name} must be a whole number, but is {short(value)}; give an int.")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, but is {value}.")
+
+
+def check_shape(name: str, value: Any) -> None:
+    """Raise TypeError unless `value` is a tuple or a list of whole numbers, none negative.
+
+    Parameters
+    ----------
+    name
+        What the shape is called in the caller's signature.
+    value
+        Anything.
+
+    Examples
+    --------
+    >>> check_shape("shape", ("3", 2))
+    Traceback (most recent call last):
+    TypeError: shape must be a tuple of whole numbers, such as (3, 2), but is ('3', 2).
+    """
+    is_shape = isinstance(value, tuple | list)
+    # NumPy's words and complex numbers have an `__index__` too, and so have its rows of numbers.
+    is_shape = is_shape and not any(isinstance(n, str | np.inexact) or np.ndim(n) for n in value)
+    if not is_shape or not all(hasattr(n, "__index__") and n >= 0 for n in value):
+        raise TypeError(
+            f"{name} must be a tuple of whole numbers, such as (3, 2), but is {short(value)}."
+        )

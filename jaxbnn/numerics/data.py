@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, PyTree, Shaped
 
 from jaxbnn.numerics.arrays import as_array
-from jaxbnn.numerics.checks import check_finite, is_concrete
+from jaxbnn.numerics.checks import check_finite, check_real, is_concrete
 from jaxbnn.numerics.warn import warn
 
 # Spacing of floats beside a standard deviation, from which on what varies is told to be rounded.
@@ -40,6 +40,7 @@ def finite_array(name: str, values: Shaped[ArrayLike, "..."]) -> Shaped[Array, "
     Traceback (most recent call last):
     ValueError: x, as float32, holds inf at index (1,); give it in smaller units, or ...
     """
+    check_real(name, values)
     check_finite(name, values)
     with np.errstate(over="ignore"):
         kept = as_array(values)

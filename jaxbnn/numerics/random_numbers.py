@@ -15,6 +15,7 @@ from jax import lax
 from jaxtyping import Array, DTypeLike, Float, PRNGKeyArray, UInt, UInt32
 
 from jaxbnn.numerics.arguments import check_key, typed_key
+from jaxbnn.numerics.checks import check_shape
 
 # Below this many numbers the rounds written out cost more to compile than they save.
 _MANY = 2048
@@ -49,6 +50,7 @@ def standard_normal(
     True
     """
     check_key("key", key)
+    check_shape("shape", shape)
     if dtype is None or not jnp.issubdtype(dtype, jnp.floating) or jnp.finfo(dtype).bits >= 32:
         return jax.random.normal(_for_many(key, shape), shape, dtype)
     return jax.random.normal(_for_many(key, shape), shape, jnp.float32).astype(dtype)
@@ -58,6 +60,7 @@ def random_bits(
     key: PRNGKeyArray, shape: tuple[int, ...], dtype: DTypeLike = jnp.uint32
 ) -> UInt[Array, "..."]:
     """Draw the bits of `jax.random.bits`, as `standard_normal` its numbers."""
+    check_shape("shape", shape)
     return jax.random.bits(_for_many(key, shape), shape, dtype)
 
 

@@ -6,6 +6,7 @@ has to be closed, no window opens, and no setting of the caller changes.
 
 from typing import TYPE_CHECKING, Any, Literal
 
+import jax
 import numpy as np
 
 if TYPE_CHECKING:
@@ -48,6 +49,11 @@ def new_axes(
 
 def given_axes(axes: Any, num_panels: int) -> list[Axes]:
     """List the caller's axes (one, or an array or list of them), which must be `num_panels`."""
+    if isinstance(axes, jax.Array):
+        raise TypeError(
+            "axes must be Matplotlib axes, but are an array of JAX; pass axes from `plt.subplots` "
+            "or None."
+        )
     flat = list(np.asarray(axes, dtype=object).ravel())
     wrong = [type(item).__name__ for item in flat if not hasattr(item, "plot")]
     if wrong:

@@ -216,7 +216,7 @@ def _check_options(
     for name, interval in (("bounds", bounds), ("limits", limits)):
         if interval is None:
             continue
-        check_real(name, np.asarray(interval))
+        check_real(name, interval)
         if np.shape(interval) != (2,) or not (
             np.isfinite(interval).all() and interval[0] < interval[1]
         ):

@@ -21,9 +21,9 @@ import numpyro.distributions as dist
 from jaxtyping import Array, Float, Int, PyTree, Shaped
 
 from jaxbnn.diagnostics.functions import check_positions
-from jaxbnn.numerics import check_finite, check_fraction
+from jaxbnn.numerics import check_finite, check_fraction, check_real
 from jaxbnn.numerics.arrays import widened, widest_float, without_wrapping
-from jaxbnn.numerics.checks import check_outside, check_unmasked
+from jaxbnn.numerics.checks import check_outside
 from jaxbnn.numerics.outside import reading_anew
 from jaxbnn.prediction.families import (
     FEWEST_DRAWN,
@@ -179,7 +179,7 @@ def over_rows(
     the function returns goes through `on_host(found, *arrays after the first)`, in NumPy.
     """
     positions = flat_positions(draws)
-    check_unmasked("x", arrays[0])
+    check_real("x", arrays[0])
     arrays = tuple(without_wrapping(np.asarray(array)) for array in arrays)
     x = arrays[0]
     if x.ndim == 0 or len(x) == 0:

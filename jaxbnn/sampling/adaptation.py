@@ -4,7 +4,7 @@ An adaptation is three pure functions. Those here return the same object for the
 arguments, so that a second run does not compile anew.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +13,7 @@ import numpy as np
 from blackjax.adaptation.step_size import dual_averaging_adaptation
 from jaxtyping import Array, PyTree
 
-from jaxbnn.numerics import check_fraction
+from jaxbnn.numerics import check_fraction, check_real
 from jaxbnn.numerics.arguments import check_flag, check_function, kept, short
 from jaxbnn.numerics.arrays import widened
 from jaxbnn.numerics.checks import check_positive_number
@@ -265,6 +265,7 @@ def schedule(
                 f"{type(first).__name__}; give step -> {{name: value}}."
             )
         _require(parameters, *first)
+        _check_numbers(first)
         real = [name for name in first if jnp.issubdtype(jnp.result_type(first[name]), jnp.inexact)]
         require_floats(parameters, *real)
         return parameters
@@ -275,3 +276,9 @@ def schedule(
         return parameters, parameters
 
     return Adaptation(init, update, lambda a: a, refresh=refresh)
+
+
+def _check_numbers(parameters: Mapping[str, Any]) -> None:
+    for name, value in parameters.items():
+        for leaf in jax.tree.leaves(value, is_leaf=lambda part: part is None):
+            check_real(f"what function returns as {name}", leaf)

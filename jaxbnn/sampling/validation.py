@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from jaxbnn.numerics import check_count, check_finite, check_positive, check_real, is_concrete
-from jaxbnn.numerics.arguments import check_flag, check_words
+from jaxbnn.numerics.arguments import check_flag, check_words, short
 from jaxbnn.sampling.adaptation import Adaptation
 from jaxbnn.sampling.contract import check_callable, check_pair
 from jaxbnn.sampling.keys import MOST_STEPS
@@ -45,20 +45,23 @@ def check_counts(
     check_count("num_warmup", num_warmup, 0)
     if chunk_size is not None and not (isinstance(chunk_size, int | np.integer) and chunk_size > 0):
         raise ValueError(
-            f"chunk_size must be at least 1, but is {chunk_size}; leave it out to have it chosen."
+            f"chunk_size must be at least 1, but is {short(chunk_size)}; leave it out to have it "
+            "chosen."
         )
     if chunk_bytes is not None and not (
         isinstance(chunk_bytes, int | np.integer) and chunk_bytes > 0
     ):
         raise ValueError(
-            f"chunk_bytes must be at least 1, but is {chunk_bytes}; leave it out for 16 MiB."
+            f"chunk_bytes must be at least 1, but is {short(chunk_bytes)}; leave it out for 16 MiB."
         )
 
 
 def check_checkpoint(checkpoint: Any) -> None:
     """Refuse what is neither a path nor None."""
     if checkpoint is not None and not isinstance(checkpoint, str | os.PathLike):
-        raise ValueError(f"checkpoint must be the path of a folder, but is {checkpoint!r:.80}.")
+        raise ValueError(
+            f"checkpoint must be the path of a folder, but is {short(checkpoint, 80)}."
+        )
     if checkpoint == "":
         raise ValueError("checkpoint is empty; give the path of a folder, or '.' for this one.")
 
@@ -88,7 +91,8 @@ def check_kernel(
         check_callable("make_kernel", kernel, "parameters, data")
     if adapt is not None and not isinstance(adapt, Adaptation):
         raise ValueError(
-            f"adapt must be an Adaptation such as jaxbnn.dual_averaging(0.8), but is {adapt!r:.80}."
+            "adapt must be an Adaptation such as jaxbnn.dual_averaging(0.8), but is "
+            f"{short(adapt, 80)}."
         )
     if adapt is not None and num_warmup == 0:
         raise ValueError("adapt changes parameters in warm-up only; give num_warmup steps to it.")
@@ -109,7 +113,7 @@ def check_mesh_type(mesh: Any) -> None:
     if mesh is not None and not isinstance(mesh, Mesh):
         raise ValueError(
             "mesh must be a jax.sharding.Mesh such as jax.make_mesh((2,), ('chain',)), but is "
-            f"{mesh!r:.80}."
+            f"{short(mesh, 80)}."
         )
 
 
@@ -118,7 +122,7 @@ def check_key(key: Any) -> None:
     is_typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     is_raw = hasattr(key, "dtype") and key.dtype == np.uint32 and np.shape(key) in ((2,), (4,))
     if not is_raw and not (is_typed and key.shape == ()):
-        found = f"keys of the shape {key.shape}" if is_typed else f"{key!r:.80}"
+        found = f"keys of the shape {key.shape}" if is_typed else short(key, 80)
         raise ValueError(f"key must be one key such as jax.random.key(0), but is {found}.")
     if not is_typed:
         check_words("key", key)
@@ -136,13 +140,13 @@ def check_functions(collect: Any, reduce: Any) -> None:
     if reduce is not None and not isinstance(reduce, Mapping):
         raise ValueError(
             "reduce must be a dict of reducers by name, such as "
-            f"{{'moments': jaxbnn.moments()}}, but is {reduce!r:.80}."
+            f"{{'moments': jaxbnn.moments()}}, but is {short(reduce, 80)}."
         )
     for name, reducer in (reduce or {}).items():
         if not isinstance(reducer, Reducer):
             raise ValueError(
                 f"reduce[{name!r}] must be a Reducer such as jaxbnn.moments(), but is "
-                f"{reducer!r:.80}."
+                f"{short(reducer, 80)}."
             )
 
 
@@ -186,6 +190,7 @@ def record_steps(
         if thinning < 1:
             raise ValueError(f"thinning must be at least 1, but is {thinning}; 1 keeps every draw.")
         return int(thinning) * np.arange(1, num_samples + 1, dtype=np.int64)
+    check_real("thinning", thinning)
     steps = np.asarray(thinning)
     if steps.ndim != 1 or not np.issubdtype(steps.dtype, np.integer):
         raise ValueError(

@@ -26,7 +26,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
 from jaxbnn.numerics import check_count
-from jaxbnn.numerics.arguments import check_flag, kept
+from jaxbnn.numerics.arguments import check_flag, check_word, kept
 from jaxbnn.numerics.arrays import widened
 from jaxbnn.sampling.adaptation import (
     Adaptation,
@@ -125,8 +125,7 @@ def window_adaptation(
     check_target(target_acceptance_rate)
     check_flag("is_pooled", is_pooled)
     check_component(component)
-    if metric not in ("draws", "gradients"):
-        raise ValueError(f"metric must be 'draws' or 'gradients', but is {metric!r}.")
+    check_word("metric", metric, ("draws", "gradients"))
     da_init, da_update, da_final = dual_averaging_adaptation(target_acceptance_rate)
     windows = np.asarray(build_schedule(num_warmup), np.int32)  # (is slow, is the end of a window)
 

@@ -1,6 +1,6 @@
 """The posterior of a network's parameters: what the kernels are given."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,8 +12,9 @@ from numpyro.distributions import Distribution
 
 from jaxbnn.networks import Network, apply
 from jaxbnn.numerics import check_real, is_concrete, sum_of_differences
-from jaxbnn.numerics.arguments import check_key
+from jaxbnn.numerics.arguments import check_key, check_word
 from jaxbnn.numerics.arrays import as_array, widened
+from jaxbnn.numerics.checks import check_shape
 from jaxbnn.numerics.data import finite_array, warn_of_rounded_inputs
 from jaxbnn.targets.likelihoods import Likelihood, check_learned, check_likelihood
 from jaxbnn.targets.padding import pad_rows
@@ -197,8 +198,7 @@ class Posterior:
         >>> float(cold.log_density(params) / posterior.log_density(params))
         0.5
         """
-        if what not in ("likelihood", "posterior"):
-            raise ValueError(f"what must be 'likelihood' or 'posterior', but is {what!r}.")
+        check_word("what", what, ("likelihood", "posterior"))
         check_real("t", t)
         if np.ndim(t):
             raise ValueError(f"t must be one power, but has shape {np.shape(t)}; map over several.")
@@ -259,8 +259,7 @@ class Posterior:
             No key; a shape that is no tuple.
         """
         check_key("key", key)
-        if not isinstance(shape, tuple | list):
-            raise TypeError(f"shape must be a tuple, as (4,) for four draws, but is {shape!r:.80}.")
+        check_shape("shape", shape)
         dtype = _position_dtype(self.x)
         drawn = sample_prior(key, self.prior, tuple(shape))
         return jax.tree.map(lambda leaf: leaf.astype(dtype), drawn)
@@ -307,6 +306,7 @@ class Posterior:
                 f"with {whose_parts(prior, likelihood)}, parameters are "
                 f"{layout(names, 'params')}, but they are {jax.tree.structure(params)}."
             )
+        _check_real_parts(params, likelihood.learned)
         is_joint = isinstance(prior, JointPrior)
         own = prior.network_parameters(params) if is_joint else params["network"]
         return own, likelihood.given({name: params[name] for name in likelihood.learned})
@@ -325,6 +325,11 @@ class Posterior:
         x, y, is_datum = pad_rows(self.x, self.y)
         terms = widened(self._terms_at(params, x, y))
         return jnp.sum(terms if is_datum is None else jnp.where(is_datum, terms, 0))
+
+
+def _check_real_parts(params: dict[str, Any], names: Iterable[str]) -> None:
+    for name in names:
+        check_real(f"params[{name!r}]", params[name])
 
 
 def _set(posterior: Posterior, *fields: Any) -> Posterior:

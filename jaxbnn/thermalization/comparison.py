@@ -144,6 +144,8 @@ def compare(
     stationarity    zero                             ...  passed
     stationarity    informed                         ...  passed
     """
+    if mse is None:
+        raise TypeError("mse must be a dict of series by the chains' names, but is None.")
     for what, given in (("mse", mse), ("score", score), ("outputs", outputs)):
         if given is not None and not isinstance(given, Mapping):
             raise TypeError(

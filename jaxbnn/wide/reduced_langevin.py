@@ -32,7 +32,7 @@ from jaxbnn.kernels.underdamped_langevin import (
     refresh_momentum,
     underdamped_langevin_log_ratio,
 )
-from jaxbnn.numerics.arguments import check_type
+from jaxbnn.numerics.arguments import check_type, short
 from jaxbnn.wide.complement import carried_like, num_left, split_start_key
 from jaxbnn.wide.complement_pair import (
     Pair,
@@ -198,7 +198,9 @@ def coordinates(pair: Pair) -> tuple[Float[Array, " axes"], Float[Array, " axes"
 
 def _check_thinning(thinning: Any, projections: WeightProjections | None) -> None:
     if not isinstance(thinning, int | np.integer) or thinning < 1:
-        raise ValueError(f"thinning must be a whole number of steps, 1 or more, not {thinning!r}.")
+        raise ValueError(
+            f"thinning must be a whole number of steps, 1 or more, not {short(thinning)}."
+        )
     if projections is not None:
         raise ValueError(
             "projections are carried where nothing is filled in; leave out thinning, or take "

@@ -20,6 +20,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree, Shaped
 
 from jaxbnn.networks import Network, apply, layer_shapes
 from jaxbnn.numerics import sum_of_differences
+from jaxbnn.numerics.arguments import check_word
 from jaxbnn.wide.design import design_matrix, read_out_layer, stack_weights, unstack_read_out
 from jaxbnn.wide.linear_model import (
     Form,
@@ -200,10 +201,8 @@ def reparametrise(
     check_network(network)
     check_noise_scale(noise_scale)
     x, y = checked_data(network, x, y)
-    if form not in (None, "data", "features"):
-        raise ValueError(
-            f"form must be None, 'data' or 'features', but is {form!r}; None chooses the cheaper."
-        )
+    if form is not None:
+        check_word("form", form, ("data", "features"), "; None chooses the cheaper")
     if form is None:
         form = cheaper_form(x.shape[0], _num_features(network))
     check_rounding(network, form, x, noise_scale)

@@ -70,7 +70,7 @@ def test_equal_draws_are_nan():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("median",), "of 'mean', 'sd' or 'quantile', but not of 'median'"),
+        (("median",), "of must be 'mean', 'sd' or 'quantile', but is 'median'"),
         (("quantile",), "needs its probability"),
         (("quantile", 1.0), "needs its probability"),
         (("mean", 0.5), "takes no probability"),

@@ -1,4 +1,4 @@
-"""Tests of dvi.choices, dvi.model and dvi.monte_carlo: the ELBO against brute force, and fits of
+"""Tests of dvi.model and dvi.monte_carlo: the ELBO against brute force, and fits of
 models whose answers are known.
 """
 

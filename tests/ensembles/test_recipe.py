@@ -510,7 +510,7 @@ def test_an_energy_that_blows_up_throughout_gets_one_sentence():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"kernel": "nuts"}, "kernel must be one of"),
+        ({"kernel": "nuts"}, "kernel must be 'adjusted_microcanonical', 'hmc' or"),
         ({"num_tuning": 50}, "num_tuning must be"),
         ({"trajectory_steps": 0}, "trajectory_steps must be"),
         ({"num_samples": 0}, "num_samples must be"),

@@ -24,7 +24,7 @@ from jaxbnn import (
     wide,
 )
 from jaxbnn.networks import Dense, mlp
-from tests.kit import hostile_models
+from tests.kit import hostile_models, hostile_values_found
 from tests.kit.hostile import Call
 
 KEY = jax.random.key(0)
@@ -72,15 +72,15 @@ FOUND = [
         lambda: dvi.predictive(NOISE, dvi.GaussianMoments(EYE[:, :1], -EYE[:, :1])),
     ),
     ("q must be a FactorisedNormal", lambda: dvi.as_distributions((1.0,))),
-    ("density must be one of", lambda: dvi.predictive(NOISE, UNIT, density="normal")),
+    ("density must be 'closed_form'", lambda: dvi.predictive(NOISE, UNIT, density="normal")),
     (
-        "expectation must be one of",
+        "expectation must be 'closed_form'",
         lambda: dvi.expected_log_likelihood(NOISE, UNIT, EYE[0], expectation="draws"),
     ),
-    ("rule must be one of", lambda: dvi.activation_moments("relu", UNIT, rule="hermite")),
+    ("rule must be 'exact'", lambda: dvi.activation_moments("relu", UNIT, rule="hermite")),
     ("covariance must be 'full'", lambda: _propagated(_start(), covariance="diag")),
-    ("moments must be one of", lambda: _vi(moments="hermite")),
-    ("method must be one of", lambda: _vi(method="DVI")),
+    ("moments must be 'exact'", lambda: _vi(moments="hermite")),
+    ("method must be 'dvi'", lambda: _vi(method="DVI")),
     ("optimizer must be one of Optax", lambda: _vi(optimizer="adam")),
     ("rng_key must be a key", lambda: _fitted(0)),
     ("as many rows", lambda: _vi(method="mcvi").elbo(_start(), EYE, EYE[0, :1], KEY)),
@@ -235,5 +235,5 @@ def _words():
 
 def calls() -> list[Call]:
     """Return a call for each; an answer, or other words, are failures."""
-    found = [*FOUND, *hostile_models.FOUND]
+    found = [*FOUND, *hostile_models.FOUND, *hostile_values_found.FOUND]
     return [Call(words, "found before", function, None, "nothing") for words, function in found]

@@ -36,9 +36,10 @@ from jaxbnn import (
 )
 from jaxbnn.interop import numpyro as of_numpyro
 from jaxbnn.networks import mlp
+from jaxbnn.numerics.arguments import short
 from tests.kit.hostile import Call
 
-KEY = jax.random.key(0)
+KEY, WORDS = jax.random.key(0), np.array(["no", "such"])
 X, Y = np.eye(4, 2, dtype=np.float32), np.ones((4, 1), np.float32)
 LABELS = np.array([0, 1, 1, 0])
 NETWORK, WIDE = mlp((2, 3, 1)), mlp((2, 3, 1), parametrisation="ntk")
@@ -241,6 +242,7 @@ LATER = {
     ("on_block", "block"), ("truncated_mala", "lower"), ("truncated_mala", "upper"),
     ("deterministic_vi", "prior"), ("empirical_bayes", "partition"), ("near_zero_position", "y"),
     ("BayesianRegressor", "random_state"), ("BayesianClassifier", "random_state"),
+    ("initial_position", "dtype"),
 }  # fmt: skip
 VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 # Words that are free, and those of which some are known though the signature says str.
@@ -280,10 +282,10 @@ NEEDED: dict[str, dict[str, Any]] = {
 
 FAMILY = "arguments of another type"
 WRONG: dict[Any, tuple] = {
-    bool: ("no",),
-    int: (1.5, [3]),
-    float: ("much", [0.5, 0.5]),
-    str: ("no such", [1]),
+    bool: ("no", WORDS, KEY),
+    int: (1.5, [3], WORDS, KEY),
+    float: ("much", [0.5, 0.5], WORDS, KEY),
+    str: ("no such", [1], WORDS, KEY),
     Callable: (3,),
 }
 
@@ -316,6 +318,8 @@ def wrong_options(function: Callable) -> Iterator[tuple[str, Any]]:
             yield from ((parameter.name, value) for value in (0, np.ones(2)))
         if ... in known:
             yield parameter.name, object()
+            if type(None) not in known and parameter.default is not None:
+                yield parameter.name, None
             continue
         own = known - {type(None)}
         for kind in own:
@@ -331,7 +335,9 @@ def _call(name: str, option: str, value: Any) -> Call:
         given = dict(zip(inspect.signature(function).parameters, before(), strict=False))
         return function(**{**given, **NEEDED.get(name, {}), option: value})
 
-    return Call(f"{name}({option}={value!r})", "argument of another type", made, None, "nothing")
+    return Call(
+        f"{name}({option}={short(value)})", "argument of another type", made, None, "nothing"
+    )
 
 
 def calls() -> list[Call]:
