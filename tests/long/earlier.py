@@ -5,11 +5,12 @@ others need not run again. What may have changed is therefore narrow: files of `
 neither the statistical kit nor what runs the tests, and modules of the library. Of these, some
 differ by checks alone, which may end a call but change no number of one that goes on: a test file
 counts as touched if it, or what names it, mentions such a module, by its text, so that programs
-which are run by name count too. Of all other modules what leads to them is changed as well, see
-`tests.long.users`. A test file that changed is touched itself. The library never imports the
-experiments: where they or their configs changed, what mentions either is touched. Where the record
-or a page changed, what names its folder or its file is touched. What had failed is run again in
-any case.
+which are run by name count too; but not those of its tests that the quick suite makes with fewer
+chains, where the same checks would end them. Of all other modules what leads to them is changed as
+well, see `tests.long.users`. A test file that changed is touched itself. The library never imports
+the experiments: where they or their configs changed, what mentions either is touched. Where the
+record, what writes and reads it, or a page changed, what names its folder or its file is touched.
+What had failed is run again in any case.
 
 A table of the library of which only comments changed counts as unchanged.
 
@@ -49,6 +50,9 @@ _EXPERIMENTS = ("experiments/", "configs/")
 # What no kernel reads: tests of what is written there name it.
 _PAGES = ("record/", "docs/")
 _PAGE = (".md", "mkdocs.yml", BIAS_TABLE)
+# What writes and reads the record: no study's numbers come from there.
+_OF_RECORD = "experiments/record/"
+_NAMES_RECORD = r"\b(record|ledger)\b"
 # They read the record under names of their own.
 _READERS = r"\bexperiments\.(record import|record\.pages|benchmarks)\b"
 _KEPT = "tests/long/kept/"
@@ -96,6 +100,8 @@ def take_over(root: Path, folder: Path, commit: str, tests: list[str]) -> None:
     families = {path: families_of(root, path) for path in changed}
     others = [path for path in changed if not families[path] and path not in rewritten]
     touched = touched_by(root, others, rewritten)
+    rest = [path for path in others if not path.startswith(_LIBRARY) or path == BIAS_TABLE]
+    by_checks = touched - touched_by(root, rest, rewritten)
     again = tuple(f"[{name}]" for names in families.values() for name in names)
     kept = set()
     name = f"from-{commit}"
@@ -104,7 +110,9 @@ def take_over(root: Path, folder: Path, commit: str, tests: list[str]) -> None:
             for line in map(json.loads, path.open(encoding="utf-8")):
                 is_kept = line["outcome"] != "failed" and line["test"] in tests
                 is_kept &= not line["test"].endswith(again)
-                if is_kept and line["test"].split("::")[0] not in touched:
+                path = line["test"].split("::")[0]
+                is_kept &= path not in touched or (path in by_checks and is_quick(line, tests))
+                if is_kept:
                     kept.add(line["test"])
                     file.write(json.dumps({"commit": commit, **line}) + "\n")
     with (folder / f"{name}.comparisons").open("w", encoding="utf-8") as file:
@@ -114,6 +122,29 @@ def take_over(root: Path, folder: Path, commit: str, tests: list[str]) -> None:
                     file.write(text)
     told = ", ".join([*sorted(touched), *again]) or "none"
     print(f"{len(kept)} outcomes of {commit}; run again: {told}")
+
+
+def is_quick(line: Mapping[str, str], tests: Collection[str]) -> bool:
+    """Return whether a long test is one of the quick suite with more chains, or with mutants.
+
+    Parameters
+    ----------
+    line
+        With the name of the test.
+    tests
+        All long tests.
+
+    Examples
+    --------
+    >>> tests = ["t.py::test[a-full]", "t.py::test[b-full]", "t.py::test[b-short]", "t.py::run"]
+    >>> [is_quick({"test": name}, tests) for name in tests]
+    [True, False, False, False]
+    """
+    name, _, case = line["test"].partition("[")
+    sizes = {"full": "short", "mutants": "short"}
+    parts = case.removesuffix("]").split("-")
+    quick = f"{name}[{'-'.join(sizes.get(part, part) for part in parts)}]"
+    return bool(sizes.keys() & set(parts)) and quick not in tests
 
 
 def _held(root: Path, folder: Path, commit: str, ending: str) -> list[Path]:
@@ -212,6 +243,8 @@ def touched_by(
     }
     # What collects the tests names many, and computes nothing.
     spared = {*_NO_TEST, "tests/conftest.py"}
+    of_record = [path for path in changed if path.startswith(_OF_RECORD)]
+    changed = [path for path in changed if path not in of_record]
     experiments = [path for path in changed if path.startswith(_EXPERIMENTS)]
     touched = {path for path in changed if path not in (*_NO_TEST, *experiments)}
     examples: set[str] = set()
@@ -227,6 +260,9 @@ def touched_by(
     if experiments:
         of_them = re.compile(EXPERIMENTS)
         touched |= {path for path, text in texts.items() if of_them.search(text)} - spared
+    if of_record:
+        of_it = re.compile(rf"{_NAMES_RECORD}|{_READERS}")
+        touched |= {path for path, text in texts.items() if of_it.search(text)} - spared
     if pages:
         of_pages = re.compile("|".join(sorted(map(_named_page, pages))))
         touched |= {path for path, text in texts.items() if of_pages.search(text)} - spared

@@ -73,6 +73,14 @@ def test_the_record_and_the_pages_touch_what_names_their_folder(root):
     assert touched_by(root, ["mkdocs.yml"]) == {four}
 
 
+def test_what_writes_the_record_touches_what_names_it(root):
+    one, two, three, _ = list(FILES)[4:]
+    (root / one).write_text("from experiments.record.ledger import Ledger")
+    (root / two).write_text("runs `python -m experiments configs/toy.toml`")
+    (root / three).write_text("from experiments.benchmarks import gibbs")
+    assert touched_by(root, ["experiments/record/code.py"]) == {one, three}
+
+
 def test_fixtures_of_a_folder_touch_all_of_its_tests(root):
     (root / "tests/other").mkdir()
     (root / "tests/other/test_five.py").write_text("def test_it(fixture): ...")
@@ -182,3 +190,41 @@ def test_outcomes_of_the_commit_itself_come_from_what_was_kept_alone(root):
     keep(root, folder)
     take_over(root, folder, commit, [line["test"]])
     assert json.loads((folder / f"from-{commit}.jsonl").read_text()) == {"commit": commit} | line
+
+
+def test_a_check_does_not_touch_what_the_quick_suite_makes_with_fewer_chains(root):
+    def commit(message):
+        who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        subprocess.run(["git", "add", "."], cwd=root, check=True)
+        made = ["git", *who, "commit", "-m", message]
+        subprocess.run(made, cwd=root, check=True, capture_output=True)
+
+    body = "def f(x):\n    {}return x\n"
+    for path in ("jaxbnn/__init__.py", "jaxbnn/numerics/__init__.py"):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text("")
+    module = root / "jaxbnn/numerics/sums.py"
+    module.write_text(body.format(""))
+    (root / "tests/room/test_two.py").write_text('"""Tests of numerics.sums."""')
+    (root / ".gitignore").write_text(".long")
+    subprocess.run(["git", "init"], cwd=root, check=True, capture_output=True)
+    commit("one")
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True)
+    before = root / ".long" / head.stdout[:10]
+    before.mkdir(parents=True)
+    names = ("test_law[full]", "test_law[mutants]", "test_run", "test_b[x-short]", "test_b[x-full]")
+    tests = [f"tests/room/test_two.py::{name}" for name in names]
+    lines = [{"test": test, "outcome": "passed"} for test in tests]
+    (before / "1.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    def kept(text):
+        module.write_text(body.format(text))
+        commit(text)
+        now = root / ".long" / "now"
+        now.mkdir(exist_ok=True)
+        take_over(root, now, before.name, tests)
+        found = (now / f"from-{before.name}.jsonl").read_text().splitlines()
+        return [json.loads(line)["test"] for line in found]
+
+    assert kept("if x < 0:\n        raise ValueError\n    ") == tests[:2]
+    assert kept("x = -x\n    ") == []
