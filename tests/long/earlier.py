@@ -52,7 +52,7 @@ _PAGES = ("record/", "docs/")
 _PAGE = (".md", "mkdocs.yml", BIAS_TABLE)
 # What writes and reads the record: no study's numbers come from there.
 _OF_RECORD = "experiments/record/"
-_NAMES_RECORD = r"\b(record|ledger)\b"
+_NAMES_RECORD = r"\bexperiments(\.record\b| import .*\brecord\b)|\bledger\b"
 # They read the record under names of their own.
 _READERS = r"\bexperiments\.(record import|record\.pages|benchmarks)\b"
 _KEPT = "tests/long/kept/"
@@ -261,7 +261,7 @@ def touched_by(
         of_them = re.compile(EXPERIMENTS)
         touched |= {path for path, text in texts.items() if of_them.search(text)} - spared
     if of_record:
-        of_it = re.compile(rf"{_NAMES_RECORD}|{_READERS}")
+        of_it = re.compile(rf"{_NAMES_RECORD}|{_named_page('record/')}")
         touched |= {path for path, text in texts.items() if of_it.search(text)} - spared
     if pages:
         of_pages = re.compile("|".join(sorted(map(_named_page, pages))))
