@@ -1,8 +1,8 @@
 """Programs without their checks: what may end a call, but changes no number of one that goes on.
 
 A check is a call of a function `check_...` or `_check_...` whose value is not used, or an `if` that
-does nothing but raise or check. Such a function that returns nothing is a check as a whole, and an
-import is one whose name only checks used.
+does nothing but raise an error made at the place, or check. Such a function that returns nothing is
+a check as a whole, and an import is one whose name only checks used.
 """
 
 import ast
@@ -10,6 +10,7 @@ import copy
 import re
 
 _WORD = re.compile(r"\w+")
+_REFUSALS = {"ValueError", "TypeError", "InputError", "RuntimeError", "Exception", "BaseException"}
 
 
 def without_checks(module: ast.Module) -> ast.Module:
@@ -17,7 +18,7 @@ def without_checks(module: ast.Module) -> ast.Module:
 
     Examples
     --------
-    >>> text = "from a import b, check_c\ndef f(x):\n    if b(x):\n        raise OSError\n"
+    >>> text = "from a import b, check_c\ndef f(x):\n    if b(x):\n        raise OSError(x)\n"
     >>> text += "    check_c(x)\n    return {}\n"
     >>> print(ast.unparse(without_checks(ast.parse(text.format("x")))))
     def f(x):
@@ -30,6 +31,24 @@ def without_checks(module: ast.Module) -> ast.Module:
     """
     left = _Checks().visit(copy.deepcopy(module))
     return _Imports(_named(module) - _named(left)).visit(left)
+
+
+def catches_refusals(module: ast.Module) -> bool:
+    r"""Return whether a module catches errors of the kinds that checks raise without an error then.
+
+    Examples
+    --------
+    >>> text = "try:\n    f()\nexcept {}:\n    {}\n"
+    >>> cases = [("ValueError", "x = 0"), ("OSError", "x = 0"), ("ValueError", "raise OSError")]
+    >>> [catches_refusals(ast.parse(text.format(*case))) for case in cases]
+    [True, False, False]
+    """
+    return any(
+        isinstance(node, ast.ExceptHandler)
+        and (node.type is None or _named(node.type) & _REFUSALS)
+        and not isinstance(node.body[-1], ast.Raise)
+        for node in ast.walk(module)
+    )
 
 
 class _Checks(ast.NodeTransformer):
@@ -46,7 +65,10 @@ class _Checks(ast.NodeTransformer):
         # The condition may not bind a name that goes on.
         binds = any(isinstance(one, ast.NamedExpr) for one in ast.walk(node.test))
         self.generic_visit(node)
-        is_check = not node.orelse and all(isinstance(one, ast.Raise) for one in node.body)
+        # Others than those made at the place stop a run, or are caught: `raise KeyboardInterrupt`.
+        is_check = not node.orelse and all(
+            isinstance(one, ast.Raise) and isinstance(one.exc, ast.Call) for one in node.body
+        )
         return None if is_check and not binds else node
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:

@@ -2,8 +2,9 @@
 
 Two versions of a module have the same digest when their syntax trees are the same without
 docstrings and without checks of what is given, see `experiments.record.checks`: a check may end a
-run, but changes no number of one that goes on. Comments and layout are not in the tree. The modules
-are found by reading import statements, from the module of the study on; files of data that lie
+run, but changes no number of one that goes on. Where the experiments catch refusals, and go on
+without, checks are code like any other. Comments and layout are not in the tree. The modules are
+found by reading import statements, from the module of the study on; files of data that lie
 beside a module and are named in it are a part of it, but for the one that recording writes. A name
 imported from a package leads to the module that defines it, so that `from jaxbnn import pcn` uses
 `jaxbnn.kernels.pcn` and not all of `jaxbnn`. Modules that only decide, by the clock, when the host
@@ -18,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from experiments.record.checks import without_checks
+from experiments.record.checks import catches_refusals, without_checks
 
 PACKAGES = ("jaxbnn", "experiments")
 # Endings of files of data that a module may read from beside it.
@@ -36,22 +37,28 @@ def code_digest(modules: Iterable[str], never_run: tuple[str, ...] = ()) -> str:
     Packages that are `never_run` are left out: what is imported there, or by them alone, is
     another's.
     """
-    seen = hashlib.sha256()
-    for name in sorted(used_modules(modules, never_run)):
-        seen.update(f"{name} {_digest(name)}\n".encode())
+    names, seen = used_modules(modules, never_run), hashlib.sha256()
+    with_checks = any(map(_goes_on, names))
+    if with_checks:
+        names = used_modules(modules, never_run, with_checks=True)
+    for name in sorted(names):
+        seen.update(f"{name} {_digest(name, with_checks)}\n".encode())
     return seen.hexdigest()
 
 
 def forget() -> None:
     """Forget all files that were read, so that the next digest is of them as they are by then."""
-    for kept in (_digest, _imports, _reexported, _loaded_late, _file, _source):
+    for kept in (_digest, _goes_on, _imports, _reexported, _loaded_late, _file, _source):
         kept.cache_clear()
 
 
-def used_modules(modules: Iterable[str], never_run: tuple[str, ...] = ()) -> set[str]:
+def used_modules(
+    modules: Iterable[str], never_run: tuple[str, ...] = (), *, with_checks: bool = False
+) -> set[str]:
     """Return the modules of this repository that `modules` use, themselves among them.
 
-    But for those of the packages that are `never_run`.
+    But for those of the packages that are `never_run`, and, unless asked for `with_checks`, for
+    those of which only checks are taken.
     """
     waiting, found = list(modules), set()
     while waiting:
@@ -61,15 +68,21 @@ def used_modules(modules: Iterable[str], never_run: tuple[str, ...] = ()) -> set
         if name in found or is_out or _file(name) is None:
             continue
         found.add(name)
-        waiting += _imports(name, with_checks=False)
+        waiting += _imports(name, with_checks=with_checks)
     return found
 
 
 @cache
-def _digest(module: str) -> str:
+def _goes_on(module: str) -> bool:
+    """Whether a module of the experiments catches errors such as checks raise, and goes on."""
+    return module.startswith("experiments.") and catches_refusals(_parsed(_source(module)))
+
+
+@cache
+def _digest(module: str, with_checks: bool) -> str:
     source, path = _source(module), _file(module)
     assert path is not None
-    seen = _hashed(source).copy()
+    seen = _hashed(source, with_checks).copy()
     for name in sorted(_named_files(source)):
         beside = path.parent / name
         if beside.is_file() and beside != ROOT / BIAS_TABLE:
@@ -200,8 +213,9 @@ def _unchecked(source: bytes) -> ast.Module:
 
 
 @cache
-def _hashed(source: bytes) -> Any:
-    return hashlib.sha256(repr(_plain(_unchecked(source))).encode())
+def _hashed(source: bytes, with_checks: bool) -> Any:
+    tree = _parsed(source) if with_checks else _unchecked(source)
+    return hashlib.sha256(repr(_plain(tree)).encode())
 
 
 @cache

@@ -172,7 +172,7 @@ def differs_by_checks(before: str, now: str) -> bool:
     Examples
     --------
     >>> body = "def f(x):\\n    {}return x + 1\\n"
-    >>> check = "if x < 0:\\n        raise ValueError\\n    "
+    >>> check = "if x < 0:\\n        raise ValueError(x)\\n    "
     >>> differs_by_checks(body.format(""), body.format(check))
     True
     >>> differs_by_checks(body.format(""), body.format("x = 2\\n    "))

@@ -103,7 +103,8 @@ def test_experiments_touch_what_mentions_them_or_names_what_does(changed, root):
     [
         ("def f(x):\n    if x < 0:\n        raise ValueError('no')\n    return x\n", True),
         ("def f(x):\n    'Says it.'\n    check_positive('x', x)\n    return x\n", True),
-        ("import a\ndef f(x):\n    if a.b(x):\n        raise ValueError\n    return x\n", True),
+        ("import a\ndef f(x):\n    if a.b(x):\n        raise ValueError(x)\n    return x\n", True),
+        ("def f(x):\n    if x < 0:\n        raise KeyboardInterrupt\n    return x\n", False),
         ("import a\ndef f(x):\n    return x\n", False),
         ("def f(x):\n    if x > 0:\n        check_a(x)\n    return x\n", True),
         ("def f(x):\n    if x > 0:\n        check_a(x)\n        x = 0\n    return x\n", False),
@@ -112,8 +113,8 @@ def test_experiments_touch_what_mentions_them_or_names_what_does(changed, root):
         ("def _check_a(x):\n    assert x\ndef f(x):\n    _check_a(x)\n    return x\n", True),
         ("def check_a(x):\n    return x\ndef f(x):\n    check_a(x)\n    return x\n", False),
         ("def f(x):\n    if x < 0:\n        x = 0\n    return x\n", False),
-        ("def f(x):\n    if x:\n        raise OSError\n    else:\n        x = 1\n    return x", 0),
-        ("def f(x):\n    if (x := 2) < 0:\n        raise ValueError\n    return x\n", False),
+        ("def f(x):\n    if x:\n        raise X(1)\n    else:\n        x = 1\n    return x", 0),
+        ("def f(x):\n    if (x := 2) < 0:\n        raise ValueError(x)\n    return x\n", False),
         ("def f(x):\n    x = check_positive('x', x)\n    return x\n", False),
         ("def f(x):\n    return -x\n", False),
         ("", False),
@@ -226,5 +227,5 @@ def test_a_check_does_not_touch_what_the_quick_suite_makes_with_fewer_chains(roo
         found = (now / f"from-{before.name}.jsonl").read_text().splitlines()
         return [json.loads(line)["test"] for line in found]
 
-    assert kept("if x < 0:\n        raise ValueError\n    ") == tests[:2]
+    assert kept("if x < 0:\n        raise ValueError(x)\n    ") == tests[:2]
     assert kept("x = -x\n    ") == []

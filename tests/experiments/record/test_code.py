@@ -61,6 +61,20 @@ def test_checks_and_what_they_alone_import_do_not_change_the_digest(tree, names,
     assert tree(**{"jaxbnn/kernels/pcn.py": text}) == tree()
 
 
+def test_where_refusals_are_caught_checks_change_the_digest(tree):
+    caught = "from jaxbnn import pcn\ntry:\n    pcn(1)\nexcept {}:\n    {}\n"
+    check = "def pcn_kernel(x):\n    if x < 0:\n        raise ValueError('no')\n    return x\n"
+    for error, then, counts in (
+        ("ValueError", "x = 0", True),
+        ("(KeyError, ValueError)", "print()", True),
+        ("ValueError", "raise OSError", False),
+        ("KeyError", "x = 0", False),
+    ):
+        study = {"experiments/study.py": caught.format(error, then)}
+        now = tree(**study, **{"jaxbnn/kernels/pcn.py": check})
+        assert (now != tree(**study)) == counts
+
+
 def test_a_check_whose_value_is_used_changes_the_digest(tree):
     def digest(checked):
         text = "from jaxbnn.other import check_size\ndef pcn_kernel(x):\n    return check_size(x)\n"
