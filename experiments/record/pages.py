@@ -79,8 +79,8 @@ LEGEND = """\
 * NO VALUE: our run found no finite number, or none that bears a comparison; why stands below the
   table.
 * NOT RUN: no recorded run has it; why stands below the table.
-* STALE: the code that made the run has changed since; changes of when progress is looked at and
-  told do not count.
+* STALE: the code that made the run has changed since; checks of what is given, which may end a run
+  but change no number, and when progress is looked at and told, do not count.
 """
 
 
