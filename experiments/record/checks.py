@@ -30,7 +30,7 @@ def without_checks(module: ast.Module) -> ast.Module:
         return check_c(x)
     """
     left = _Checks().visit(copy.deepcopy(module))
-    return _Imports(_named(module) - _named(left)).visit(left)
+    return _Imports(names_in(module) - names_in(left)).visit(left)
 
 
 def catches_refusals(module: ast.Module) -> bool:
@@ -45,7 +45,7 @@ def catches_refusals(module: ast.Module) -> bool:
     """
     return any(
         isinstance(node, ast.ExceptHandler)
-        and (node.type is None or _named(node.type) & _REFUSALS)
+        and (node.type is None or names_in(node.type) & _REFUSALS)
         and not isinstance(node.body[-1], ast.Raise)
         for node in ast.walk(module)
     )
@@ -102,8 +102,14 @@ def _is_of_check(name: str) -> bool:
     return name.startswith(("check_", "_check_"))
 
 
-def _named(tree: ast.AST) -> set[str]:
-    """Return every name that a tree uses, quoted ones too."""
+def names_in(tree: ast.AST) -> set[str]:
+    r"""Return every name that a tree uses, quoted ones too.
+
+    Examples
+    --------
+    >>> sorted(names_in(ast.parse("import a\nb = c(a.d, 'e f')")))
+    ['a', 'b', 'c', 'e', 'f']
+    """
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):

@@ -130,7 +130,8 @@ def kl_divergence(q: Family, prior: PyTree | EmpiricalBayes) -> Scalar:
     Raises
     ------
     TypeError
-        If a distribution of the prior is neither normal nor Laplace.
+        If q is none of these, of floating-point numbers, or a distribution of the prior is neither
+        normal nor Laplace.
     ValueError
         If the prior is not shaped like the parameters.
 

@@ -9,7 +9,7 @@ from jax.tree_util import keystr, tree_leaves_with_path
 from jaxtyping import Array, Float, PyTree
 
 from jaxbnn.numerics import is_concrete
-from jaxbnn.numerics.arguments import a_or_an
+from jaxbnn.numerics.arguments import check_no_key
 
 
 def set_numbers(partition: Any, mean: PyTree) -> list[np.ndarray]:
@@ -64,8 +64,7 @@ def frozen(partition: PyTree) -> tuple:
     """Make a PyTree of labels hashable, so that it may be static under jit."""
     found = []
     for path, leaf in tree_leaves_with_path(partition):
-        if a_or_an(leaf) == "a key":
-            raise TypeError("labels of a partition are numbers or strings, but one is a key.")
+        check_no_key("labels of a partition are numbers or strings", leaf)
         labels = np.asarray(leaf, None if hasattr(leaf, "dtype") else object)
         found.append((keystr(path), labels.shape, tuple(labels.ravel().tolist())))
     return tuple(found)

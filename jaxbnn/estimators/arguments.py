@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from jaxbnn.numerics import check_count
-from jaxbnn.numerics.arguments import check_flag, short
+from jaxbnn.numerics.arguments import check_flag, check_word, short
 from jaxbnn.numerics.checks import check_positive_number, check_unmasked
 from jaxbnn.sampling.validation import check_checkpoint
 from jaxbnn.tabular.settings import (
@@ -160,8 +160,8 @@ def settings_of(estimator: Any, samplers: Sequence[str], likelihoods: Sequence[s
     ValueError
         One out of range, or two that exclude each other.
     """
-    _check_choice("sampler", estimator.sampler, samplers)
-    _check_choice("likelihood", estimator.likelihood, likelihoods)
+    check_word("sampler", estimator.sampler, samplers, "; choose one")
+    check_word("likelihood", estimator.likelihood, likelihoods, "; choose one")
     for name, least in (("chains", 1), ("warmup", 1), ("samples", FEWEST_DRAWS)):
         if name != "chains" or estimator.chains is not None:
             check_count(name, getattr(estimator, name), least)
@@ -197,14 +197,6 @@ def _check_checkpoint(estimator: Any) -> None:
         raise ValueError(
             f"a fit with a checkpoint goes on by the same random numbers, but random_state is "
             f"{short(seed)}; give an int, or leave checkpoint out."
-        )
-
-
-def _check_choice(name: str, value: Any, known: Sequence[str]) -> None:
-    if not isinstance(value, str) or value not in known:
-        *first, last = map(repr, known)
-        raise ValueError(
-            f"{name} must be {', '.join(first)} or {last}, but is {short(value)}; choose one."
         )
 
 

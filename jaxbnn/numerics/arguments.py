@@ -116,6 +116,26 @@ def check_key(name: str, key: Any, advice: str = "write jax.random.key(0)") -> N
         check_words(name, key)
 
 
+def check_no_key(must: str, value: Any) -> None:
+    """Raise TypeError where a key is given for something else, which NumPy would refuse.
+
+    Parameters
+    ----------
+    must
+        What is asked for, the beginning of the sentence.
+    value
+        Anything.
+
+    Examples
+    --------
+    >>> check_no_key("draws must be an array", jax.random.key(0))
+    Traceback (most recent call last):
+    TypeError: draws must be an array, but a key was given.
+    """
+    if a_or_an(value) == "a key":
+        raise TypeError(f"{must}, but a key was given.")
+
+
 def check_words(name: str, key: Any) -> None:
     """Raise ValueError unless an old key has the words of JAX's default implementation.
 

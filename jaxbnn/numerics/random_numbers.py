@@ -41,7 +41,7 @@ def standard_normal(
     Raises
     ------
     TypeError
-        What is no key.
+        What is no key, or no shape.
 
     Examples
     --------

@@ -6,8 +6,9 @@ has to be closed, no window opens, and no setting of the caller changes.
 
 from typing import TYPE_CHECKING, Any, Literal
 
-import jax
 import numpy as np
+
+from jaxbnn.numerics.arguments import check_no_key
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,11 +50,7 @@ def new_axes(
 
 def given_axes(axes: Any, num_panels: int) -> list[Axes]:
     """List the caller's axes (one, or an array or list of them), which must be `num_panels`."""
-    if isinstance(axes, jax.Array):
-        raise TypeError(
-            "axes must be Matplotlib axes, but are an array of JAX; pass axes from `plt.subplots` "
-            "or None."
-        )
+    check_no_key("axes must be Matplotlib axes", axes)
     flat = list(np.asarray(axes, dtype=object).ravel())
     wrong = [type(item).__name__ for item in flat if not hasattr(item, "plot")]
     if wrong:

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import ArrayLike, Bool, Float, Int
 
 from jaxbnn.numerics import check_count, check_real
-from jaxbnn.numerics.arguments import a_or_an, as_names
+from jaxbnn.numerics.arguments import as_names, check_no_key
 from jaxbnn.plots._canvas import MAX_PANELS, Axes, add_to_title, given_axes, new_axes
 
 
@@ -56,8 +56,7 @@ def as_numbers(name: str, values: Any) -> Float[np.ndarray, "..."]:
 def as_draws(draws: ArrayLike, ndims: tuple[int, ...] = (2, 3)) -> Float[np.ndarray, "..."]:
     """Check the shape, and turn into float64 with NaN for what is masked or not finite."""
     expected = " or ".join({2: "(chains, draws)", 3: "(chains, draws, dim)"}[n] for n in ndims)
-    if a_or_an(draws) == "a key":
-        raise TypeError(f"draws must be one array of real numbers {expected}, but are a key.")
+    check_no_key(f"draws must be one array of real numbers {expected}", draws)
     array = np.asarray(draws)
     is_masked = np.ma.getmask(draws)
     try:

@@ -1,4 +1,6 @@
-"""Swap acceptance from what rungs drew, and ladders whose neighbours reject equally often."""
+"""Tests of diagnostics.tempering: swap acceptance from what rungs drew, and ladders whose
+neighbours reject equally often.
+"""
 
 import jax
 import jax.numpy as jnp

@@ -1,10 +1,9 @@
 """Which definitions of a module changed: what takes only others from it is as it was."""
 
 import ast
-import re
 from collections.abc import Iterable
 
-_WORD = re.compile(r"\w+")
+from experiments.record.checks import names_in
 
 
 def changed_names(before: ast.Module, now: ast.Module) -> frozenset[str] | None:
@@ -82,11 +81,4 @@ def _dumps(nodes: Iterable[ast.AST]) -> list[str]:
 
 def _words(nodes: Iterable[ast.AST]) -> set[str]:
     """Return every name that statements use, quoted ones too."""
-    found: set[str] = set()
-    for node in nodes:
-        for one in ast.walk(node):
-            if isinstance(one, ast.Name):
-                found.add(one.id)
-            elif isinstance(one, ast.Constant) and isinstance(one.value, str):
-                found.update(_WORD.findall(one.value))
-    return found
+    return set().union(*map(names_in, nodes))

@@ -1,4 +1,6 @@
-"""Tests of numerics.products: Gaussians from precisions against NumPy and SciPy."""
+"""Tests of numerics.gaussians and numerics.products: Gaussians from precisions against NumPy and
+SciPy.
+"""
 
 import jax
 import jax.numpy as jnp

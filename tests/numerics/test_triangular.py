@@ -1,4 +1,4 @@
-"""Triangular solves: right, differentiable, and on a CPU never a batch of LAPACK's."""
+"""Tests of numerics.triangular: right, differentiable, and on a CPU never a batch of LAPACK's."""
 
 import jax
 import jax.numpy as jnp

@@ -1,5 +1,5 @@
-"""Tests of wide.accepted_moves: a chain on reduced inputs, filled in, has the joint law of the
-unreduced chain.
+"""Tests of wide.accepted_moves and wide.input_reduction: a chain on reduced inputs, filled in, has
+the joint law of the unreduced chain.
 """
 
 from dataclasses import replace
